@@ -1,0 +1,121 @@
+"""Every error that Chimes raises on purpose.
+
+    ChimesError
+    ├── InvalidInput            the caller sent something that can never be right
+    │   └── InvalidTrigger      a time expression, zone, duration or bound is wrong
+    ├── NotFound                no such object, or not one that the caller may see
+    ├── Conflict                the object is not in the state that the caller assumed
+    │   ├── AlreadyExists       the id (or name) is taken
+    │   ├── StaleVersion        somebody else changed it first
+    │   └── QuotaExceeded       the owner has as many as allowed
+    ├── NotAllowed              the caller is known and may not do this
+    ├── NotAuthenticated        the caller is not known
+    ├── RateLimited             too many requests; `retry_after` says when to come back
+    ├── ConfigError             a setting is wrong; the message names the key
+    └── StoreError
+        ├── StoreUnavailable    the store cannot be reached or cannot write now; try again
+        ├── StoreLocked         another process owns an exclusive store
+        └── SchemaMismatch      the stored schema is older or newer than this code
+
+The docstring of an error class is its default message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+
+class ChimesError(Exception):
+    """Something went wrong in Chimes"""
+
+    def __init__(self, message: str | None = None, **details: object) -> None:
+        super().__init__(message or type(self).__doc__ or "")
+        self.details: Mapping[str, object] = details
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0])
+
+
+class InvalidInput(ChimesError):
+    """The input is not valid"""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        field: str | None = None,
+        code: str = "invalid",
+        hint: str | None = None,
+        **details: object,
+    ) -> None:
+        super().__init__(message, **details)
+        self.field = field
+        self.code = code
+        self.hint = hint
+
+    def within(self, prefix: str) -> InvalidInput:
+        """The same error, with its field named from one level further out."""
+        self.field = prefix if self.field is None else f"{prefix}.{self.field}"
+        return self
+
+
+class InvalidTrigger(InvalidInput):
+    """The trigger is not valid"""
+
+
+class NotFound(ChimesError):
+    """Not found"""
+
+
+class Conflict(ChimesError):
+    """The object is not in a state that allows this"""
+
+
+class AlreadyExists(Conflict):
+    """An object with this id exists already"""
+
+
+class StaleVersion(Conflict):
+    """The object was changed by somebody else in the meantime"""
+
+
+class QuotaExceeded(Conflict):
+    """The owner's quota is used up"""
+
+
+class NotAllowed(ChimesError):
+    """This key may not do that"""
+
+
+class NotAuthenticated(ChimesError):
+    """A valid key is needed"""
+
+
+class RateLimited(ChimesError):
+    """Too many requests"""
+
+    def __init__(self, message: str | None = None, *, retry_after: timedelta) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ConfigError(ChimesError):
+    """The configuration is not valid"""
+
+
+class StoreError(ChimesError):
+    """The store reported an error"""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached or cannot write at the moment"""
+
+
+class StoreLocked(StoreError):
+    """Another process is using this store"""
+
+
+class SchemaMismatch(StoreError):
+    """The schema of the store does not fit this version of Chimes"""

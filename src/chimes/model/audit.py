@@ -1,0 +1,68 @@
+"""The audit trail: append-only, each entry chained to the one before it by its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditEntry:
+    at: datetime
+    actor: str
+    door: str
+    verb: str
+    object_kind: str
+    object_id: str
+    owner: str = ""
+    #: What changed: field -> [before, after]; plain JSON values only.
+    changes: Mapping[str, object] = field(default_factory=dict)
+    reason: str = ""
+    address: str = ""
+    allowed: bool = True
+    #: Set by the store when the entry is appended.
+    number: int = 0
+    previous_hash: str = ""
+    hash: str = ""
+
+
+def chained(entry: AuditEntry, *, number: int, previous_hash: str) -> AuditEntry:
+    linked = replace(entry, number=number, previous_hash=previous_hash, hash="")
+    return replace(linked, hash=entry_hash(linked))
+
+
+def entry_hash(entry: AuditEntry) -> str:
+    content = json.dumps(
+        [
+            entry.number,
+            entry.previous_hash,
+            entry.at.isoformat(),
+            entry.actor,
+            entry.door,
+            entry.verb,
+            entry.object_kind,
+            entry.object_id,
+            entry.owner,
+            entry.changes,
+            entry.reason,
+            entry.address,
+            entry.allowed,
+        ],
+        ensure_ascii=False,
+        sort_keys=True,
+        separators=(",", ":"),
+    )
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def verify_chain(entries: list[AuditEntry]) -> AuditEntry | None:
+    """The first entry (in ascending order) that does not fit its predecessor, or None."""
+    for before, entry in zip([None, *entries], entries, strict=False):
+        if before is not None and entry.previous_hash != before.hash:
+            return entry
+        if entry_hash(entry) != entry.hash:
+            return entry
+    return None

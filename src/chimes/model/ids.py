@@ -1,0 +1,47 @@
+"""Identities: what they look like and how they are made."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from datetime import datetime
+from typing import NewType
+
+ScheduleId = NewType("ScheduleId", str)
+RunId = NewType("RunId", str)
+NodeId = NewType("NodeId", str)
+KeyId = NewType("KeyId", str)
+
+SLOT_NAMESPACE = uuid.UUID("8a3f6b52-6f0e-5d0b-9d5c-3c1c0c4d1e57")
+
+
+def uuid7(now: datetime) -> str:
+    """A time-ordered id (RFC 9562, version 7): rows made together lie together."""
+    milliseconds = int(now.timestamp() * 1000) & ((1 << 48) - 1)
+    value = (
+        milliseconds << 80
+        | 0x7 << 76
+        | secrets.randbits(12) << 64
+        | 0b10 << 62
+        | secrets.randbits(62)
+    )
+    return str(uuid.UUID(int=value))
+
+
+def new_schedule_id(now: datetime) -> ScheduleId:
+    return ScheduleId(uuid7(now))
+
+
+def manual_run_id(now: datetime) -> RunId:
+    return RunId(uuid7(now))
+
+
+def slot_run_id(schedule_id: ScheduleId, slot: datetime) -> RunId:
+    """The same slot of the same schedule has the same run id for ever, on every node and store."""
+    return RunId(str(uuid.uuid5(SLOT_NAMESPACE, slot_key(schedule_id, slot))))
+
+
+def slot_key(schedule_id: ScheduleId, slot: datetime) -> str:
+    """C5. Microseconds appear only where a slot has them, so whole seconds read as in the seed."""
+    seconds, micros = divmod(round(slot.timestamp() * 1_000_000), 1_000_000)
+    return f"schedule:{schedule_id}:{seconds}" + (f".{micros:06d}" if micros else "")

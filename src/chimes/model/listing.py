@@ -1,0 +1,90 @@
+"""Questions to a store that answer with a page of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from chimes.model.access import Owner
+from chimes.model.ids import ScheduleId
+from chimes.model.run import Origin, RunStatus
+
+Row = TypeVar("Row", covariant=True)
+
+#: Where a page ended: the sort value of its last row (None where it has none), and the row's id.
+Position = tuple[str | int | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Row]):
+    items: tuple[Row, ...]
+    #: Hand it in as `after` to get the next page; None: this was the last.
+    next: Position | None
+
+
+class ScheduleSort(StrEnum):
+    NEXT_RUN_AT = "next_run_at"
+    CREATED_AT = "created_at"
+    UPDATED_AT = "updated_at"
+    NAME = "name"
+
+
+class RunSort(StrEnum):
+    CREATED_AT = "created_at"
+    PLANNED_AT = "planned_at"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduleQuery:
+    """None means: any. Rows without a sort value (no next run) come last, ascending or not."""
+
+    owner: Owner | None = None
+    namespace: str | None = None
+    name: str | None = None
+    #: Substring of the name, taken literally, case-sensitive.
+    text: str | None = None
+    enabled: bool | None = None
+    kind: str | None = None
+    label: str | None = None
+    sort: ScheduleSort = ScheduleSort.CREATED_AT
+    descending: bool = False
+    after: Position | None = None
+    limit: int | None = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunQuery:
+    owner: Owner | None = None
+    namespace: str | None = None
+    schedule_id: ScheduleId | None = None
+    statuses: tuple[RunStatus, ...] = ()
+    origin: Origin | None = None
+    #: Planned at or after / before.
+    since: datetime | None = None
+    until: datetime | None = None
+    sort: RunSort = RunSort.CREATED_AT
+    descending: bool = True
+    after: Position | None = None
+    limit: int | None = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditQuery:
+    """Newest first; `before` is an entry's number."""
+
+    owner: str | None = None
+    object_id: str | None = None
+    verb: str | None = None
+    before: int | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counts:
+    schedules: int
+    enabled: int
+    #: Due now and not yet fired.
+    due: int
+    runs: dict[RunStatus, int]

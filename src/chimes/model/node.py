@@ -1,0 +1,32 @@
+"""A node: one process. Its lease is the lease of every run it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from chimes.model.ids import NodeId, RunId
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    #: host-pid-random, made anew at each start: it carries no authority, only the fence does.
+    id: NodeId
+    version: str
+    roles: tuple[str, ...]
+    capacity: int
+    started_at: datetime
+    heartbeat_at: datetime
+    lease_until: datetime
+    #: Seconds that the node's clock was ahead of the store's at its last heartbeat.
+    clock_offset: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beat:
+    """The answer to a heartbeat."""
+
+    alive: bool
+    now: datetime
+    #: Runs of this node that somebody asked to cancel.
+    cancel: tuple[RunId, ...] = ()

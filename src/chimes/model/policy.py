@@ -1,0 +1,82 @@
+"""How a schedule is carried out: misfires, overlaps, retries, limits."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+
+class Misfire(StrEnum):
+    """What becomes of slots that are later than the grace (C1)."""
+
+    SKIP = "skip"
+    ONE = "one"
+    ALL = "all"
+
+
+class Overlap(StrEnum):
+    """What becomes of a slot that arrives while the concurrency limit is reached (C6)."""
+
+    SKIP = "skip"
+    QUEUE = "queue"
+    CANCEL_OLD = "cancel_old"
+    ALLOW = "allow"
+
+
+class Backoff(StrEnum):
+    FIXED = "fixed"
+    EXPONENTIAL = "exponential"
+
+
+class OnLost(StrEnum):
+    """What becomes of a run whose node died after the run had started."""
+
+    RETRY = "retry"
+    STOP = "stop"
+
+
+UNLIMITED = 1_000_000_000
+RETRY_AFTER_CAP = timedelta(hours=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    misfire: Misfire = Misfire.ONE
+    misfire_grace: timedelta = timedelta(seconds=60)
+    catch_up_limit: int = 1000
+    overlap: Overlap = Overlap.SKIP
+    #: None: one at a time, or without limit under `overlap: allow`.
+    max_concurrent_runs: int | None = None
+    burst_allowed: bool = False
+    #: Extra attempts after the first (C14).
+    max_retries: int = 0
+    retry_backoff: timedelta = timedelta(seconds=5)
+    backoff: Backoff = Backoff.FIXED
+    backoff_cap: timedelta = timedelta(hours=1)
+    timeout: timedelta = timedelta(seconds=10)
+    on_lost: OnLost = OnLost.RETRY
+    #: A receiver that answers 410 Gone wants no more calls: pause the schedule (F65).
+    pause_on_gone: bool = True
+
+    @property
+    def concurrency_limit(self) -> int:
+        if self.max_concurrent_runs is not None:
+            return self.max_concurrent_runs
+        return UNLIMITED if self.overlap is Overlap.ALLOW or self.burst_allowed else 1
+
+    def retry_delay(self, attempt: int, *, run_id: str, asked: timedelta | None) -> timedelta:
+        """How long to wait after failed attempt number `attempt` (1 = the first).
+
+        `asked` is the receiver's Retry-After: it may lengthen the wait, up to an hour. The jitter
+        of exponential back-off is a hash, so that a replay waits as long as the original did.
+        """
+        if self.backoff is Backoff.FIXED:
+            delay = self.retry_backoff
+        else:
+            doubled = self.retry_backoff * 2 ** min(attempt - 1, 40)
+            share = hashlib.blake2b(f"{run_id}:{attempt}".encode(), digest_size=2).digest()
+            jitter = int.from_bytes(share) / 65536 * 0.1
+            delay = min(doubled, self.backoff_cap) * (1 + jitter)
+        return max(delay, min(asked, RETRY_AFTER_CAP)) if asked is not None else delay

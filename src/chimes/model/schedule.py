@@ -1,0 +1,170 @@
+"""A schedule: a durable intention. Every change of one is a named pure function here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from chimes.model.access import SYSTEM_OWNER, Owner
+from chimes.model.ids import ScheduleId
+from chimes.model.policy import Policy
+from chimes.model.run import Run, RunStatus
+from chimes.model.target import Target
+from chimes.triggers import Trigger
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dependency:
+    """Run only if the other schedule succeeded within this time (R2.39)."""
+
+    schedule_id: ScheduleId
+    within: timedelta = timedelta(hours=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schedule:
+    id: ScheduleId
+    #: The door (or application) in which the name lives; doors list only their own by default.
+    namespace: str = "native"
+    name: str
+    owner: Owner = SYSTEM_OWNER
+    trigger: Trigger
+    target: Target
+    policy: Policy = field(default_factory=Policy)
+    #: Higher goes first.
+    priority: int = 0
+    #: A label without a value has None.
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    enabled: bool = True
+    pause_note: str = ""
+    pause_until: datetime | None = None
+    depends_on: Dependency | None = None
+    #: What a door must give back as it was written, e.g. durations (R3.16); never interpreted.
+    door_data: Mapping[str, object] = field(default_factory=dict)
+
+    #: The cursor: the next slot that has no record yet, and when it is to be carried out
+    #: (slot + jitter, or where it was moved to). Both None: nothing is planned.
+    next_slot: datetime | None = None
+    next_run_at: datetime | None = None
+    #: The newest slot the cursor has passed.
+    last_slot: datetime | None = None
+    #: When a run was last put into the queue.
+    last_enqueued_at: datetime | None = None
+    #: Start of the first attempt of the latest run, and how that run ended.
+    last_run_at: datetime | None = None
+    last_status: RunStatus | None = None
+    last_error: str = ""
+    last_success_at: datetime | None = None
+    #: Runs that came from slots; compared with the trigger's max_runs.
+    fired_count: int = 0
+    #: Slots up to here may have lost their rows to retention and are never made again.
+    purged_until: datetime | None = None
+
+    #: Counts changes of the definition; the ETag.
+    version: int = 1
+    created_at: datetime
+    created_by: str = ""
+    updated_at: datetime
+    updated_by: str = ""
+    deleted_at: datetime | None = None
+
+
+def planned(schedule: Schedule, after: datetime) -> Schedule:
+    """The cursor on the first slot after `after`; without one for a paused or used-up schedule."""
+    slot = None
+    if schedule.enabled and schedule.deleted_at is None and runs_left(schedule):
+        slot = schedule.trigger.next_after(after)
+    return at_slot(schedule, slot)
+
+
+def at_slot(schedule: Schedule, slot: datetime | None) -> Schedule:
+    return replace(schedule, next_slot=slot, next_run_at=due_time(schedule, slot))
+
+
+def due_time(schedule: Schedule, slot: datetime | None) -> datetime | None:
+    """When a slot is to be carried out. Jitter is added here and never fed back (C9)."""
+    return slot and slot + schedule.trigger.jitter_for(schedule.id, slot)
+
+
+def runs_left(schedule: Schedule, fired: int = 0) -> bool:
+    limit = schedule.trigger.max_runs
+    return limit is None or schedule.fired_count + fired < limit
+
+
+def edited(schedule: Schedule, changed: Schedule, now: datetime, by: str) -> Schedule:
+    """`changed` as the next version of `schedule`. A changed trigger, or a switch on or off, is
+    planned anew from now; anything else leaves the cursor alone, so that an edit neither loses
+    nor doubles a slot (F55)."""
+    after = replace(changed, version=schedule.version + 1, updated_at=now, updated_by=by)
+    if after.trigger != schedule.trigger or after.enabled != schedule.enabled:
+        return planned(after, now)
+    return after
+
+
+def paused(
+    schedule: Schedule, now: datetime, by: str, *, note: str = "", until: datetime | None = None
+) -> Schedule:
+    changed = replace(schedule, enabled=False, pause_note=note, pause_until=until)
+    return edited(schedule, changed, now, by)
+
+
+def resumed(schedule: Schedule, now: datetime, by: str) -> Schedule:
+    """C8: the first slot after now; what passed meanwhile is no misfire."""
+    changed = replace(schedule, enabled=True, pause_note="", pause_until=None)
+    return edited(schedule, changed, now, by)
+
+
+def deleted(schedule: Schedule, now: datetime, by: str) -> Schedule:
+    changed = replace(schedule, enabled=False, deleted_at=now, next_slot=None, next_run_at=None)
+    return edited(schedule, changed, now, by)
+
+
+def rescheduled(schedule: Schedule, to: datetime, now: datetime, by: str) -> Schedule:
+    """The next slot is `to`, whatever the trigger says; a moment in the past means now (R2.22)."""
+    slot = max(to, now)
+    return edited(schedule, replace(schedule, next_slot=slot, next_run_at=slot), now, by)
+
+
+def moved(schedule: Schedule, to: datetime, now: datetime, by: str) -> Schedule:
+    """The next slot keeps its identity and is carried out at `to`; later ones stay as they are."""
+    return edited(schedule, replace(schedule, next_run_at=max(to, now)), now, by)
+
+
+def passed(schedule: Schedule, now: datetime, by: str) -> Schedule:
+    """The cursor one slot further, for a slot that is recorded otherwise (skip)."""
+    assert schedule.next_slot is not None
+    following = schedule.trigger.next_after(schedule.next_slot)
+    changed = replace(at_slot(schedule, following), last_slot=schedule.next_slot)
+    return edited(schedule, changed, now, by)
+
+
+def set_aside(schedule: Schedule, error: str) -> Schedule:
+    """A schedule that cannot be planned stops alone, with its error (R2.10)."""
+    return replace(
+        schedule,
+        next_slot=None,
+        next_run_at=None,
+        last_status=RunStatus.FAILED,
+        last_error=error,
+    )
+
+
+def recorded(schedule: Schedule, run: Run) -> Schedule:
+    """The schedule's summary of its latest run, once that run has ended (R3.25)."""
+    if run.status is RunStatus.SUCCEEDED:
+        schedule = replace(
+            schedule,
+            last_success_at=max(run.finished_at, schedule.last_success_at or run.finished_at)
+            if run.finished_at
+            else schedule.last_success_at,
+        )
+    started = run.started_at or run.finished_at
+    if schedule.last_run_at and started and started < schedule.last_run_at:
+        return schedule
+    return replace(
+        schedule,
+        last_run_at=run.started_at or schedule.last_run_at,
+        last_status=run.status,
+        last_error=run.error,
+    )

@@ -1,0 +1,27 @@
+"""What a run does: a closed union of plain data. Carrying it out is the business of `targets/`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HttpTarget:
+    """An HTTP callback (R3.3). Placeholders in url, headers and body are filled at each attempt."""
+
+    url: str
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str = ""
+    #: Status codes that count as success; empty means any 2xx (R3.48).
+    expected_status: tuple[int, ...] = ()
+    #: Standard Webhooks keys (`whsec_...`); two while a key is being rotated.
+    signing_secrets: tuple[str, ...] = ()
+    #: Only an admin may switch certificate checks off, and the audit says so (F61).
+    verify_tls: bool = True
+    kind: Literal["http"] = "http"
+
+
+Target = HttpTarget

@@ -1,0 +1,1 @@
+"""The store port, and the adapters behind it."""

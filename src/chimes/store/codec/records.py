@@ -1,0 +1,113 @@
+"""Nodes, audit entries and keys."""
+
+from __future__ import annotations
+
+from chimes.model.access import ApiKey, Role
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import KeyId, NodeId
+from chimes.model.node import Node
+from chimes.store.codec.schedule import owner_from_plain, owner_to_plain
+from chimes.store.plain import Plain, Reader, maybe_text, to_text
+
+
+def node_to_plain(node: Node) -> Plain:
+    return {
+        "id": node.id,
+        "version": node.version,
+        "roles": list(node.roles),
+        "capacity": node.capacity,
+        "started_at": to_text(node.started_at),
+        "heartbeat_at": to_text(node.heartbeat_at),
+        "lease_until": to_text(node.lease_until),
+        "clock_offset": node.clock_offset,
+    }
+
+
+def node_from_plain(data: object) -> Node:
+    read = Reader(data)
+    node = Node(
+        id=NodeId(read.text("id")),
+        version=read.text("version"),
+        roles=tuple(str(role) for role in read.items("roles")),
+        capacity=read.integer("capacity"),
+        started_at=read.time("started_at"),
+        heartbeat_at=read.time("heartbeat_at"),
+        lease_until=read.time("lease_until"),
+        clock_offset=read.number("clock_offset", 0.0),
+    )
+    read.done()
+    return node
+
+
+def audit_to_plain(entry: AuditEntry) -> Plain:
+    return {
+        "number": entry.number,
+        "at": to_text(entry.at),
+        "actor": entry.actor,
+        "door": entry.door,
+        "verb": entry.verb,
+        "object_kind": entry.object_kind,
+        "object_id": entry.object_id,
+        "owner": entry.owner,
+        "changes": dict(entry.changes),
+        "reason": entry.reason,
+        "address": entry.address,
+        "allowed": entry.allowed,
+        "previous_hash": entry.previous_hash,
+        "hash": entry.hash,
+    }
+
+
+def audit_from_plain(data: object) -> AuditEntry:
+    read = Reader(data)
+    entry = AuditEntry(
+        number=read.integer("number"),
+        at=read.time("at"),
+        actor=read.text("actor"),
+        door=read.text("door"),
+        verb=read.text("verb"),
+        object_kind=read.text("object_kind"),
+        object_id=read.text("object_id"),
+        owner=read.text("owner", ""),
+        changes=read.mapping("changes"),
+        reason=read.text("reason", ""),
+        address=read.text("address", ""),
+        allowed=read.flag("allowed", True),
+        previous_hash=read.text("previous_hash", ""),
+        hash=read.text("hash", ""),
+    )
+    read.done()
+    return entry
+
+
+def key_to_plain(key: ApiKey) -> Plain:
+    return {
+        "id": key.id,
+        "secret_hash": key.secret_hash,
+        "name": key.name,
+        "role": key.role.value,
+        "owner": owner_to_plain(key.owner),
+        "created_at": to_text(key.created_at),
+        "created_by": key.created_by,
+        "expires_at": maybe_text(key.expires_at),
+        "last_used_at": maybe_text(key.last_used_at),
+        "revoked_at": maybe_text(key.revoked_at),
+    }
+
+
+def key_from_plain(data: object) -> ApiKey:
+    read = Reader(data)
+    key = ApiKey(
+        id=KeyId(read.text("id")),
+        secret_hash=read.text("secret_hash"),
+        name=read.text("name", ""),
+        role=Role(read.text("role")),
+        owner=read.read("owner", owner_from_plain),
+        created_at=read.time("created_at"),
+        created_by=read.text("created_by", ""),
+        expires_at=read.maybe_time("expires_at"),
+        last_used_at=read.maybe_time("last_used_at"),
+        revoked_at=read.maybe_time("revoked_at"),
+    )
+    read.done()
+    return key

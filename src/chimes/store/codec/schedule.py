@@ -1,0 +1,215 @@
+"""Schedules and what they consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from chimes.errors import InvalidInput
+from chimes.model.access import Owner, OwnerType
+from chimes.model.ids import ScheduleId
+from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Dependency, Schedule
+from chimes.model.target import HttpTarget, Target
+from chimes.store.plain import MICROSECOND, Plain, Reader, maybe_text, to_text, without_empty
+from chimes.triggers import trigger_from_dict
+
+
+def owner_to_plain(owner: Owner) -> Plain:
+    return {"type": owner.type.value, "id": owner.id}
+
+
+def owner_from_plain(data: object) -> Owner:
+    read = Reader(data if data is not None else {})
+    owner = Owner(type=OwnerType(read.text("type", "system")), id=read.text("id", "default"))
+    read.done()
+    return owner
+
+
+def policy_to_plain(policy: Policy) -> Plain:
+    return {
+        "misfire": policy.misfire.value,
+        "misfire_grace": _micros(policy.misfire_grace),
+        "catch_up_limit": policy.catch_up_limit,
+        "overlap": policy.overlap.value,
+        "max_concurrent_runs": policy.max_concurrent_runs,
+        "burst_allowed": policy.burst_allowed,
+        "max_retries": policy.max_retries,
+        "retry_backoff": _micros(policy.retry_backoff),
+        "backoff": policy.backoff.value,
+        "backoff_cap": _micros(policy.backoff_cap),
+        "timeout": _micros(policy.timeout),
+        "on_lost": policy.on_lost.value,
+        "pause_on_gone": policy.pause_on_gone,
+    }
+
+
+def policy_from_plain(data: object) -> Policy:
+    read, usual = Reader(data), Policy()
+    policy = Policy(
+        misfire=Misfire(read.text("misfire", usual.misfire)),
+        misfire_grace=read.seconds("misfire_grace", usual.misfire_grace),
+        catch_up_limit=read.integer("catch_up_limit", usual.catch_up_limit),
+        overlap=Overlap(read.text("overlap", usual.overlap)),
+        max_concurrent_runs=read.maybe_integer("max_concurrent_runs"),
+        burst_allowed=read.flag("burst_allowed", False),
+        max_retries=read.integer("max_retries", usual.max_retries),
+        retry_backoff=read.seconds("retry_backoff", usual.retry_backoff),
+        backoff=Backoff(read.text("backoff", usual.backoff)),
+        backoff_cap=read.seconds("backoff_cap", usual.backoff_cap),
+        timeout=read.seconds("timeout", usual.timeout),
+        on_lost=OnLost(read.text("on_lost", usual.on_lost)),
+        pause_on_gone=read.flag("pause_on_gone", usual.pause_on_gone),
+    )
+    read.done()
+    return policy
+
+
+def target_to_plain(target: Target) -> Plain:
+    plain = without_empty(
+        {
+            "kind": target.kind,
+            "url": target.url,
+            "method": target.method,
+            "headers": dict(target.headers),
+            "body": target.body,
+            "expected_status": list(target.expected_status),
+            "signing_secrets": list(target.signing_secrets),
+        }
+    )
+    return plain if target.verify_tls else plain | {"verify_tls": False}
+
+
+def _http_target(read: Reader) -> HttpTarget:
+    return HttpTarget(
+        url=read.text("url"),
+        method=read.text("method", "POST"),
+        headers={name: str(value) for name, value in read.mapping("headers").items()},
+        body=read.text("body", ""),
+        expected_status=tuple(_int(status) for status in read.items("expected_status")),
+        signing_secrets=tuple(str(secret) for secret in read.items("signing_secrets")),
+        verify_tls=read.flag("verify_tls", True),
+    )
+
+
+#: One line per kind of target.
+TARGETS: Mapping[str, Callable[[Reader], Target]] = {"http": _http_target}
+
+
+def target_from_plain(data: object) -> Target:
+    read = Reader(data)
+    kind = read.text("kind")
+    if kind not in TARGETS:
+        raise InvalidInput(f"unknown kind of target {kind!r}", field="kind")
+    target = TARGETS[kind](read)
+    read.done()
+    return target
+
+
+def schedule_to_plain(schedule: Schedule) -> Plain:
+    depends_on = schedule.depends_on
+    plain = without_empty(
+        {
+            "id": schedule.id,
+            "namespace": schedule.namespace,
+            "name": schedule.name,
+            "owner": owner_to_plain(schedule.owner),
+            "trigger": schedule.trigger.to_dict(),
+            "target": target_to_plain(schedule.target),
+            "policy": policy_to_plain(schedule.policy),
+            "priority": schedule.priority,
+            "labels": dict(schedule.labels),
+            "pause_note": schedule.pause_note,
+            "pause_until": maybe_text(schedule.pause_until),
+            "depends_on": depends_on
+            and {"schedule_id": depends_on.schedule_id, "within": _micros(depends_on.within)},
+            "door_data": dict(schedule.door_data),
+            "next_slot": maybe_text(schedule.next_slot),
+            "next_run_at": maybe_text(schedule.next_run_at),
+            "last_slot": maybe_text(schedule.last_slot),
+            "last_enqueued_at": maybe_text(schedule.last_enqueued_at),
+            "last_run_at": maybe_text(schedule.last_run_at),
+            "last_status": schedule.last_status and schedule.last_status.value,
+            "last_error": schedule.last_error,
+            "last_success_at": maybe_text(schedule.last_success_at),
+            "fired_count": schedule.fired_count,
+            "purged_until": maybe_text(schedule.purged_until),
+            "version": schedule.version,
+            "created_at": to_text(schedule.created_at),
+            "created_by": schedule.created_by,
+            "updated_at": to_text(schedule.updated_at),
+            "updated_by": schedule.updated_by,
+            "deleted_at": maybe_text(schedule.deleted_at),
+        }
+    )
+    return plain | {"enabled": schedule.enabled}
+
+
+def schedule_from_plain(data: object) -> Schedule:
+    read = Reader(data)
+    last_status = read.maybe_text("last_status")
+    schedule = Schedule(
+        id=ScheduleId(read.text("id")),
+        namespace=read.text("namespace", "native"),
+        name=read.text("name", ""),
+        owner=read.read("owner", owner_from_plain),
+        trigger=trigger_from_dict(read.mapping("trigger")),
+        target=read.read("target", target_from_plain),
+        policy=read.read("policy", policy_from_plain),
+        priority=read.integer("priority", 0),
+        labels=read.read("labels", labels_from_plain),
+        enabled=read.flag("enabled", True),
+        pause_note=read.text("pause_note", ""),
+        pause_until=read.maybe_time("pause_until"),
+        depends_on=dependency_from_plain(read.mapping("depends_on")),
+        door_data=read.mapping("door_data"),
+        next_slot=read.maybe_time("next_slot"),
+        next_run_at=read.maybe_time("next_run_at"),
+        last_slot=read.maybe_time("last_slot"),
+        last_enqueued_at=read.maybe_time("last_enqueued_at"),
+        last_run_at=read.maybe_time("last_run_at"),
+        last_status=RunStatus(last_status) if last_status else None,
+        last_error=read.text("last_error", ""),
+        last_success_at=read.maybe_time("last_success_at"),
+        fired_count=read.integer("fired_count", 0),
+        purged_until=read.maybe_time("purged_until"),
+        version=read.integer("version", 1),
+        created_at=read.time("created_at"),
+        created_by=read.text("created_by", ""),
+        updated_at=read.time("updated_at"),
+        updated_by=read.text("updated_by", ""),
+        deleted_at=read.maybe_time("deleted_at"),
+    )
+    read.done()
+    return schedule
+
+
+def labels_from_plain(data: object) -> dict[str, str | None]:
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise InvalidInput(f"expected an object, got {type(data).__name__}")
+    return {str(name): None if value is None else str(value) for name, value in data.items()}
+
+
+def dependency_from_plain(data: Mapping[str, object]) -> Dependency | None:
+    if not data:
+        return None
+    read = Reader(data)
+    dependency = Dependency(
+        schedule_id=ScheduleId(read.text("schedule_id")),
+        within=read.seconds("within", timedelta(hours=1)),
+    )
+    read.done()
+    return dependency
+
+
+def _micros(duration: timedelta) -> int:
+    return duration // MICROSECOND
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInput(f"expected a whole number, got {value!r}")
+    return value

@@ -1,0 +1,73 @@
+"""What all parts of the memory store share: the state, its lock, and the hook after a change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import datetime
+
+from chimes.clock import Clock, SystemClock
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import RunId
+from chimes.model.run import Run, Verdict, cancel_asked, claimed, lost
+from chimes.model.schedule import paused, recorded
+from chimes.store.memory.state import State, queue_order
+from chimes.store.port import Places
+from chimes.store.wakeup import Wakeup
+
+
+class MemoryBase:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.RLock()
+        self._wakeup = Wakeup()
+        self._state = State()
+
+    def wake(self) -> None:
+        self._wakeup.wake()
+
+    async def _commit(self) -> None:
+        """Called after every change, before the verb answers; a store that writes its state
+        somewhere returns only when the change is safe there."""
+
+    def _audit(self, entry: AuditEntry | None) -> None:
+        if entry is not None:
+            self._state.append_audit(entry)
+
+    def _record(self, run: Run, verdict: Verdict | None, now: datetime) -> None:
+        schedule = self._state.schedules.get(run.schedule_id) if run.schedule_id else None
+        if schedule is None or not run.status.terminal:
+            return
+        schedule = recorded(schedule, run)
+        if verdict is not None and verdict.pause_schedule and schedule.enabled:
+            schedule = paused(schedule, now, "chimes", note=verdict.pause_schedule)
+        self._state.put_schedule(schedule)
+
+    def _unblock(self, run: Run) -> bool:
+        """Lets blocked runs of the same key go, as far as its limit allows; whether there were."""
+        return run.status.terminal and self._state.unblock(run.concurrency_key)
+
+    def _cancel(self, run: Run, reason: str, now: datetime) -> Run:
+        after = cancel_asked(run, reason, now)
+        self._state.put_run(after)
+        if not run.status.terminal:
+            self._record(after, None, now)
+            self._unblock(after)
+        return after
+
+    def _lose(self, runs: Sequence[Run], now: datetime) -> tuple[Run, ...]:
+        after = tuple(lost(run, now) for run in runs)
+        for run in after:
+            self._state.put_run(run)
+            self._record(run, None, now)
+            self._unblock(run)
+        return after
+
+    def _hand_out(
+        self, claimable: Sequence[Run], places: Places, now: datetime
+    ) -> dict[RunId, Run]:
+        chosen = sorted(claimable, key=queue_order)[: max(0, places.free)]
+        taken = {run.id: claimed(run, places.node_id, now) for run in chosen}
+        for run in taken.values():
+            self._state.put_run(run)
+        return taken

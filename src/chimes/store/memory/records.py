@@ -1,0 +1,144 @@
+"""Nodes with their leases, the audit trail, keys, remembered requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from chimes.errors import AlreadyExists, NotFound
+from chimes.model.access import ApiKey
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import KeyId, NodeId
+from chimes.model.listing import AuditQuery
+from chimes.model.node import Beat, Node
+from chimes.model.run import Run
+from chimes.store.memory.base import MemoryBase
+from chimes.store.port import Remembered
+
+
+class MemoryRecords(MemoryBase):
+    async def join(self, node: Node, lease: timedelta) -> Node:
+        with self._lock:
+            now = self._clock.now()
+            joined = replace(node, started_at=now, heartbeat_at=now, lease_until=now + lease)
+            self._state.nodes[node.id] = joined
+        await self._commit()
+        return joined
+
+    async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
+        with self._lock:
+            now = self._clock.now()
+            if not self._state.alive(node_id, now):
+                return Beat(alive=False, now=now)
+            self._state.nodes[node_id] = replace(
+                self._state.nodes[node_id],
+                heartbeat_at=now,
+                lease_until=now + lease,
+                clock_offset=(clock - now).total_seconds(),
+            )
+            held = self._state.held_by(node_id)
+        await self._commit()
+        return Beat(
+            alive=True, now=now, cancel=tuple(run.id for run in held if run.cancel_requested)
+        )
+
+    async def leave(self, node_id: NodeId) -> None:
+        with self._lock:
+            if self._state.nodes.pop(node_id, None) is not None:
+                self._lose(self._state.held_by(node_id), self._clock.now())
+        await self._commit()
+        self.wake()
+
+    async def rescue(self, *, limit: int) -> tuple[Run, ...]:
+        with self._lock:
+            now = self._clock.now()
+            ended = [node for node in self._state.nodes.values() if node.lease_until <= now]
+            held = [run for node in ended for run in self._state.held_by(node.id)]
+            orphans = [
+                run
+                for run in self._state.active.values()
+                if run.holder is not None and run.holder not in self._state.nodes
+            ]
+            rescued = self._lose((held + orphans)[:limit], now)
+            for node in ended:
+                if not self._state.held_by(node.id):
+                    del self._state.nodes[node.id]
+        if ended or rescued:
+            await self._commit()
+        if rescued:
+            self.wake()
+        return rescued
+
+    async def nodes(self) -> tuple[Node, ...]:
+        with self._lock:
+            return tuple(sorted(self._state.nodes.values(), key=lambda node: node.id))
+
+    async def append_audit(self, entry: AuditEntry) -> AuditEntry:
+        with self._lock:
+            appended = self._state.append_audit(entry)
+        await self._commit()
+        return appended
+
+    async def list_audit(self, query: AuditQuery) -> tuple[AuditEntry, ...]:
+        with self._lock:
+            found = [
+                entry
+                for entry in reversed(self._state.audit)
+                if query.owner in (None, entry.owner)
+                and query.object_id in (None, entry.object_id)
+                and query.verb in (None, entry.verb)
+                and (query.before is None or entry.number < query.before)
+            ]
+            return tuple(found[: query.limit])
+
+    async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
+        with self._lock:
+            if key.id in self._state.keys:
+                raise AlreadyExists(f"key {key.id} exists already")
+            self._state.keys[key.id] = key
+            self._audit(audit)
+        await self._commit()
+        return key
+
+    async def get_key(self, key_id: KeyId) -> ApiKey | None:
+        return self._state.keys.get(key_id)
+
+    async def list_keys(self) -> tuple[ApiKey, ...]:
+        with self._lock:
+            return tuple(sorted(self._state.keys.values(), key=lambda k: (k.created_at, k.id)))
+
+    async def change_key(
+        self,
+        key_id: KeyId,
+        change: Callable[[ApiKey, datetime], ApiKey],
+        audit: AuditEntry | None = None,
+    ) -> ApiKey:
+        with self._lock:
+            key = self._state.keys.get(key_id)
+            if key is None:
+                raise NotFound(f"key {key_id} not found")
+            changed = change(key, self._clock.now())
+            self._state.keys[key_id] = changed
+            self._audit(audit)
+        await self._commit()
+        return changed
+
+    async def remember_request(
+        self, scope: str, key: str, fingerprint: str, *, keep: timedelta
+    ) -> Remembered | None:
+        with self._lock:
+            known = self._state.remember(scope, key, fingerprint, self._clock.now(), keep)
+        if known is None:
+            await self._commit()
+        return known
+
+    async def answer_request(self, scope: str, key: str, answer: Remembered) -> None:
+        with self._lock:
+            self._state.answer(scope, key, answer)
+        await self._commit()
+
+    async def forget_request(self, scope: str, key: str) -> None:
+        with self._lock:
+            self._state.requests.pop((scope, key), None)
+        await self._commit()

@@ -1,0 +1,162 @@
+"""Runs from the queue to their verdict, and their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.listing import Page, RunQuery
+from chimes.model.run import (
+    LogEntry,
+    Run,
+    Verdict,
+    accepts,
+    marked_started,
+    released,
+    settled,
+)
+from chimes.store.memory.base import MemoryBase
+from chimes.store.port import Finished, Places
+from chimes.store.selection import select_runs
+
+
+class MemoryRuns(MemoryBase):
+    async def add_runs(
+        self, runs: Sequence[Run], audit: AuditEntry | None = None
+    ) -> tuple[Run, ...]:
+        with self._lock:
+            answer = []
+            for run in runs:
+                existing = self._state.existing(run)
+                if existing is None:
+                    admitted = self._state.admitted(run.concurrency_key)
+                    full = len(admitted) >= run.concurrency_limit
+                    existing = replace(run, blocked=run.concurrency_key is not None and full)
+                    self._state.insert_run(existing)
+                answer.append(existing)
+            self._audit(audit)
+        await self._commit()
+        self.wake()
+        return tuple(answer)
+
+    async def get_run(self, run_id: RunId) -> Run | None:
+        return self._state.runs.get(run_id)
+
+    async def slots_taken(
+        self, schedule_id: ScheduleId, slots: Collection[datetime]
+    ) -> dict[datetime, Run]:
+        with self._lock:
+            found = {slot: self._state.by_slot.get((schedule_id, slot)) for slot in slots}
+            return {slot: self._state.runs[run_id] for slot, run_id in found.items() if run_id}
+
+    async def list_runs(self, query: RunQuery) -> Page[Run]:
+        with self._lock:
+            return select_runs(self._state.runs.values(), query)
+
+    async def next_available(self) -> datetime | None:
+        with self._lock:
+            active = self._state.active.values()
+            return min((run.available_at for run in active if run.claimable), default=None)
+
+    async def claim(self, places: Places) -> tuple[Run, ...]:
+        with self._lock:
+            now = self._clock.now()
+            if not self._state.alive(places.node_id, now):
+                return ()
+            claimable = [
+                run
+                for run in self._state.active.values()
+                if run.claimable and run.available_at <= now and run.target.kind in places.kinds
+            ]
+            taken = self._hand_out(claimable, places, now)
+        if taken:
+            await self._commit()
+        return tuple(taken.values())
+
+    async def start(self, run_id: RunId, fence: int) -> bool:
+        with self._lock:
+            run = self._state.runs.get(run_id)
+            if run is None or not accepts(run, fence):
+                return False
+            self._state.put_run(marked_started(run))
+        await self._commit()
+        return True
+
+    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+        accepted: list[Run] = []
+        refused: list[RunId] = []
+        with self._lock:
+            now = self._clock.now()
+            released_any = False
+            for verdict in verdicts:
+                run = self._state.runs.get(verdict.run_id)
+                if run is not None and accepts(run, verdict.fence):
+                    ended = settled(run, verdict, now)
+                    self._state.put_run(ended)
+                    self._state.append_logs(run.id, verdict.logs)
+                    self._record(ended, verdict, now)
+                    released_any |= self._unblock(ended) or not ended.status.terminal
+                    accepted.append(ended)
+                elif run is not None and verdict.attempt in run.attempts:
+                    accepted.append(run)
+                else:
+                    refused.append(verdict.run_id)
+        if accepted:
+            await self._commit()
+        if released_any:
+            self.wake()
+        return Finished(accepted=tuple(accepted), refused=tuple(refused))
+
+    async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
+        with self._lock:
+            for run_id, fence in holds:
+                run = self._state.runs.get(run_id)
+                if run is not None and accepts(run, fence):
+                    self._state.put_run(released(run))
+        await self._commit()
+        self.wake()
+
+    async def cancel_run(
+        self, run_id: RunId, reason: str, audit: AuditEntry | None = None
+    ) -> Run | None:
+        with self._lock:
+            run = self._state.runs.get(run_id)
+            if run is None:
+                return None
+            after = self._cancel(run, reason, self._clock.now())
+            self._audit(audit)
+        await self._commit()
+        self.wake()
+        return after
+
+    async def prune_runs(self, *, before: datetime, limit: int) -> int:
+        with self._lock:
+            old = [
+                run
+                for run in self._state.runs.values()
+                if run.finished_at is not None and run.finished_at < before
+            ]
+            old.sort(key=lambda run: (run.finished_at, run.id))
+            for run in old[:limit]:
+                self._state.forget_run(run)
+        if old:
+            await self._commit()
+        return len(old[:limit])
+
+    async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
+        with self._lock:
+            run = self._state.runs.get(run_id)
+            if run is None or not accepts(run, fence):
+                return False
+            self._state.append_logs(run_id, entries)
+        await self._commit()
+        return True
+
+    async def read_logs(
+        self, run_id: RunId, *, after: int = 0, limit: int = 1000
+    ) -> tuple[LogEntry, ...]:
+        with self._lock:
+            return tuple(self._state.logs.get(run_id, ())[after : after + limit])

@@ -1,0 +1,133 @@
+"""Schedules, and how due ones become runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from chimes.errors import AlreadyExists, NotFound, QuotaExceeded
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.listing import Page, ScheduleQuery
+from chimes.model.planning import FireContext, Firing
+from chimes.model.run import Reason, Run, canceled
+from chimes.model.schedule import Schedule, set_aside
+from chimes.store.memory.base import MemoryBase
+from chimes.store.port import Fired, Places, Planner, ScheduleChange
+from chimes.store.selection import select_schedules
+
+
+class MemorySchedules(MemoryBase):
+    async def add_schedule(
+        self, schedule: Schedule, audit: AuditEntry | None = None, *, quota: int | None = None
+    ) -> Schedule:
+        with self._lock:
+            if schedule.id in self._state.schedules:
+                raise AlreadyExists(f"schedule {schedule.id} exists already")
+            if quota is not None:
+                owned = ScheduleQuery(owner=schedule.owner, limit=None)
+                if len(select_schedules(self._state.schedules.values(), owned).items) >= quota:
+                    raise QuotaExceeded(f"{schedule.owner} has {quota} schedules already")
+            self._state.put_schedule(schedule)
+            self._audit(audit)
+        await self._commit()
+        self.wake()
+        return schedule
+
+    async def get_schedule(self, schedule_id: ScheduleId) -> Schedule | None:
+        return self._state.schedules.get(schedule_id)
+
+    async def change_schedule(
+        self,
+        schedule_id: ScheduleId,
+        change: ScheduleChange,
+        audit: AuditEntry | None = None,
+        *,
+        runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
+    ) -> Schedule:
+        with self._lock:
+            now = self._clock.now()
+            before = self._state.schedules.get(schedule_id)
+            if before is None or before.deleted_at is not None:
+                raise NotFound(f"schedule {schedule_id} not found")
+            after = change(before, now)
+            for run in runs(before, now) if runs else ():
+                self._state.insert_run(run)
+            self._state.put_schedule(after)
+            if after.deleted_at is not None:
+                for run in self._state.waiting_of(schedule_id):
+                    self._state.put_run(canceled(run, Reason.SCHEDULE_DELETED, now))
+            self._audit(audit)
+        await self._commit()
+        self.wake()
+        return after
+
+    async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
+        with self._lock:
+            return select_schedules(self._state.schedules.values(), query)
+
+    async def count_schedules(self, query: ScheduleQuery) -> int:
+        with self._lock:
+            every = replace(query, after=None, limit=None)
+            return len(select_schedules(self._state.schedules.values(), every).items)
+
+    async def next_due(self) -> datetime | None:
+        with self._lock:
+            return self._state.next_due()
+
+    async def fire_due(self, plan: Planner, *, limit: int, places: Places | None = None) -> Fired:
+        with self._lock:
+            now = self._clock.now()
+            due = self._state.due(now, limit)
+            inserted: list[Run] = []
+            broken: list[Schedule] = []
+            for schedule in due:
+                try:
+                    firing = plan(schedule, self._context(schedule), now)
+                except Exception as error:
+                    broken.append(set_aside(schedule, f"{type(error).__name__}: {error}"))
+                    self._state.put_schedule(broken[-1])
+                else:
+                    inserted.extend(self._fire(firing, now))
+            taken = self._claim_new(inserted, places, now)
+            others = tuple(self._state.runs[r.id] for r in inserted if r.id not in taken)
+        if due:
+            await self._commit()
+        if any(run.claimable for run in others):
+            self.wake()
+        return Fired(
+            claimed=tuple(taken.values()),
+            others=others,
+            broken=tuple(broken),
+            more=len(due) == limit,
+        )
+
+    def _context(self, schedule: Schedule) -> FireContext:
+        depends_on = schedule.depends_on
+        other = self._state.schedules.get(depends_on.schedule_id) if depends_on else None
+        return FireContext(
+            admitted=tuple(r.id for r in self._state.admitted(f"schedule:{schedule.id}")),
+            dependency_succeeded_at=other.last_success_at if other else None,
+        )
+
+    def _fire(self, firing: Firing, now: datetime) -> list[Run]:
+        inserted = [run for run in firing.runs if self._state.insert_run(run)]
+        self._state.put_schedule(firing.schedule)
+        for run_id in firing.cancel:
+            self._cancel(self._state.runs[run_id], Reason.REPLACED, now)
+        return inserted
+
+    def _claim_new(
+        self, inserted: Sequence[Run], places: Places | None, now: datetime
+    ) -> dict[RunId, Run]:
+        if places is None or not self._state.alive(places.node_id, now):
+            return {}
+        claimable = [
+            current
+            for run in inserted
+            if (current := self._state.runs[run.id]).claimable
+            and current.available_at <= now
+            and current.target.kind in places.kinds
+        ]
+        return self._hand_out(claimable, places, now)

@@ -1,0 +1,216 @@
+"""The contents of a memory store, and the indexes over them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from chimes.model.access import ApiKey
+from chimes.model.audit import AuditEntry, chained
+from chimes.model.ids import KeyId, NodeId, RunId, ScheduleId
+from chimes.model.listing import Counts
+from chimes.model.node import Node
+from chimes.model.run import LogEntry, Run, RunStatus, released, unblocked
+from chimes.model.schedule import Schedule
+from chimes.store.port import Item, Remembered, RunLog
+
+
+def queue_order(run: Run) -> tuple[int, datetime, datetime, str]:
+    return (-run.rank, run.available_at, run.created_at, run.id)
+
+
+@dataclass(slots=True)
+class State:
+    schedules: dict[ScheduleId, Schedule] = field(default_factory=dict)
+    runs: dict[RunId, Run] = field(default_factory=dict)
+    logs: dict[RunId, list[LogEntry]] = field(default_factory=dict)
+    nodes: dict[NodeId, Node] = field(default_factory=dict)
+    audit: list[AuditEntry] = field(default_factory=list)
+    keys: dict[KeyId, ApiKey] = field(default_factory=dict)
+    requests: dict[tuple[str, str], tuple[Remembered, datetime]] = field(default_factory=dict)
+
+    # Indexes; derived from the above by put_schedule and put_run.
+    by_slot: dict[tuple[ScheduleId, datetime], RunId] = field(default_factory=dict)
+    active: dict[RunId, Run] = field(default_factory=dict)
+    by_key: dict[str, dict[RunId, None]] = field(default_factory=dict)
+    #: Heap of (next_run_at, id); entries that no longer hold are dropped when met.
+    due_heap: list[tuple[datetime, ScheduleId]] = field(default_factory=list)
+
+    # --- schedules ----------------------------------------------------------------------------
+    def put_schedule(self, schedule: Schedule) -> None:
+        self.schedules[schedule.id] = schedule
+        if self._waits(schedule) and schedule.next_run_at is not None:
+            heapq.heappush(self.due_heap, (schedule.next_run_at, schedule.id))
+
+    @staticmethod
+    def _waits(schedule: Schedule) -> bool:
+        return schedule.enabled and schedule.deleted_at is None and schedule.next_run_at is not None
+
+    def next_due(self) -> datetime | None:
+        while self.due_heap:
+            at, schedule_id = self.due_heap[0]
+            schedule = self.schedules[schedule_id]
+            if self._waits(schedule) and schedule.next_run_at == at:
+                return at
+            heapq.heappop(self.due_heap)
+        return None
+
+    def due(self, now: datetime, limit: int) -> list[Schedule]:
+        found: dict[ScheduleId, Schedule] = {}
+        while len(found) < limit:
+            at = self.next_due()
+            if at is None or at > now:
+                break
+            _, schedule_id = heapq.heappop(self.due_heap)
+            found[schedule_id] = self.schedules[schedule_id]
+        return list(found.values())
+
+    # --- runs ---------------------------------------------------------------------------------
+    def existing(self, run: Run) -> Run | None:
+        run_id = run.id
+        if run_id not in self.runs and run.schedule_id is not None and run.slot is not None:
+            run_id = self.by_slot.get((run.schedule_id, run.slot), run_id)
+        return self.runs.get(run_id)
+
+    def insert_run(self, run: Run) -> bool:
+        """False: its id or its slot is taken."""
+        if self.existing(run) is not None:
+            return False
+        self.put_run(run)
+        return True
+
+    def put_run(self, run: Run) -> None:
+        self.runs[run.id] = run
+        if run.schedule_id is not None and run.slot is not None:
+            self.by_slot[run.schedule_id, run.slot] = run.id
+        key = run.concurrency_key
+        if run.status.terminal:
+            self.active.pop(run.id, None)
+            if key is not None and key in self.by_key:
+                self.by_key[key].pop(run.id, None)
+                if not self.by_key[key]:
+                    del self.by_key[key]
+            return
+        self.active[run.id] = run
+        if key is not None:
+            self.by_key.setdefault(key, {})[run.id] = None
+
+    def forget_run(self, run: Run) -> None:
+        del self.runs[run.id]
+        self.logs.pop(run.id, None)
+        if run.schedule_id is None or run.slot is None:
+            return
+        self.by_slot.pop((run.schedule_id, run.slot), None)
+        schedule = self.schedules.get(run.schedule_id)
+        mark = run.missed_until or run.slot
+        if schedule is not None and (schedule.purged_until or mark) <= mark:
+            self.schedules[schedule.id] = replace(schedule, purged_until=mark)
+
+    def admitted(self, key: str | None) -> list[Run]:
+        """Oldest first."""
+        if key is None:
+            return []
+        runs = (self.active[run_id] for run_id in self.by_key.get(key, ()))
+        return sorted((r for r in runs if r.admitted), key=lambda r: (r.created_at, r.id))
+
+    def unblock(self, key: str | None) -> bool:
+        if key is None:
+            return False
+        active = [self.active[run_id] for run_id in self.by_key.get(key, ())]
+        waiting = sorted((run for run in active if run.blocked), key=queue_order)
+        room = sum(run.admitted for run in active)
+        let_go = [run for place, run in enumerate(waiting, room) if place < run.concurrency_limit]
+        for run in let_go:
+            self.put_run(unblocked(run))
+        return bool(let_go)
+
+    def waiting_of(self, schedule_id: ScheduleId) -> list[Run]:
+        return [
+            run
+            for run in self.active.values()
+            if run.schedule_id == schedule_id and run.status is RunStatus.QUEUED
+        ]
+
+    def append_logs(self, run_id: RunId, entries: Sequence[LogEntry]) -> None:
+        if entries:
+            log = self.logs.setdefault(run_id, [])
+            log.extend(replace(e, number=n) for n, e in enumerate(entries, len(log) + 1))
+
+    # --- the rest -----------------------------------------------------------------------------
+    def alive(self, node_id: NodeId, now: datetime) -> bool:
+        node = self.nodes.get(node_id)
+        return node is not None and node.lease_until > now
+
+    def held_by(self, node_id: NodeId) -> list[Run]:
+        return [run for run in self.active.values() if run.holder == node_id]
+
+    def append_audit(self, entry: AuditEntry) -> AuditEntry:
+        last = self.audit[-1] if self.audit else None
+        entry = chained(
+            entry,
+            number=last.number + 1 if last else 1,
+            previous_hash=last.hash if last else "",
+        )
+        self.audit.append(entry)
+        return entry
+
+    def remember(
+        self, scope: str, key: str, fingerprint: str, now: datetime, keep: timedelta
+    ) -> Remembered | None:
+        known = self.requests.get((scope, key))
+        if known is not None and known[1] > now:
+            return known[0]
+        self.requests = {name: kept for name, kept in self.requests.items() if kept[1] > now}
+        self.requests[scope, key] = (Remembered(fingerprint=fingerprint), now + keep)
+        return None
+
+    def answer(self, scope: str, key: str, answer: Remembered) -> None:
+        known = self.requests.get((scope, key))
+        if known is not None:
+            self.requests[scope, key] = (answer, known[1])
+
+    def counts(self, now: datetime) -> Counts:
+        present = [s for s in self.schedules.values() if s.deleted_at is None]
+        statuses: dict[RunStatus, int] = {}
+        for run in self.runs.values():
+            statuses[run.status] = statuses.get(run.status, 0) + 1
+        return Counts(
+            schedules=len(present),
+            enabled=sum(s.enabled for s in present),
+            due=sum(1 for s in present if self._waits(s) and (s.next_run_at or now) <= now),
+            runs=statuses,
+        )
+
+    def items(self) -> list[Item]:
+        logs = [RunLog(run_id=run_id, entries=tuple(log)) for run_id, log in self.logs.items()]
+        return [
+            *self.schedules.values(),
+            *self.runs.values(),
+            *logs,
+            *self.audit,
+            *self.keys.values(),
+        ]
+
+    def adopt(self, item: Item) -> bool:
+        match item:
+            case Schedule():
+                if item.id in self.schedules:
+                    return False
+                self.put_schedule(item)
+            case Run():
+                return self.insert_run(released(item) if item.status is RunStatus.RUNNING else item)
+            case RunLog():
+                if item.run_id in self.logs:
+                    return False
+                self.logs[item.run_id] = list(item.entries)
+            case AuditEntry():
+                if self.audit and self.audit[-1].number >= item.number:
+                    return False
+                self.audit.append(item)
+            case ApiKey():
+                if item.id in self.keys:
+                    return False
+                self.keys[item.id] = item
+        return True

@@ -1,0 +1,56 @@
+"""The memory store: the reference that every other store is compared with.
+
+All state lies in one `State`; each verb changes it under one lock, without waiting for anything,
+so each verb is atomic. Nothing survives the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+
+from chimes.model.listing import Counts
+from chimes.store.memory.records import MemoryRecords
+from chimes.store.memory.runs import MemoryRuns
+from chimes.store.memory.schedules import MemorySchedules
+from chimes.store.port import Item, StoreStatus
+
+
+class MemoryStore(MemorySchedules, MemoryRuns, MemoryRecords):
+    async def open(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        self.wake()
+
+    async def status(self) -> StoreStatus:
+        return StoreStatus(kind="memory", location="this process", schema="-")
+
+    async def now(self) -> datetime:
+        return self._clock.now()
+
+    def changes(self) -> int:
+        return self._wakeup.count
+
+    async def wait_for_work(self, since: int, until: datetime | None) -> None:
+        seconds = None
+        if until is not None:
+            seconds = max(0.0, (until - self._clock.now()).total_seconds())
+        await self._wakeup.wait(since, seconds)
+
+    async def counts(self) -> Counts:
+        with self._lock:
+            return self._state.counts(self._clock.now())
+
+    async def dump(self) -> AsyncIterator[Item]:
+        with self._lock:
+            items = self._state.items()
+        for item in items:
+            yield item
+
+    async def load(self, items: Sequence[Item]) -> int:
+        with self._lock:
+            count = sum(self._state.adopt(item) for item in items)
+        await self._commit()
+        self.wake()
+        return count

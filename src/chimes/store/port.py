@@ -1,0 +1,289 @@
+"""The store port: what the engine and the services ask of a store.
+
+Every adapter keeps these contracts word for word; `tests/store_contract` proves it once for all
+of them by comparing whole values. Each verb is atomic: it happens as a whole or not at all, also
+when the process is killed. All times are aware UTC datetimes with microseconds.
+
+A verb raises `StoreUnavailable` when the store cannot answer or cannot write now; nothing has
+then happened, unless the answer itself was lost, which is why every write below can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from chimes.model.access import ApiKey
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import KeyId, NodeId, RunId, ScheduleId
+from chimes.model.listing import AuditQuery, Counts, Page, RunQuery, ScheduleQuery
+from chimes.model.node import Beat, Node
+from chimes.model.planning import FireContext, Firing
+from chimes.model.run import LogEntry, Run, Verdict
+from chimes.model.schedule import Schedule
+
+Planner = Callable[[Schedule, FireContext, datetime], Firing]
+#: Gets the current value and the store's time; returns the new value, or raises to change nothing.
+ScheduleChange = Callable[[Schedule, datetime], Schedule]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """A node's offer to carry runs out at once."""
+
+    node_id: NodeId
+    kinds: frozenset[str]
+    free: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fired:
+    #: Runs that were inserted already claimed for the node that offered places.
+    claimed: tuple[Run, ...] = ()
+    #: Every other row that was inserted: waiting, missed, skipped.
+    others: tuple[Run, ...] = ()
+    #: Schedules that could not be planned and were set aside, with the error in last_error.
+    broken: tuple[Schedule, ...] = ()
+    #: True if due schedules may be left: call again.
+    more: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finished:
+    """What became of a batch of verdicts."""
+
+    #: The runs as they are now, in the order of the accepted verdicts.
+    accepted: tuple[Run, ...] = ()
+    #: Ownership was lost before the verdict came (fenced): the worker's word does not count.
+    refused: tuple[RunId, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remembered:
+    """The first request under an idempotency key. `status` 0: it is still under way."""
+
+    fingerprint: str
+    status: int = 0
+    body: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreStatus:
+    kind: str
+    #: Where the data is, without any password.
+    location: str
+    schema: str
+    #: Why the store is not in full order, e.g. a corrupt file was set aside; empty when it is.
+    degraded: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLog:
+    """The whole log of a run, for export."""
+
+    run_id: RunId
+    entries: tuple[LogEntry, ...]
+
+
+#: What a store consists of, apart from what only lives as long as the processes (nodes, requests).
+Item = Schedule | Run | RunLog | AuditEntry | ApiKey
+
+
+class Store(Protocol):
+    # --- life ---------------------------------------------------------------------------------
+    async def open(self) -> None:
+        """Connect, set up an empty store, take exclusive locks where the store needs them.
+        Raises StoreLocked, SchemaMismatch or StoreUnavailable."""
+
+    async def close(self) -> None:
+        """Flush and let go. Calling it twice is harmless."""
+
+    async def status(self) -> StoreStatus:
+        """For health, doctor and `store status`."""
+
+    # --- time ---------------------------------------------------------------------------------
+    async def now(self) -> datetime:
+        """The store's own clock: every wall-time decision uses it and nothing else."""
+
+    def changes(self) -> int:
+        """A counter that rises whenever something may have become due or claimable, or a running
+        run of this process was asked to stop. Take it before looking, hand it to wait_for_work."""
+
+    async def wait_for_work(self, since: int, until: datetime | None) -> None:
+        """Return as soon as `changes()` is above `since`, at the latest at `until` by the store's
+        clock (None: only when told). Changes made by other processes count, if need be with a
+        short delay; waking for nothing is allowed."""
+
+    def wake(self) -> None:
+        """Raise the counter by hand, so that every `wait_for_work` of this process returns. Safe
+        from any thread."""
+
+    # --- schedules ----------------------------------------------------------------------------
+    async def add_schedule(
+        self, schedule: Schedule, audit: AuditEntry | None = None, *, quota: int | None = None
+    ) -> Schedule:
+        """Raises AlreadyExists if the id was ever used, QuotaExceeded if the owner already has
+        `quota` schedules that are not deleted (counted in the same transaction, S25)."""
+
+    async def get_schedule(self, schedule_id: ScheduleId) -> Schedule | None:
+        """Also a deleted one: callers look at `deleted_at`."""
+
+    async def change_schedule(
+        self,
+        schedule_id: ScheduleId,
+        change: ScheduleChange,
+        audit: AuditEntry | None = None,
+        *,
+        runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
+    ) -> Schedule:
+        """Read, apply the pure `change`, write, append `audit`: one transaction, serial with
+        fire_due and finish, so that nothing is overwritten. NotFound if there is none or it is
+        deleted. Whatever `change` raises is raised and changes nothing.
+
+        `runs` is called with the value *before* the change; its rows are inserted in the same
+        transaction (a slot that has its row already keeps that one). A change that sets
+        `deleted_at` ends the waiting runs of the schedule as canceled (reason schedule_deleted);
+        a running one goes on to its end (C16)."""
+
+    async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
+        """Without the deleted ones; order is total (id breaks ties) and stable under inserts."""
+
+    async def count_schedules(self, query: ScheduleQuery) -> int:
+        """How many the query matches on all its pages."""
+
+    async def next_due(self) -> datetime | None:
+        """The earliest next_run_at of all enabled schedules; cheap, from an index."""
+
+    async def fire_due(self, plan: Planner, *, limit: int, places: Places | None = None) -> Fired:
+        """Take up to `limit` due schedules (enabled, not deleted, next_run_at <= now; earliest
+        first; those another node is just firing are left out), call `plan` for each, insert the
+        runs it asks for, move the cursors, ask the runs in `cancel` to stop: ONE transaction.
+
+        A slot that has a row already keeps it (unique for ever) while the cursor still moves. Up
+        to `places.free` of the new claimable runs, in order of rank and due time, are inserted
+        already claimed for `places.node_id`, provided its lease is alive. `plan` raising sets
+        that schedule aside (`set_aside`) and stops no other."""
+
+    # --- runs ---------------------------------------------------------------------------------
+    async def add_runs(
+        self, runs: Sequence[Run], audit: AuditEntry | None = None
+    ) -> tuple[Run, ...]:
+        """Insert; a run whose id or (schedule, slot) exists is answered with the existing one. A
+        run whose concurrency key is at its limit is inserted blocked. Same order as given."""
+
+    async def get_run(self, run_id: RunId) -> Run | None: ...
+
+    async def slots_taken(
+        self, schedule_id: ScheduleId, slots: Collection[datetime]
+    ) -> dict[datetime, Run]:
+        """The existing runs of those slots."""
+
+    async def list_runs(self, query: RunQuery) -> Page[Run]:
+        """Order is total (id breaks ties) and stable under inserts."""
+
+    async def next_available(self) -> datetime | None:
+        """The earliest available_at of the claimable runs; None if there are none."""
+
+    async def claim(self, places: Places) -> tuple[Run, ...]:
+        """Hand out up to `places.free` claimable runs of known kinds with available_at <= now, by
+        rank (highest first), then available_at, created_at, id. Nothing if the node's lease is
+        not alive. Each comes back `claimed`: attempt + 1, fence + 1."""
+
+    async def start(self, run_id: RunId, fence: int) -> bool:
+        """The started mark. False: ownership is lost, do not begin."""
+
+    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+        """Write verdicts with their logs, each only if its fence is the current one of a running
+        run. Runs that end update their schedule (`recorded`), pause it where the verdict says
+        so, and let the next blocked run of their key go. Repeating an accepted verdict (same
+        fence, and the run shows that very attempt) is accepted again and changes nothing (F23).
+        """
+
+    async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
+        """Give claimed but unstarted runs back (run id, fence); those not owned are left alone."""
+
+    async def cancel_run(
+        self, run_id: RunId, reason: str, audit: AuditEntry | None = None
+    ) -> Run | None:
+        """`cancel_asked`, and the next blocked run of the key is let go. None: no such run."""
+
+    async def prune_runs(self, *, before: datetime, limit: int) -> int:
+        """Forget ended runs that finished before `before`, with their logs; raises
+        `purged_until` of their schedules so that no forgotten slot is ever made again."""
+
+    # --- logs ---------------------------------------------------------------------------------
+    async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
+        """Fenced like a verdict."""
+
+    async def read_logs(
+        self, run_id: RunId, *, after: int = 0, limit: int = 1000
+    ) -> tuple[LogEntry, ...]:
+        """Entries numbered above `after`, ascending."""
+
+    # --- nodes --------------------------------------------------------------------------------
+    async def join(self, node: Node, lease: timedelta) -> Node:
+        """Register a node; its lease runs from the store's now."""
+
+    async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
+        """Renew the lease, unless it has ended (then `alive` is False, for ever: the node has to
+        join under a new id). `clock` is the node's own wall clock, kept as clock_offset."""
+
+    async def leave(self, node_id: NodeId) -> None:
+        """Take the node off; runs it still holds count as lost now."""
+
+    async def rescue(self, *, limit: int) -> tuple[Run, ...]:
+        """Take the runs of nodes whose lease has ended away from them (`lost`); those runs as
+        they are now. Nodes without runs left are forgotten."""
+
+    async def nodes(self) -> tuple[Node, ...]:
+        """Those that have joined and not left, by id."""
+
+    # --- audit, keys, requests ----------------------------------------------------------------
+    async def append_audit(self, entry: AuditEntry) -> AuditEntry:
+        """Chained to the entry before it."""
+
+    async def list_audit(self, query: AuditQuery) -> tuple[AuditEntry, ...]: ...
+
+    async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
+        """Raises AlreadyExists."""
+
+    async def get_key(self, key_id: KeyId) -> ApiKey | None: ...
+
+    async def list_keys(self) -> tuple[ApiKey, ...]:
+        """Revoked ones too, oldest first."""
+
+    async def change_key(
+        self,
+        key_id: KeyId,
+        change: Callable[[ApiKey, datetime], ApiKey],
+        audit: AuditEntry | None = None,
+    ) -> ApiKey:
+        """As change_schedule; NotFound if there is none."""
+
+    async def remember_request(
+        self, scope: str, key: str, fingerprint: str, *, keep: timedelta
+    ) -> Remembered | None:
+        """None: this is the first request under (scope, key), now on record as under way until
+        `keep` is over. Otherwise what is on record."""
+
+    async def answer_request(self, scope: str, key: str, answer: Remembered) -> None:
+        """Record the answer to the first request."""
+
+    async def forget_request(self, scope: str, key: str) -> None:
+        """The first request failed before it did anything; let it be tried again."""
+
+    # --- insights -----------------------------------------------------------------------------
+    async def counts(self) -> Counts:
+        """Computed by the store, not by loading rows."""
+
+    # --- moving house -------------------------------------------------------------------------
+    def dump(self) -> AsyncIterator[Item]:
+        """Everything, deleted schedules included: schedules, runs, their logs, audit entries in
+        ascending order, keys."""
+
+    async def load(self, items: Sequence[Item]) -> int:
+        """Insert items exactly as they are; one that exists already stays and is not counted.
+        Runs that were running arrive queued (`lost` does not apply: their node is elsewhere)."""

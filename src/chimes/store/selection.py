@@ -1,0 +1,129 @@
+"""Listing in Python, for stores that hold their rows in memory; the reference for the SQL ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
+
+from chimes.model.listing import (
+    Page,
+    Position,
+    RunQuery,
+    RunSort,
+    ScheduleQuery,
+    ScheduleSort,
+)
+from chimes.model.run import Run
+from chimes.model.schedule import Schedule
+from chimes.store.plain import to_micros
+
+
+class _Identified(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+Row = TypeVar("Row", bound=_Identified)
+Value = str | int | None
+
+
+def select_schedules(rows: Iterable[Schedule], query: ScheduleQuery) -> Page[Schedule]:
+    chosen = [row for row in rows if matches_schedule(row, query)]
+    return page(
+        chosen,
+        lambda row: schedule_value(row, query.sort),
+        descending=query.descending,
+        after=query.after,
+        limit=query.limit,
+    )
+
+
+def select_runs(rows: Iterable[Run], query: RunQuery) -> Page[Run]:
+    chosen = [row for row in rows if matches_run(row, query)]
+    return page(
+        chosen,
+        lambda row: run_value(row, query.sort),
+        descending=query.descending,
+        after=query.after,
+        limit=query.limit,
+    )
+
+
+def schedule_value(row: Schedule, sort: ScheduleSort) -> Value:
+    if sort is ScheduleSort.NAME:
+        return row.name
+    moment = {
+        ScheduleSort.NEXT_RUN_AT: row.next_run_at,
+        ScheduleSort.CREATED_AT: row.created_at,
+        ScheduleSort.UPDATED_AT: row.updated_at,
+    }[sort]
+    return None if moment is None else to_micros(moment)
+
+
+def run_value(row: Run, sort: RunSort) -> int:
+    return to_micros(row.created_at if sort is RunSort.CREATED_AT else row.planned_at)
+
+
+def matches_schedule(row: Schedule, query: ScheduleQuery) -> bool:
+    return (
+        row.deleted_at is None
+        and query.owner in (None, row.owner)
+        and query.namespace in (None, row.namespace)
+        and query.name in (None, row.name)
+        and (query.text is None or query.text in row.name)
+        and query.enabled in (None, row.enabled)
+        and query.kind in (None, row.target.kind)
+        and (query.label is None or query.label in row.labels)
+    )
+
+
+def matches_run(row: Run, query: RunQuery) -> bool:
+    return (
+        query.owner in (None, row.owner)
+        and query.namespace in (None, row.namespace)
+        and query.schedule_id in (None, row.schedule_id)
+        and (not query.statuses or row.status in query.statuses)
+        and query.origin in (None, row.origin)
+        and (query.since is None or row.planned_at >= query.since)
+        and (query.until is None or row.planned_at < query.until)
+    )
+
+
+def page(
+    rows: list[Row],
+    value: Callable[[Row], Value],
+    *,
+    descending: bool,
+    after: Position | None,
+    limit: int | None,
+) -> Page[Row]:
+    """Rows without a value come last in both directions; ids break ties in the sort direction."""
+    with_value = sorted(
+        (row for row in rows if value(row) is not None),
+        key=lambda row: (value(row), row.id),
+        reverse=descending,
+    )
+    without = sorted(
+        (row for row in rows if value(row) is None), key=lambda row: row.id, reverse=descending
+    )
+    ordered = with_value + without
+    if after is not None:
+        ordered = [row for row in ordered if _beyond((value(row), row.id), after, descending)]
+    if limit is None or len(ordered) <= limit:
+        return Page(tuple(ordered), None)
+    chosen = ordered[:limit]
+    return Page(tuple(chosen), (value(chosen[-1]), chosen[-1].id))
+
+
+def _beyond(position: Position, after: Position, descending: bool) -> bool:
+    value, row_id = position
+    last, last_id = after
+    if (value is None) != (last is None):
+        return value is None
+    if value == last:
+        return row_id < last_id if descending else row_id > last_id
+    if isinstance(value, str) and isinstance(last, str):
+        return value < last if descending else value > last
+    assert isinstance(value, int)
+    assert isinstance(last, int)
+    return value < last if descending else value > last

@@ -1,0 +1,1 @@
+"""How runs are carried out: one module per kind of target. Targets never see the store."""
