@@ -1,0 +1,43 @@
+"""When next? The one place that computes fire times (TIME.md)."""
+
+from chimes.triggers.base import Fire
+from chimes.triggers.calendar import Calendar, Window
+from chimes.triggers.cron import Cron, Dialect, Dst
+from chimes.triggers.decode import (
+    NEVER_FIRES,
+    Trigger,
+    ensure_fires,
+    never_fires,
+    trigger_from_dict,
+)
+from chimes.triggers.duration import format_duration_go, format_duration_iso, parse_duration
+from chimes.triggers.every import Every
+from chimes.triggers.moment import format_moment, parse_moment
+from chimes.triggers.notes import Note
+from chimes.triggers.once import Once
+from chimes.triggers.zone import Zone, parse_zone, zone_names
+
+__all__ = [
+    "NEVER_FIRES",
+    "Calendar",
+    "Cron",
+    "Dialect",
+    "Dst",
+    "Every",
+    "Fire",
+    "Note",
+    "Once",
+    "Trigger",
+    "Window",
+    "Zone",
+    "ensure_fires",
+    "format_duration_go",
+    "format_duration_iso",
+    "format_moment",
+    "never_fires",
+    "parse_duration",
+    "parse_moment",
+    "parse_zone",
+    "trigger_from_dict",
+    "zone_names",
+]

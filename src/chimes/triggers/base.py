@@ -1,0 +1,207 @@
+"""What all triggers share: the contract of `next_after` and `previous_before`, bounds, and fires.
+
+T1: the fires of a trigger are a set F of instants. `next_after(t)` is the earliest of F after t,
+`previous_before(t)` the latest before t; so each undoes the other. `start_at` and `end_at` are
+inclusive bounds of F. `max_runs` is kept for the engine, which counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import ClassVar, NamedTuple, Self
+
+from chimes.errors import InvalidTrigger
+from chimes.triggers.calendar import Calendar, calendar_from
+from chimes.triggers.moment import (
+    EPOCH,
+    LAST_MICROSECOND,
+    aware_needed,
+    checked_year,
+    format_moment,
+    parse_moment,
+    to_microseconds,
+)
+from chimes.triggers.notes import Note
+from chimes.triggers.zone import UTC_NAME, Zone, parse_zone
+
+MOST_CALENDARS = 16
+MOST_RUNS = 2**53
+
+
+class Fire(NamedTuple):
+    """One fire: the instant, the same in the trigger's zone, and what is special about it."""
+
+    at: datetime
+    local: datetime
+    note: Note | None
+
+
+class TriggerBase:
+    """Behaviour common to Cron, Every and Once."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    start_at: datetime | None
+    end_at: datetime | None
+    max_runs: int | None
+    exclude: tuple[Calendar, ...]
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        """The first fire after an aware moment, in UTC; None if there is none within 60 years."""
+        after = to_microseconds(moment)
+        if self.start_at is not None:
+            after = max(after, to_microseconds(self.start_at) - 1)
+        found = self._next(after)
+        if found is None or found > LAST_MICROSECOND:
+            return None
+        at = EPOCH + timedelta(0, 0, found)
+        return at if self.end_at is None or at <= self.end_at else None
+
+    def previous_before(self, moment: datetime) -> datetime | None:
+        """The last fire before an aware moment, in UTC; None if there is none within 60 years."""
+        before = min(to_microseconds(moment), LAST_MICROSECOND + 1)
+        if self.end_at is not None:
+            before = min(before, to_microseconds(self.end_at) + 1)
+        found = self._previous(before)
+        if found is None:
+            return None
+        at = EPOCH + timedelta(0, 0, found)
+        return at if self.start_at is None or at >= self.start_at else None
+
+    def fires(self, after: datetime, count: int) -> list[Fire]:
+        """Up to `count` fires after a moment, each with a note for previews."""
+        found: list[Fire] = []
+        at = self.next_after(after)
+        while at is not None and len(found) < count:
+            found.append(Fire(at, self.local(at), self._note(at)))
+            at = self.next_after(at)
+        return found
+
+    def local(self, at: datetime) -> datetime:
+        """The instant on the trigger's wall clock, with the UTC offset that holds then."""
+        second = to_microseconds(at) // 1_000_000
+        return at.astimezone(timezone(timedelta(seconds=self._zone().offset_at(second))))
+
+    @property
+    def zone(self) -> str:
+        """The IANA name of the zone that applies."""
+        return UTC_NAME
+
+    def with_default_zone(self, name: str) -> Self:
+        """The same trigger in this zone, if it names none itself (T11)."""
+        parse_zone(name)
+        return self
+
+    def anchored(self, moment: datetime) -> Self:
+        """The same trigger counting from this moment, if it is an interval without an anchor."""
+        to_microseconds(moment)
+        return self
+
+    def jitter_for(self, schedule_id: str, slot: datetime) -> timedelta:
+        """How much later than its slot a run starts; never part of the slot (T9)."""
+        return timedelta(0)
+
+    def warnings(self) -> tuple[Note, ...]:
+        """What the author of the trigger should be told."""
+        return ()
+
+    def to_dict(self) -> dict[str, object]:
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copied and pickled by value; what was compiled for searching is compiled again."""
+        from chimes.triggers.decode import trigger_from_dict
+
+        return trigger_from_dict, (self.to_dict(),)
+
+    def _zone(self) -> Zone:
+        return parse_zone(self.zone)
+
+    def _next(self, after: int) -> int | None:
+        raise NotImplementedError
+
+    def _previous(self, before: int) -> int | None:
+        raise NotImplementedError
+
+    def _note(self, at: datetime) -> Note | None:
+        raise NotImplementedError
+
+    def _set_bounds(
+        self,
+        start_at: datetime | str | None,
+        end_at: datetime | str | None,
+        max_runs: int | None,
+        exclude: Iterable[object],
+        zone: Zone | None,
+    ) -> None:
+        put = object.__setattr__
+        start, end = bound(start_at, zone, "start_at"), bound(end_at, zone, "end_at")
+        if start is not None and end is not None and end < start:
+            raise InvalidTrigger(
+                "end_at is earlier than start_at", field="end_at", code="out_of_range"
+            )
+        put(self, "start_at", start)
+        put(self, "end_at", end)
+        put(self, "max_runs", _runs(max_runs))
+        put(self, "exclude", _calendars(exclude))
+
+    def _bounds_dict(self) -> dict[str, object]:
+        found: dict[str, object] = {}
+        if self.start_at is not None:
+            found["start_at"] = format_moment(self.start_at)
+        if self.end_at is not None:
+            found["end_at"] = format_moment(self.end_at)
+        if self.max_runs is not None:
+            found["max_runs"] = self.max_runs
+        if self.exclude:
+            found["exclude"] = [calendar.to_dict() for calendar in self.exclude]
+        return found
+
+
+def bound(value: object, zone: Zone | None, field: str) -> datetime | None:
+    """A moment given as text or as an aware datetime, in UTC."""
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            raise aware_needed(value, field)
+        return checked_year(checked_year(value, field).astimezone(UTC), field)
+    if isinstance(value, str):
+        return parse_moment(value, zone, field=field)
+    raise InvalidTrigger(
+        f"{field} must be a moment such as 2030-02-10T09:00:00Z, not {type(value).__name__}",
+        field=field,
+        code="wrong_type",
+    )
+
+
+def _runs(value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidTrigger(
+            f"max_runs must be a whole number, not {type(value).__name__}",
+            field="max_runs",
+            code="wrong_type",
+        )
+    if not 1 <= value <= MOST_RUNS:
+        raise InvalidTrigger("max_runs must be 1 or more", field="max_runs", code="out_of_range")
+    return value
+
+
+def _calendars(value: object) -> tuple[Calendar, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise InvalidTrigger(
+            f"exclude must be a list of calendars, not {type(value).__name__}",
+            field="exclude",
+            code="wrong_type",
+        )
+    if len(value) > MOST_CALENDARS:
+        raise InvalidTrigger(
+            f"exclude may have up to {MOST_CALENDARS} calendars, not {len(value)}",
+            field="exclude",
+            code="out_of_range",
+        )
+    return tuple(calendar_from(each, f"exclude[{index}]") for index, each in enumerate(value))

@@ -1,0 +1,308 @@
+"""Cron text to masks: 5 fields (Unix), 6 (seconds first) and 6 or 7 (Quartz); T12, T13, T15–T17.
+
+Ranges may wrap (`FRI-MON`, `22-2`); a step counts on through the wrap. In five and six fields a
+step on a lone value runs to the end of the field (`a/n`), where the end of the weekdays is
+Saturday: 7 is another name for Sunday, not an eighth day.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NoReturn
+
+from chimes.errors import InvalidTrigger
+from chimes.triggers.cron_days import DayFields
+from chimes.triggers.duration import shown
+
+LONGEST_EXPRESSION = 256
+EVERY = "@every"
+DESCRIPTORS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_MONTHS = dict(
+    zip(
+        ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"],
+        range(1, 13),
+        strict=True,
+    )
+)
+_DAYS = dict(zip(["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"], range(7), strict=True))
+_QUARTZ_DAYS = {name: number + 1 for name, number in _DAYS.items()}
+
+_RANGE = re.compile(r"(\*|[0-9]{1,4}|[A-Z]{3})?(?:-([0-9]{1,4}|[A-Z]{3}))?(?:/([0-9]{1,4}))?")
+_LAST = re.compile(r"L(?:-([0-9]{1,2}))?(W)?")
+_NEAREST = re.compile(r"([0-9]{1,2})W")
+_NTH = re.compile(r"([0-9]|[A-Z]{3})#([0-9])")
+_LAST_WEEKDAY = re.compile(r"([0-9]|[A-Z]{3})L")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one field may hold."""
+
+    label: str
+    low: int
+    high: int
+    names: dict[str, int]
+    # The highest number that may be written, where it is an alias (7 for Sunday).
+    alias: int | None = None
+
+
+_SECOND = Part("second", 0, 59, {})
+_MINUTE = Part("minute", 0, 59, {})
+_HOUR = Part("hour", 0, 23, {})
+_DAY = Part("day-of-month", 1, 31, {})
+_MONTH = Part("month", 1, 12, _MONTHS)
+_WEEKDAY = Part("day-of-week", 0, 6, _DAYS, 7)
+_QUARTZ_WEEKDAY = Part("day-of-week", 1, 7, _QUARTZ_DAYS)
+_YEAR = Part("year", 1970, 2199, {})
+
+
+@dataclass(frozen=True, slots=True)
+class CronFields:
+    """A parsed expression: masks of seconds, minutes of the day and days; and two texts."""
+
+    seconds: int
+    minutes: int
+    days: DayFields
+    minute_text: str
+    hour_text: str
+
+
+@lru_cache(maxsize=4096)
+def parse_fields(expression: str, dialect: str) -> CronFields:
+    """The masks of an expression that has no prefix and is not `@every`."""
+    text = expression.upper()
+    if text.startswith("@"):
+        text = _described(expression)
+    parts = text.split(" ")
+    count = len(parts)
+    quartz = dialect == "quartz" or (dialect == "auto" and count == 7)
+    _check_count(expression, dialect, count)
+    second, minute, hour, day, month, weekday, year = _seven(parts)
+    hours = _mask(_HOUR, hour, quartz)
+    minutes = _mask(_MINUTE, minute, quartz)
+    return CronFields(
+        seconds=_mask(_SECOND, second, quartz),
+        minutes=sum(minutes << 60 * number for number in range(24) if hours >> number & 1),
+        days=_days(day, month, weekday, year, quartz=quartz, six=count == 6),
+        minute_text=minute,
+        hour_text=hour,
+    )
+
+
+def _described(expression: str) -> str:
+    found = DESCRIPTORS.get(expression.lower())
+    if found is None:
+        known = ", ".join([*DESCRIPTORS, f"{EVERY} <duration>"])
+        _refuse(f"Unknown descriptor {shown(expression)}; there are {known}", "unknown_descriptor")
+    return found
+
+
+_COUNTS = {"auto": (5, 6, 7), "unix": (5,), "seconds": (6,), "quartz": (6, 7)}
+
+
+def _check_count(expression: str, dialect: str, count: int) -> None:
+    if expression.startswith("@") or count in _COUNTS[dialect]:
+        return
+    wanted = " or ".join(str(number) for number in _COUNTS[dialect])
+    _refuse(
+        f"A cron expression of dialect {dialect} has {wanted} fields; {shown(expression)} has "
+        f"{count}",
+        "field_count",
+    )
+
+
+def _seven(parts: list[str]) -> list[str]:
+    if len(parts) == 5:
+        return ["0", *parts, "*"]
+    return parts if len(parts) == 7 else [*parts, "*"]
+
+
+def _refuse(message: str, code: str, hint: str | None = None) -> NoReturn:
+    raise InvalidTrigger(message, field="expression", code=code, hint=hint)
+
+
+def _wrong(part: Part, text: str, why: str) -> NoReturn:
+    top = part.alias or part.high
+    names = f" or {next(iter(part.names))}…{list(part.names)[-1]}" if part.names else ""
+    _refuse(
+        f"The {part.label} field {shown(text)} is wrong: {why}; "
+        f"allowed are {part.low}–{top}{names}",
+        "bad_field",
+    )
+
+
+def _mask(part: Part, text: str, quartz: bool) -> int:
+    mask = 0
+    for term in text.split(","):
+        mask |= _term(part, text, term, quartz)
+    return mask
+
+
+def _term(part: Part, text: str, term: str, quartz: bool) -> int:
+    found = _RANGE.fullmatch(term)
+    if found is None or not term:
+        _wrong(part, text, f"{shown(term)} cannot be read" if term else "an item is empty")
+    first, last, step_text = found.groups()
+    if first is None and not (quartz and step_text and last is None):
+        _wrong(part, text, f"{shown(term)} has no start")
+    step = _step(part, text, step_text)
+    if first is None or first == "*":
+        if last is not None:
+            _wrong(part, text, "a range cannot start with *")
+        return sum(1 << value - _base(part) for value in range(part.low, part.high + 1, step))
+    start = _number(part, text, first)
+    if last is not None:
+        return _range(part, text, start, _number(part, text, last), step)
+    if step_text is None:
+        return 1 << _folded(part, start) - _base(part)
+    return _range(part, text, _folded(part, start), part.high, step)
+
+
+def _base(part: Part) -> int:
+    return 1970 if part is _YEAR else 0
+
+
+def _folded(part: Part, value: int) -> int:
+    return part.low if value == part.alias else value
+
+
+def _range(part: Part, text: str, start: int, stop: int, step: int) -> int:
+    if start > stop:
+        if part is _YEAR:
+            _wrong(part, text, "years cannot wrap")
+        start = _folded(part, start)
+    if start > stop:
+        stop += part.high - part.low + 1
+    mask = 0
+    for value in range(start, stop + 1, step):
+        # The alias is one past the top, so it wraps to the bottom like any other overrun.
+        value = value if value <= part.high else value - (part.high - part.low + 1)
+        mask |= 1 << value - _base(part)
+    return mask
+
+
+def _step(part: Part, text: str, step_text: str | None) -> int:
+    if step_text is None:
+        return 1
+    step = int(step_text)
+    top = part.high - part.low if part is _YEAR else part.alias or part.high
+    if not 1 <= step <= top:
+        _wrong(part, text, f"a step of {step} is not between 1 and {top}")
+    return step
+
+
+def _number(part: Part, text: str, value: str) -> int:
+    if value in part.names:
+        return part.names[value]
+    if not value.isdigit():
+        _wrong(part, text, f"{shown(value)} is not a name")
+    number = int(value)
+    if not part.low <= number <= (part.alias or part.high):
+        _wrong(part, text, f"{number} is out of range")
+    return number
+
+
+def _days(day: str, month: str, weekday: str, year: str, *, quartz: bool, six: bool) -> DayFields:
+    if quartz:
+        _check_quartz_days(day, weekday, six)
+    by_date = _DateTerms()
+    for term in ["*"] if day == "?" else day.split(","):
+        by_date.read(day, term, quartz)
+    by_weekday = _WeekdayTerms(quartz)
+    for term in ["*"] if weekday == "?" else weekday.split(","):
+        by_weekday.read(weekday, term)
+    return DayFields(
+        days=by_date.mask >> 1,
+        months=_mask(_MONTH, month, quartz),
+        weekdays=by_weekday.mask >> 1 if quartz else by_weekday.mask,
+        both=quartz or day[0] in "*?" or weekday[0] in "*?",
+        years=None if year == "*" else _mask(_YEAR, year, quartz),
+        last=tuple(by_date.last),
+        nearest=tuple(by_date.nearest),
+        last_nearest=tuple(by_date.last_nearest),
+        last_working=by_date.last_working,
+        nth=tuple(by_weekday.nth),
+        last_weekday=tuple(by_weekday.last),
+    )
+
+
+def _check_quartz_days(day: str, weekday: str, six: bool) -> None:
+    """T13: one of the two is `?`.
+
+    In seven fields, which nothing else uses, `*` will do; six could as well be seconds first,
+    where the weekday numbers mean other days, so there the `?` is asked for.
+    """
+    if day == "?" and weekday == "?":
+        _refuse("Only one of day-of-month and day-of-week may be ?", "quartz_days")
+    if "?" in (day, weekday) or (not six and "*" in (day, weekday)):
+        return
+    _refuse(
+        "A Quartz expression must have ? as day-of-month or as day-of-week",
+        "quartz_days",
+        hint="write ? in the day field that does not matter",
+    )
+
+
+class _DateTerms:
+    """The day-of-month field, term by term."""
+
+    def __init__(self) -> None:
+        self.mask = 0
+        self.last: list[int] = []
+        self.nearest: list[int] = []
+        self.last_nearest: list[int] = []
+        self.last_working = False
+
+    def read(self, text: str, term: str, quartz: bool) -> None:
+        if found := _LAST.fullmatch(term):
+            back = int(found[1] or 0)
+            if back > 30:
+                _wrong(_DAY, text, f"L-{back} is more than 30 days back")
+            if found[2] is None:
+                self.last.append(back)
+            elif found[1] is None:
+                self.last_working = True
+            else:
+                self.last_nearest.append(back)
+        elif found := _NEAREST.fullmatch(term):
+            self.nearest.append(_number(_DAY, text, found[1]))
+        else:
+            self.mask |= _term(_DAY, text, term, quartz)
+
+
+class _WeekdayTerms:
+    """The day-of-week field, term by term."""
+
+    def __init__(self, quartz: bool) -> None:
+        self.part = _QUARTZ_WEEKDAY if quartz else _WEEKDAY
+        self.quartz = quartz
+        self.mask = 0
+        self.nth: list[tuple[int, int]] = []
+        self.last: list[int] = []
+
+    def read(self, text: str, term: str) -> None:
+        if term == "L":
+            if text != "L":
+                _wrong(self.part, text, "L alone (Saturday) cannot be part of a list")
+            self.mask |= 1 << self.part.high
+        elif found := _LAST_WEEKDAY.fullmatch(term):
+            self.last.append(self._weekday(text, found[1]))
+        elif found := _NTH.fullmatch(term):
+            if not 1 <= int(found[2]) <= 5:
+                _wrong(self.part, text, f"#{found[2]} is not between #1 and #5")
+            self.nth.append((self._weekday(text, found[1]), int(found[2])))
+        else:
+            self.mask |= _term(self.part, text, term, self.quartz)
+
+    def _weekday(self, text: str, value: str) -> int:
+        return (_number(self.part, text, value) - self.quartz) % 7
