@@ -39,13 +39,17 @@ class Firing:
 
 def plan(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
     """C1 for slots that are late, C6 for slots that overlap, R2.39 for dependencies."""
-    assert schedule.next_slot is not None
-    assert schedule.next_run_at is not None
+    schedule = _above_purge_mark(schedule)
+    if schedule.next_slot is None or schedule.next_run_at is None or schedule.next_run_at > now:
+        return Firing(schedule=schedule, runs=())
     late, first = _late_slots(schedule, now)
     rows: list[Run] = []
     if late.missed_count:
         rows.append(_missed(schedule, late, now))
-    on_time, cursor = _on_time(schedule, first, now, fired=len(late.run))
+    on_time: list[datetime] = []
+    cursor = first
+    if not late.more:
+        on_time, cursor = _on_time(schedule, first, now, fired=len(late.run))
     to_run = [(slot, True) for slot in late.run] + [(slot, False) for slot in on_time]
     passed = max((slot for slot, _ in to_run), default=late.missed_until or schedule.next_slot)
     admission = _Admission(schedule, context, now)
@@ -71,6 +75,16 @@ class _Late:
     missed_from: datetime | None = None
     missed_until: datetime | None = None
     missed_count: int = 0
+    #: The limit of one pass is reached and late slots are left: nothing behind them goes first.
+    more: bool = False
+
+
+def _above_purge_mark(schedule: Schedule) -> Schedule:
+    """A cursor that was set back below the mark would make slots anew whose rows are forgotten."""
+    mark, slot = schedule.purged_until, schedule.next_slot
+    if mark is None or slot is None or slot > mark:
+        return schedule
+    return at_slot(schedule, schedule.trigger.next_after(mark))
 
 
 def _late_slots(schedule: Schedule, now: datetime) -> tuple[_Late, datetime | None]:
@@ -87,21 +101,24 @@ def _late_slots(schedule: Schedule, now: datetime) -> tuple[_Late, datetime | No
         for slot in _slots(schedule, head):
             due = schedule.next_run_at if slot == head else due_time(schedule, slot)
             assert due is not None
-            if due >= bound or len(chosen) >= policy.catch_up_limit:
+            if due >= bound:
                 return _Late(run=tuple(chosen)), slot
+            if len(chosen) >= policy.catch_up_limit or not runs_left(schedule, len(chosen)):
+                return _Late(run=tuple(chosen), more=True), slot
             chosen.append(slot)
         return _Late(run=tuple(chosen)), None
     trigger = schedule.trigger
     last = _last_late(schedule, head, bound)
-    following = trigger.next_after(last)
+    following, second = trigger.next_after(last), trigger.next_after(head)
+    # The head is counted by itself: rescheduled by hand, it may lie beside the trigger's slots.
+    behind = 0
+    if second is not None and second <= last:
+        behind = trigger.count_between(second, last)
     if policy.misfire is Misfire.SKIP:
-        missed_from, run = head, ()
-    else:
-        missed_from, run = trigger.next_after(head), (head,)
-    if missed_from is None or missed_from > last:
-        return _Late(run=run), following
-    count = trigger.count_between(missed_from, last)
-    return _Late(run, missed_from, last, count), following
+        return _Late(missed_from=head, missed_until=last, missed_count=behind + 1), following
+    if not behind:
+        return _Late(run=(head,)), following
+    return _Late((head,), second, last, behind), following
 
 
 def _last_late(schedule: Schedule, head: datetime, bound: datetime) -> datetime:

@@ -75,8 +75,10 @@ class Policy:
         if self.backoff is Backoff.FIXED:
             delay = self.retry_backoff
         else:
-            doubled = self.retry_backoff * 2 ** min(attempt - 1, 40)
+            # Compared by division: the product of a long wait would leave timedelta's range.
+            factor = 2 ** min(attempt - 1, 40)
+            capped = self.retry_backoff >= self.backoff_cap / factor
+            delay = self.backoff_cap if capped else self.retry_backoff * factor
             share = hashlib.blake2b(f"{run_id}:{attempt}".encode(), digest_size=2).digest()
-            jitter = int.from_bytes(share) / 65536 * 0.1
-            delay = min(doubled, self.backoff_cap) * (1 + jitter)
+            delay *= 1 + int.from_bytes(share) / 65536 * 0.1
         return max(delay, min(asked, RETRY_AFTER_CAP)) if asked is not None else delay

@@ -216,6 +216,7 @@ def released(run: Run) -> Run:
         status=RunStatus.QUEUED,
         attempt=run.attempt - 1,
         holder=None,
+        started=False,
         claimed_at=None,
         started_at=None if run.attempt == 1 else run.started_at,
     )

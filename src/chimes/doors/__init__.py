@@ -1,0 +1,1 @@
+"""Ways in: each door translates between its own words and the services."""

@@ -1,0 +1,31 @@
+"""What a door is given to work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from chimes.clock import Clock
+from chimes.config import Settings
+from chimes.service.access import AccessService
+from chimes.service.runs import RunService
+from chimes.service.schedules import ScheduleService
+from chimes.store.port import Store
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Doorway:
+    schedules: ScheduleService
+    runs: RunService
+    access: AccessService
+    store: Store
+    settings: Settings
+    clock: Clock
+    metrics: CollectorRegistry
+    version: str
+    #: The port that callers reach us on, for the Host check.
+    port: int
+    #: Why this node should get no traffic right now (draining, trust lost); empty: it is ready.
+    not_ready: Callable[[], str]

@@ -1,0 +1,135 @@
+"""What a schedule must be like to be saved, whatever door it comes through."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from chimes.errors import InvalidInput, InvalidTrigger
+from chimes.model.policy import Policy
+from chimes.model.schedule import Schedule
+from chimes.triggers import Every, Trigger, never_fires
+
+NAME_LIMIT = 200
+ID_LIMIT = 200
+LABEL_LIMIT = 50
+PRIORITY_LIMIT = 1000
+SHORTEST_INTERVAL = timedelta(milliseconds=100)
+LONGEST_TIMEOUT = timedelta(minutes=15)
+LONGEST_WAIT = timedelta(days=365)
+MOST_RETRIES = 100
+MOST_AT_ONCE = 1_000_000
+_FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_MOST_MARKS_IN_A_ROW = 8
+
+
+def clean_name(name: str, field: str = "name") -> str:
+    """NFC and trimmed (S18); without characters that no store or screen takes safely (S15)."""
+    cleaned = unicodedata.normalize("NFC", checked_text(name, field)).strip()
+    if not cleaned:
+        raise InvalidInput("a name is needed", field=field, code="missing")
+    if len(cleaned) > NAME_LIMIT:
+        raise InvalidInput(
+            f"a name has at most {NAME_LIMIT} characters, this one has {len(cleaned)}",
+            field=field,
+            code="too_long",
+        )
+    return cleaned
+
+
+def checked_text(text: str, field: str) -> str:
+    marks = 0
+    for character in text:
+        category = unicodedata.category(character)
+        marks = marks + 1 if category in ("Mn", "Me") else 0
+        if (
+            category in _FORBIDDEN_CATEGORIES
+            or character in _BIDI_CONTROLS
+            or marks > _MOST_MARKS_IN_A_ROW
+        ):
+            raise InvalidInput(
+                f"the character U+{ord(character):04X} is not allowed here",
+                field=field,
+                code="bad_character",
+            )
+    return text
+
+
+def checked_id(schedule_id: str) -> str:
+    if not 0 < len(schedule_id) <= ID_LIMIT:
+        raise InvalidInput(f"an id has 1 to {ID_LIMIT} characters", field="id", code="too_long")
+    if any(character.isspace() or character in "/?#%\\" for character in schedule_id):
+        raise InvalidInput(
+            "an id has no spaces and none of / ? # % \\", field="id", code="bad_character"
+        )
+    return checked_text(schedule_id, "id")
+
+
+def checked(schedule: Schedule) -> Schedule:
+    """The schedule, tidied up; InvalidInput names the field that is wrong."""
+    if not -PRIORITY_LIMIT <= schedule.priority <= PRIORITY_LIMIT:
+        raise InvalidInput(
+            f"priority lies between -{PRIORITY_LIMIT} and {PRIORITY_LIMIT}",
+            field="priority",
+            code="out_of_range",
+        )
+    if len(schedule.labels) > LABEL_LIMIT:
+        raise InvalidInput(f"at most {LABEL_LIMIT} labels", field="labels", code="too_many")
+    for name, value in schedule.labels.items():
+        clean_name(name, "labels")
+        checked_text(value or "", f"labels.{name}")
+    if schedule.depends_on is not None and schedule.depends_on.schedule_id == schedule.id:
+        raise InvalidInput("a schedule cannot depend on itself", field="depends_on", code="cycle")
+    check_policy(schedule.policy)
+    checked_text(schedule.pause_note, "note")
+    return replace(schedule, name=clean_name(schedule.name))
+
+
+def check_policy(policy: Policy) -> None:
+    zero = timedelta()
+    for field, value, low, high in (
+        ("misfire_grace", policy.misfire_grace, zero, LONGEST_WAIT),
+        ("retry_backoff", policy.retry_backoff, zero, LONGEST_WAIT),
+        ("backoff_cap", policy.backoff_cap, zero, LONGEST_WAIT),
+        ("timeout", policy.timeout, timedelta(milliseconds=1), LONGEST_TIMEOUT),
+    ):
+        if not low <= value <= high:
+            raise InvalidInput(
+                f"{field} must lie between {low} and {high}",
+                field=f"policy.{field}",
+                code="out_of_range",
+            )
+    for field, number, least, most in (
+        ("catch_up_limit", policy.catch_up_limit, 1, 100_000),
+        ("max_retries", policy.max_retries, 0, MOST_RETRIES),
+        ("max_concurrent_runs", policy.max_concurrent_runs or 1, 1, MOST_AT_ONCE),
+    ):
+        if not least <= number <= most:
+            raise InvalidInput(
+                f"{field} must lie between {least} and {most}",
+                field=f"policy.{field}",
+                code="out_of_range",
+            )
+    if policy.max_concurrent_runs == 0:
+        raise InvalidInput(
+            "max_concurrent_runs is at least 1",
+            field="policy.max_concurrent_runs",
+            code="out_of_range",
+        )
+
+
+def check_interval(trigger: Trigger, shortest: timedelta) -> None:
+    if isinstance(trigger, Every) and trigger.every < shortest:
+        raise InvalidTrigger(
+            f"the shortest interval here is {shortest.total_seconds():g} s",
+            field="trigger.every",
+            code="interval_too_short",
+        )
+
+
+def check_fires(trigger: Trigger, after: datetime) -> None:
+    """T14: what would never fire is not saved."""
+    if never_fires(trigger, after):
+        raise InvalidTrigger("this trigger would never fire", field="trigger", code="never_fires")

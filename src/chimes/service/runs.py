@@ -1,0 +1,66 @@
+"""What can be done with runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chimes.errors import Conflict, NotAllowed, NotFound
+from chimes.model.access import Actor
+from chimes.model.ids import RunId
+from chimes.model.listing import Page, RunQuery
+from chimes.model.planning import retry_run
+from chimes.model.run import LogEntry, Reason, Run
+from chimes.service.audit import entry
+from chimes.store.port import Store
+
+
+class RunService:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def get(self, actor: Actor, run_id: RunId) -> Run:
+        run = await self._store.get_run(run_id)
+        if run is None or not actor.may_see(run.owner):
+            raise NotFound(f"run {run_id} not found")
+        return run
+
+    async def find(self, actor: Actor, query: RunQuery) -> Page[Run]:
+        if not actor.sees_everything:
+            query = replace(query, owner=actor.owner)
+        return await self._store.list_runs(query)
+
+    async def logs(
+        self, actor: Actor, run_id: RunId, *, after: int = 0, limit: int = 1000
+    ) -> tuple[LogEntry, ...]:
+        await self.get(actor, run_id)
+        return await self._store.read_logs(run_id, after=after, limit=limit)
+
+    async def cancel(self, actor: Actor, run_id: RunId) -> Run:
+        """A run that has ended stays as it is: one verdict (I4)."""
+        run = await self._operable(actor, run_id)
+        if run.status.terminal:
+            raise Conflict(f"the run has ended already: {run.status}", code="ended")
+        now = await self._store.now()
+        note = entry(actor, "cancel", "run", run.id, at=now, owner=run.owner)
+        canceled = await self._store.cancel_run(run.id, Reason.CANCELED_BY_HAND, note)
+        if canceled is None:
+            raise NotFound(f"run {run_id} not found")
+        return canceled
+
+    async def retry(self, actor: Actor, run_id: RunId) -> Run:
+        """A new run, origin manual, that names the old one."""
+        run = await self._operable(actor, run_id)
+        if not run.status.terminal:
+            raise Conflict(f"the run has not ended yet: {run.status}", code="not_ended")
+        now = await self._store.now()
+        again = retry_run(run, now)
+        note = entry(
+            actor, "retry", "run", run.id, at=now, owner=run.owner, changes={"run_id": again.id}
+        )
+        return (await self._store.add_runs([again], note))[0]
+
+    async def _operable(self, actor: Actor, run_id: RunId) -> Run:
+        run = await self.get(actor, run_id)
+        if not actor.may_operate(run.owner):
+            raise NotAllowed()
+        return run

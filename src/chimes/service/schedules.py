@@ -1,0 +1,411 @@
+"""What can be done with schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound, StaleVersion
+from chimes.model.access import Actor, Owner, Role
+from chimes.model.ids import ScheduleId, new_schedule_id
+from chimes.model.listing import Page, ScheduleQuery, ScheduleSort
+from chimes.model.planning import backfill_run, ended_at_once, manual_run, slot_run
+from chimes.model.run import Reason, Run, RunStatus
+from chimes.model.schedule import (
+    Schedule,
+    deleted,
+    due_time,
+    edited,
+    moved,
+    passed,
+    paused,
+    planned,
+    rescheduled,
+    resumed,
+)
+from chimes.model.target import Target
+from chimes.service.audit import changes_between, entry
+from chimes.service.rules import (
+    SHORTEST_INTERVAL,
+    check_fires,
+    check_interval,
+    checked,
+    checked_id,
+    checked_text,
+)
+from chimes.store.port import Store
+from chimes.triggers import Every, Trigger
+
+BACKFILL_LIMIT = 1000
+UPCOMING_LIMIT = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Limits that hold where keys are on; in open mode there are none (None)."""
+
+    schedules_per_owner: int | None = None
+    shortest_interval_member: timedelta = SHORTEST_INTERVAL
+    shortest_interval_admin: timedelta = SHORTEST_INTERVAL
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upcoming:
+    schedule: Schedule
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backfill:
+    """The slots of a range, those that are recorded already, and the runs made for the rest."""
+
+    slots: tuple[datetime, ...]
+    runs: tuple[Run, ...]
+
+
+class ScheduleService:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        check_target: Callable[[Target], None],
+        default_timezone: str = "UTC",
+        limits: Callable[[], Limits] = Limits,
+    ) -> None:
+        self._store = store
+        self._check_target = check_target
+        self._default_timezone = default_timezone
+        self._limits = limits
+
+    # --- reading ------------------------------------------------------------------------------
+    async def get(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
+        schedule = await self._store.get_schedule(schedule_id)
+        if schedule is None or schedule.deleted_at or not actor.may_see(schedule.owner):
+            raise NotFound(f"schedule {schedule_id} not found")
+        return schedule
+
+    async def find(self, actor: Actor, query: ScheduleQuery) -> Page[Schedule]:
+        return await self._store.list_schedules(_visible(actor, query))
+
+    async def count(self, actor: Actor, query: ScheduleQuery) -> int:
+        return await self._store.count_schedules(_visible(actor, query))
+
+    async def upcoming(self, actor: Actor, span: timedelta) -> list[Upcoming]:
+        """The fires of the next `span`, soonest first, at most UPCOMING_LIMIT of them."""
+        until = await self._store.now() + span
+        query = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=UPCOMING_LIMIT)
+        found: list[Upcoming] = []
+        for schedule in (await self.find(actor, query)).items:
+            slot = schedule.next_slot
+            while slot is not None:
+                at = schedule.next_run_at if slot == schedule.next_slot else None
+                at = at or due_time(schedule, slot)
+                if at is None or at > until:
+                    break
+                found.append(Upcoming(schedule=schedule, at=at))
+                if len(found) > 4 * UPCOMING_LIMIT:
+                    break
+                slot = schedule.trigger.next_after(slot)
+        found.sort(key=lambda fire: (fire.at, fire.schedule.id))
+        return found[:UPCOMING_LIMIT]
+
+    # --- making and changing ------------------------------------------------------------------
+    def prepared(self, actor: Actor, draft: Schedule, now: datetime) -> Schedule:
+        """A draft as it would be saved: checked, with its zone, anchor and first slot."""
+        if not actor.may_write(draft.owner):
+            raise NotAllowed()
+        schedule = checked(
+            replace(
+                draft,
+                id=ScheduleId(checked_id(draft.id)) if draft.id else new_schedule_id(now),
+                trigger=self._settled_trigger(draft.trigger, None, now),
+                created_at=now,
+                updated_at=now,
+                created_by=actor.name,
+                updated_by=actor.name,
+            )
+        )
+        self._check_target(schedule.target)
+        self._check_trigger(actor, schedule.trigger, now)
+        return planned(schedule, now)
+
+    async def create(self, actor: Actor, draft: Schedule) -> Schedule:
+        """An empty id is made here (R3.30); one that the client sent is kept."""
+        now = await self._store.now()
+        schedule = self.prepared(actor, draft, now)
+        await self._check_dependency(actor, schedule)
+        note = entry(
+            actor,
+            "create",
+            "schedule",
+            schedule.id,
+            at=now,
+            owner=schedule.owner,
+            changes=changes_between(None, schedule),
+        )
+        return await self._store.add_schedule(
+            schedule, note, quota=self._limits().schedules_per_owner
+        )
+
+    async def change(
+        self,
+        actor: Actor,
+        schedule_id: ScheduleId,
+        edit: Callable[[Schedule], Schedule],
+        *,
+        expected_version: int | None = None,
+    ) -> Schedule:
+        """`edit` makes the new definition from the old one; what it leaves equal is untouched."""
+
+        def apply(before: Schedule, now: datetime) -> Schedule:
+            after = edit(before)
+            if after == before:
+                return before
+            after = checked(after)
+            if after.target != before.target:
+                self._check_target(after.target)
+            if after.trigger != before.trigger:
+                trigger = self._settled_trigger(after.trigger, before.trigger, now)
+                after = replace(after, trigger=trigger)
+                if trigger != before.trigger:
+                    self._check_trigger(actor, trigger, now)
+            if after.enabled and not before.enabled:
+                after = replace(after, pause_note="", pause_until=None)
+            return edited(before, after, now, actor.name)
+
+        await self._check_dependency(actor, edit(await self.get(actor, schedule_id)))
+        return await self._change(
+            actor, schedule_id, "update", apply, may=actor.may_write, version=expected_version
+        )
+
+    async def delete(
+        self, actor: Actor, schedule_id: ScheduleId, *, expected_version: int | None = None
+    ) -> Schedule:
+        return await self._change(
+            actor,
+            schedule_id,
+            "delete",
+            lambda before, now: deleted(before, now, actor.name),
+            may=actor.may_write,
+            version=expected_version,
+        )
+
+    async def pause(
+        self,
+        actor: Actor,
+        schedule_id: ScheduleId,
+        *,
+        note: str = "",
+        until: datetime | None = None,
+    ) -> Schedule:
+        checked_text(note, "note")
+
+        def apply(before: Schedule, now: datetime) -> Schedule:
+            if until is not None and until <= now:
+                raise InvalidInput("until lies in the past", field="until", code="in_the_past")
+            if not before.enabled and (before.pause_note, before.pause_until) == (note, until):
+                return before
+            return paused(before, now, actor.name, note=note, until=until)
+
+        return await self._change(actor, schedule_id, "pause", apply, reason=note)
+
+    async def resume(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
+        def apply(before: Schedule, now: datetime) -> Schedule:
+            return before if before.enabled else resumed(before, now, actor.name)
+
+        return await self._change(actor, schedule_id, "resume", apply)
+
+    # --- the next slot ------------------------------------------------------------------------
+    async def skip(self, actor: Actor, schedule_id: ScheduleId, *, reason: str = "") -> Schedule:
+        """The next slot gets its record at once: skipped by hand."""
+        checked_text(reason, "reason")
+
+        def row(before: Schedule, now: datetime) -> Sequence[Run]:
+            slot = _planned_slot(before)
+            run = slot_run(before, slot, now)
+            return [ended_at_once(run, RunStatus.SKIPPED, Reason.SKIPPED_BY_HAND, now)]
+
+        def apply(before: Schedule, now: datetime) -> Schedule:
+            _planned_slot(before)
+            return passed(before, now, actor.name)
+
+        return await self._change(actor, schedule_id, "skip", apply, reason=reason, runs=row)
+
+    async def move(self, actor: Actor, schedule_id: ScheduleId, to: datetime) -> Schedule:
+        """The next slot is carried out at `to` and keeps its identity."""
+
+        def apply(before: Schedule, now: datetime) -> Schedule:
+            following = before.trigger.next_after(_planned_slot(before))
+            if following is not None and to >= following:
+                raise InvalidInput(
+                    f"the next slot can only be moved to before the one after it, "
+                    f"{following.isoformat()}",
+                    field="to",
+                    code="beyond_next_slot",
+                )
+            return moved(before, to, now, actor.name)
+
+        return await self._change(actor, schedule_id, "move", apply)
+
+    async def reschedule(self, actor: Actor, schedule_id: ScheduleId, to: datetime) -> Schedule:
+        """The next slot is `to`; the past means now (R2.22, C8)."""
+
+        def apply(before: Schedule, now: datetime) -> Schedule:
+            if not before.enabled:
+                raise Conflict("the schedule is paused; resume it first", code="paused")
+            return rescheduled(before, to, now, actor.name)
+
+        return await self._change(actor, schedule_id, "reschedule", apply)
+
+    # --- runs by hand -------------------------------------------------------------------------
+    async def run_now(
+        self, actor: Actor, schedule_id: ScheduleId, *, beside_others: bool = False
+    ) -> Run:
+        """C7: allowed while paused; nothing about the schedule changes."""
+        schedule = await self.get(actor, schedule_id)
+        if not actor.may_operate(schedule.owner):
+            raise NotAllowed()
+        now = await self._store.now()
+        run = manual_run(schedule, now, beside_others=beside_others)
+        note = entry(
+            actor,
+            "run",
+            "schedule",
+            schedule.id,
+            at=now,
+            owner=schedule.owner,
+            changes={"run_id": run.id},
+        )
+        return (await self._store.add_runs([run], note))[0]
+
+    async def backfill(
+        self,
+        actor: Actor,
+        schedule_id: ScheduleId,
+        start: datetime,
+        end: datetime,
+        *,
+        dry_run: bool = False,
+    ) -> Backfill:
+        """Runs for the past slots of a range (both ends included) that were not carried out."""
+        schedule = await self.get(actor, schedule_id)
+        if not actor.may_write(schedule.owner):
+            raise NotAllowed()
+        now = await self._store.now()
+        slots = _past_slots(schedule, start, min(end, now))
+        taken = await self._store.slots_taken(schedule.id, slots)
+        made_up_for = (RunStatus.MISSED, RunStatus.SKIPPED)
+        open_slots = tuple(
+            slot for slot in slots if slot not in taken or taken[slot].status in made_up_for
+        )
+        if dry_run or not open_slots:
+            return Backfill(slots=open_slots, runs=())
+        runs = [backfill_run(schedule, slot, taken.get(slot), now) for slot in open_slots]
+        note = entry(
+            actor,
+            "backfill",
+            "schedule",
+            schedule.id,
+            at=now,
+            owner=schedule.owner,
+            changes={"slots": len(runs)},
+        )
+        return Backfill(slots=open_slots, runs=await self._store.add_runs(runs, note))
+
+    # --- inside -------------------------------------------------------------------------------
+    async def _change(
+        self,
+        actor: Actor,
+        schedule_id: ScheduleId,
+        verb: str,
+        apply: Callable[[Schedule, datetime], Schedule],
+        *,
+        may: Callable[[Owner], bool] | None = None,
+        version: int | None = None,
+        reason: str = "",
+        runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
+    ) -> Schedule:
+        seen = await self.get(actor, schedule_id)
+        if not (may or actor.may_operate)(seen.owner):
+            raise NotAllowed()
+        changes: dict[str, object] = {}
+
+        def guarded(before: Schedule, now: datetime) -> Schedule:
+            if version is not None and before.version != version:
+                raise StaleVersion(version=before.version)
+            after = apply(before, now)
+            # Filled here, inside the store's transaction, because only here both are known.
+            changes.clear()
+            changes.update(changes_between(before, after))
+            return after
+
+        note = entry(
+            actor,
+            verb,
+            "schedule",
+            schedule_id,
+            at=await self._store.now(),
+            owner=seen.owner,
+            changes=changes,
+            reason=reason,
+        )
+        return await self._store.change_schedule(schedule_id, guarded, note, runs=runs)
+
+    def _settled_trigger(self, trigger: Trigger, before: Trigger | None, now: datetime) -> Trigger:
+        """With its zone and anchor. The same interval sent again keeps its grid."""
+        trigger = trigger.with_default_zone(self._default_timezone)
+        if isinstance(trigger, Every) and isinstance(before, Every) and trigger.anchor is None:
+            kept = replace(trigger, anchor=before.anchor)
+            if kept.every == before.every:
+                return kept
+        return trigger.anchored(now)
+
+    def _check_trigger(self, actor: Actor, trigger: Trigger, now: datetime) -> None:
+        limits = self._limits()
+        admin = actor.role is Role.ADMIN
+        check_interval(
+            trigger,
+            limits.shortest_interval_admin if admin else limits.shortest_interval_member,
+        )
+        check_fires(trigger, now)
+
+    async def _check_dependency(self, actor: Actor, schedule: Schedule) -> None:
+        """S05: a schedule that the owner cannot see does not exist for it."""
+        if schedule.depends_on is None:
+            return
+        try:
+            await self.get(actor, schedule.depends_on.schedule_id)
+        except NotFound:
+            raise InvalidInput(
+                f"schedule {schedule.depends_on.schedule_id} not found",
+                field="depends_on.schedule_id",
+                code="not_found",
+            ) from None
+
+
+def _visible(actor: Actor, query: ScheduleQuery) -> ScheduleQuery:
+    return query if actor.sees_everything else replace(query, owner=actor.owner)
+
+
+def _planned_slot(schedule: Schedule) -> datetime:
+    if schedule.next_slot is None:
+        raise Conflict("nothing is planned for this schedule", code="nothing_planned")
+    return schedule.next_slot
+
+
+def _past_slots(schedule: Schedule, start: datetime, end: datetime) -> list[datetime]:
+    if schedule.purged_until is not None:
+        start = max(start, schedule.purged_until + timedelta(microseconds=1))
+    slots: list[datetime] = []
+    slot = schedule.trigger.next_after(start - timedelta(microseconds=1))
+    while slot is not None and slot <= end:
+        if len(slots) == BACKFILL_LIMIT:
+            raise InvalidInput(
+                f"more than {BACKFILL_LIMIT} slots lie in this range; take a shorter one",
+                field="to",
+                code="too_many",
+            )
+        slots.append(slot)
+        slot = schedule.trigger.next_after(slot)
+    return slots
