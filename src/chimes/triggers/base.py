@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, timezone
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Protocol, Self
 
 from chimes.errors import InvalidTrigger
 from chimes.triggers.calendar import Calendar, calendar_from
@@ -19,6 +19,7 @@ from chimes.triggers.moment import (
     aware_needed,
     checked_year,
     format_moment,
+    from_microseconds,
     parse_moment,
     to_microseconds,
 )
@@ -37,6 +38,16 @@ class Fire(NamedTuple):
     note: Note | None
 
 
+class Search(Protocol):
+    """The set F of a trigger, before its bounds, in microseconds since 1970."""
+
+    def after(self, moment: int) -> int | None: ...
+
+    def before(self, moment: int) -> int | None: ...
+
+    def note(self, fire: int) -> Note | None: ...
+
+
 class TriggerBase:
     """Behaviour common to Cron, Every and Once."""
 
@@ -47,16 +58,22 @@ class TriggerBase:
     end_at: datetime | None
     max_runs: int | None
     exclude: tuple[Calendar, ...]
+    _search: Search
 
     def next_after(self, moment: datetime) -> datetime | None:
         """The first fire after an aware moment, in UTC; None if there is none within 60 years."""
-        after = to_microseconds(moment)
+        try:
+            since = moment - EPOCH
+            after = (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds
+        except (TypeError, AttributeError):
+            raise aware_needed(moment, "moment") from None
         if self.start_at is not None:
             after = max(after, to_microseconds(self.start_at) - 1)
-        found = self._next(after)
+        found = self._search.after(after)
         if found is None or found > LAST_MICROSECOND:
             return None
-        at = EPOCH + timedelta(0, 0, found)
+        seconds, microseconds = divmod(found, 1_000_000)
+        at = EPOCH + timedelta(0, seconds, microseconds)
         return at if self.end_at is None or at <= self.end_at else None
 
     def previous_before(self, moment: datetime) -> datetime | None:
@@ -64,10 +81,10 @@ class TriggerBase:
         before = min(to_microseconds(moment), LAST_MICROSECOND + 1)
         if self.end_at is not None:
             before = min(before, to_microseconds(self.end_at) + 1)
-        found = self._previous(before)
+        found = self._search.before(before)
         if found is None:
             return None
-        at = EPOCH + timedelta(0, 0, found)
+        at = from_microseconds(found)
         return at if self.start_at is None or at >= self.start_at else None
 
     def fires(self, after: datetime, count: int) -> list[Fire]:
@@ -75,7 +92,7 @@ class TriggerBase:
         found: list[Fire] = []
         at = self.next_after(after)
         while at is not None and len(found) < count:
-            found.append(Fire(at, self.local(at), self._note(at)))
+            found.append(Fire(at, self.local(at), self._search.note(to_microseconds(at))))
             at = self.next_after(at)
         return found
 
@@ -118,15 +135,6 @@ class TriggerBase:
 
     def _zone(self) -> Zone:
         return parse_zone(self.zone)
-
-    def _next(self, after: int) -> int | None:
-        raise NotImplementedError
-
-    def _previous(self, before: int) -> int | None:
-        raise NotImplementedError
-
-    def _note(self, at: datetime) -> Note | None:
-        raise NotImplementedError
 
     def _set_bounds(
         self,

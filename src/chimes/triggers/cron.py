@@ -22,7 +22,6 @@ from chimes.triggers.every import interval
 from chimes.triggers.exclusions import OpenDays, bands
 from chimes.triggers.interval import IntervalSearch
 from chimes.triggers.moment import format_moment, to_microseconds
-from chimes.triggers.notes import Note
 from chimes.triggers.reading import nearest
 from chimes.triggers.zone import UTC_NAME, Zone, parse_zone
 
@@ -105,7 +104,7 @@ class Cron(TriggerBase):
         after_gap, twice = clock_change_flags(fields, self.dst)
         plain = WallTimes(fields.days, fields.minutes, fields.seconds)
         if not self.exclude:
-            return CronSearch(plain, zone, after_gap=after_gap, twice=twice)
+            return CronSearch(plain, plain, zone, after_gap=after_gap, twice=twice)
         wall = WallUnion(
             [
                 WallTimes(OpenDays(fields.days, band), minutes, fields.seconds)
@@ -113,7 +112,7 @@ class Cron(TriggerBase):
                 if (minutes := fields.minutes & (1 << band.end) - (1 << band.start))
             ]
         )
-        return CronSearch(wall, zone, after_gap=after_gap, twice=twice, plain=plain)
+        return CronSearch(wall, plain, zone, after_gap=after_gap, twice=twice)
 
     @property
     def zone(self) -> str:
@@ -142,23 +141,6 @@ class Cron(TriggerBase):
         if self.anchor is not None:
             found["anchor"] = format_moment(self.anchor)
         return found | self._bounds_dict()
-
-    def _next(self, after: int) -> int | None:
-        if isinstance(self._search, IntervalSearch):
-            return self._search.after(after)
-        found = self._search.at_or_after(after // 1_000_000 + 1)
-        return None if found is None else found * 1_000_000
-
-    def _previous(self, before: int) -> int | None:
-        if isinstance(self._search, IntervalSearch):
-            return self._search.before(before)
-        found = self._search.at_or_before((before - 1) // 1_000_000)
-        return None if found is None else found * 1_000_000
-
-    def _note(self, at: datetime) -> Note | None:
-        if isinstance(self._search, IntervalSearch):
-            return "moved_by_calendar" if self._search.moved(to_microseconds(at)) else None
-        return self._search.note(to_microseconds(at) // 1_000_000)
 
 
 def _collapsed(expression: object) -> str:

@@ -19,7 +19,10 @@ _EVERY_WEEK = sum(1 << day for day in range(0, 42, 7))
 
 
 class DaySet(Protocol):
-    """Days since 1970, 64 at a time."""
+    """Days since 1970, 64 at a time; `blocks` are the masks made so far."""
+
+    @property
+    def blocks(self) -> dict[int, int]: ...
 
     def block(self, number: int) -> int:
         """The mask of days 64·number … 64·number + 63."""
@@ -46,12 +49,12 @@ class DayFields:
     last_working: bool = False
     nth: tuple[tuple[int, int], ...] = ()
     last_weekday: tuple[int, ...] = ()
-    _blocks: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
+    blocks: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
 
     def block(self, number: int) -> int:
-        mask = self._blocks.get(number)
+        mask = self.blocks.get(number)
         if mask is None:
-            mask = self._blocks[number] = self._compute(number)
+            mask = self.blocks[number] = self._compute(number)
         return mask
 
     def _compute(self, number: int) -> int:

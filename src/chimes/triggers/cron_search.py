@@ -23,7 +23,7 @@ from typing import Protocol
 from chimes.triggers.cron_days import DaySet
 from chimes.triggers.cron_fields import CronFields
 from chimes.triggers.notes import Note
-from chimes.triggers.zone import FOREVER, Table, Zone
+from chimes.triggers.zone import FOREVER, NEAR_LIMIT, Segment, Zone
 
 # T14. Leap days on a given weekday are up to 40 years apart.
 SEARCH_YEARS = 60
@@ -50,6 +50,7 @@ class WallTimes:
     """A set of days crossed with a set of minutes of the day and a set of seconds."""
 
     __slots__ = (
+        "_blocks",
         "_days",
         "_first",
         "_first_second",
@@ -61,6 +62,7 @@ class WallTimes:
 
     def __init__(self, days: DaySet, minutes: int, seconds: int) -> None:
         self._days = days
+        self._blocks = days.blocks
         self._minutes = minutes
         self._seconds = seconds
         self._first_second = (seconds & -seconds).bit_length() - 1
@@ -74,7 +76,9 @@ class WallTimes:
             minute += 1
             second = 0
         day, within = divmod(minute, 1440)
-        days = self._days.block(day >> 6) >> (day & 63)
+        number = day >> 6
+        days = self._blocks.get(number)
+        days = (self._days.block(number) if days is None else days) >> (day & 63)
         if days & 1:
             minutes = self._minutes >> within
             if minutes & 1:
@@ -85,7 +89,6 @@ class WallTimes:
                 return minute * 60 + self._first_second
             days -= 1
         last_block = limit // 86400 >> 6
-        number = day >> 6
         while not days:
             number += 1
             if number > last_block:
@@ -137,74 +140,81 @@ class WallUnion:
 class CronSearch:
     """One expression in one zone under one policy for clock changes."""
 
-    __slots__ = ("_plain", "_zone", "after_gap", "twice", "wall")
+    __slots__ = ("_after_gap", "_near", "_plain", "_twice", "_wall", "_zone")
 
     def __init__(
-        self, wall: Wall, zone: Zone, *, after_gap: bool, twice: bool, plain: Wall | None = None
+        self, wall: Wall, plain: Wall, zone: Zone, *, after_gap: bool, twice: bool
     ) -> None:
-        self.wall = wall
+        self._wall = wall
         # The same without calendars, to tell which fires they moved.
         self._plain = plain
         self._zone = zone
-        self.after_gap = after_gap
-        self.twice = twice
+        self._near = zone.near
+        self._after_gap = after_gap
+        self._twice = twice
 
-    def at_or_after(self, second: int) -> int | None:
-        """The first fire from this UTC second on, within the search bound."""
+    def after(self, moment: int) -> int | None:
+        """The first fire after this microsecond, within the search bound."""
+        second = moment // 1_000_000 + 1
         limit = second + SEARCH_SECONDS
-        table = self._zone.table(second)
+        table = self._near if second < NEAR_LIMIT else self._zone.table(second)
         while second <= limit:
-            index = bisect_right(table.instants, second)
-            offset = table.offsets[index]
-            if second == table.starts[index] and self.fills_gap(table, index):
-                return second
-            start = second if self.twice else max(second, table.fold_ends[index])
-            found = self.wall.at_or_after(start + offset, limit) - offset
-            end = table.ends[index]
+            segment = table.segments[bisect_right(table.instants, second)]
+            start, end, offset, fold_end, _ = segment
+            if second == start and self._fills_gap(segment):
+                return second * 1_000_000
+            if second < fold_end and not self._twice:
+                second = fold_end
+            found = self._wall.at_or_after(second + offset, limit) - offset
             if found < end:
-                return found
+                return found * 1_000_000
             # Nothing matches from here to `found`, whatever the offset: unless the clock goes
             # back right now, all segments in between can be passed over.
-            second = end if end < start + _TWO_DAYS else max(end, found - _TWO_DAYS)
+            second = end if end < second + _TWO_DAYS else max(end, found - _TWO_DAYS)
         return None
 
-    def at_or_before(self, second: int) -> int | None:
-        """The last fire up to this UTC second, within the search bound."""
+    def before(self, moment: int) -> int | None:
+        """The last fire before this microsecond, within the search bound."""
+        second = (moment - 1) // 1_000_000
         limit = second - SEARCH_SECONDS
-        table = self._zone.table(second)
+        table = self._near if second < NEAR_LIMIT else self._zone.table(second)
         while second >= limit:
-            index = bisect_right(table.instants, second)
-            offset = table.offsets[index]
-            start = table.starts[index]
-            found = self.wall.at_or_before(second + offset, limit) - offset
-            if found >= (start if self.twice else table.fold_ends[index]):
-                return found
-            if self.fills_gap(table, index):
-                return start
-            second = start - 1 if start > second - _TWO_DAYS else min(start - 1, found + _TWO_DAYS)
+            segment = table.segments[bisect_right(table.instants, second)]
+            start, _, offset, fold_end, _ = segment
+            found = self._wall.at_or_before(second + offset, limit) - offset
+            if found >= fold_end or (found >= start and self._twice):
+                return found * 1_000_000
+            if self._fills_gap(segment):
+                return start * 1_000_000
+            recent = start > second - _TWO_DAYS
+            second = start - 1 if recent else min(start - 1, found + _TWO_DAYS)
         return None
 
-    def fills_gap(self, table: Table, index: int) -> bool:
+    def _fills_gap(self, segment: Segment) -> bool:
         """Whether a fire lost in the gap before this segment happens at its start (T2, T3)."""
-        if not self.after_gap or table.gap_starts[index] == FOREVER:
+        if not self._after_gap or segment.gap_start == FOREVER:
             return False
-        lost, resumes = table.gap_starts[index], table.starts[index] + table.offsets[index]
-        return self.wall.at_or_after(lost, resumes) < resumes
+        resumes = segment.start + segment.offset
+        return self._wall.at_or_after(segment.gap_start, resumes) < resumes
 
-    def note(self, second: int) -> Note | None:
-        """What is special about the fire at this UTC second."""
+    def note(self, fire: int) -> Note | None:
+        """What is special about this fire."""
+        second = fire // 1_000_000
         table = self._zone.table(second)
         index = bisect_right(table.instants, second)
-        wall = second + table.offsets[index]
-        if self.wall.at_or_after(wall, wall) != wall:
+        segment = table.segments[index]
+        wall = second + segment.offset
+        if self._wall.at_or_after(wall, wall) != wall:
             return "moved_by_gap"
-        if self._plain is not None and self._plain.at_or_after(wall, wall) != wall:
+        if self._plain.at_or_after(wall, wall) != wall:
             return "moved_by_calendar"
-        if index and wall < table.starts[index] + table.offsets[index - 1]:
+        if index and wall < segment.start + table.segments[index - 1].offset:
             return "repeated_hour_second"
-        if index + 1 < len(table.offsets) and wall >= table.ends[index] + table.offsets[index + 1]:
-            again = self.twice or table.fold_ends[index + 1] == table.ends[index]
-            return "repeated_hour_first" if again else "repeated_hour_once"
+        if index + 1 < len(table.segments):
+            following = table.segments[index + 1]
+            if wall >= following.start + following.offset:
+                again = self._twice or following.fold_end == following.start
+                return "repeated_hour_first" if again else "repeated_hour_once"
         return None
 
 

@@ -13,7 +13,6 @@ from chimes.triggers.calendar import Calendar
 from chimes.triggers.duration import format_duration_iso, parse_duration
 from chimes.triggers.interval import IntervalSearch
 from chimes.triggers.moment import format_moment, to_microseconds
-from chimes.triggers.notes import Note
 
 SHORTEST = timedelta(milliseconds=1)
 LONGEST = timedelta(days=3653)
@@ -80,15 +79,6 @@ class Every(TriggerBase):
         if self.jitter is not None:
             found["jitter"] = format_duration_iso(self.jitter)
         return found | self._bounds_dict()
-
-    def _next(self, after: int) -> int | None:
-        return self._search.after(after)
-
-    def _previous(self, before: int) -> int | None:
-        return self._search.before(before)
-
-    def _note(self, at: datetime) -> Note | None:
-        return "moved_by_calendar" if self._search.moved(to_microseconds(at)) else None
 
 
 def interval(value: str | timedelta, name: str) -> timedelta:

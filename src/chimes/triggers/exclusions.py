@@ -47,6 +47,14 @@ class Band:
             found += self._run(day, 1, "previous")
         return found
 
+    def moved(self, day: int, policy: OnExcluded) -> int | None:
+        """The day on which slots of an excluded day fire, if there is one near enough."""
+        step = 1 if policy == "next" else -1
+        for distance in range(1, FARTHEST_MOVE + 1):
+            if self.business(day + step * distance):
+                return day + step * distance
+        return None
+
     def _run(self, day: int, step: int, policy: OnExcluded) -> list[int]:
         found = []
         for distance in range(1, FARTHEST_MOVE + 1):
@@ -68,17 +76,17 @@ def bands(calendars: tuple[Calendar, ...]) -> list[Band]:
 class OpenDays:
     """The days on which slots of `days` fire within a band."""
 
-    __slots__ = ("_band", "_blocks", "_days")
+    __slots__ = ("_band", "_days", "blocks")
 
     def __init__(self, days: DaySet, band: Band) -> None:
         self._days = days
         self._band = band
-        self._blocks: dict[int, int] = {}
+        self.blocks: dict[int, int] = {}
 
     def block(self, number: int) -> int:
-        mask = self._blocks.get(number)
+        mask = self.blocks.get(number)
         if mask is None:
-            mask = self._blocks[number] = self._compute(number)
+            mask = self.blocks[number] = self._compute(number)
         return mask
 
     def _compute(self, number: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from chimes.triggers.calendar import Calendar
 from chimes.triggers.cron_search import SEARCH_SECONDS
 from chimes.triggers.exclusions import FARTHEST_MOVE, Band, bands
+from chimes.triggers.notes import Note
 
 _DAY = 86_400_000_000
 _MINUTE = 60_000_000
@@ -84,9 +85,8 @@ class IntervalSearch:
             day = min(day - 1, near // _DAY + self._reach)
         return None
 
-    def moved(self, fire: int) -> bool:
-        """Whether a calendar moved this fire here."""
-        return bool(self._bands) and self.slot_until(fire) != fire
+    def note(self, fire: int) -> Note | None:
+        return "moved_by_calendar" if self.slot_until(fire) != fire else None
 
     def _first_in(self, band: Band, source: int, day: int, start: int) -> int | None:
         shift = (day - source) * _DAY

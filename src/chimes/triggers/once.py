@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import ClassVar, Literal, Self
 
 from chimes.triggers.base import TriggerBase
 from chimes.triggers.calendar import Calendar
-from chimes.triggers.exclusions import FARTHEST_MOVE, bands
+from chimes.triggers.exclusions import bands
 from chimes.triggers.moment import (
     checked_year,
     format_moment,
@@ -20,6 +20,42 @@ from chimes.triggers.moment import (
 )
 from chimes.triggers.notes import Note
 from chimes.triggers.zone import UTC_NAME, Zone, parse_zone
+
+_DAY = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SingleFire:
+    """A set of one instant, or of none."""
+
+    at: int | None
+    special: Note | None
+
+    def after(self, moment: int) -> int | None:
+        return self.at if self.at is not None and self.at > moment else None
+
+    def before(self, moment: int) -> int | None:
+        return self.at if self.at is not None and self.at < moment else None
+
+    def note(self, fire: int) -> Note | None:
+        return self.special
+
+    def unless_excluded(
+        self, local: datetime, calendars: tuple[Calendar, ...], zone: Zone
+    ) -> SingleFire:
+        """The same, or where the calendars put it, given its time in the trigger's zone."""
+        if not calendars:
+            return self
+        day, rest = divmod(to_microseconds(local.replace(tzinfo=UTC)), _DAY)
+        band = next(each for each in bands(calendars) if rest < each.end * 60_000_000)
+        policy = band.policy(day)
+        if policy is None:
+            return self
+        target = None if policy == "skip" else band.moved(day, policy)
+        if target is None:
+            return SingleFire(None, None)
+        placed, _ = place(local + timedelta(days=target - day), zone)
+        return SingleFire(to_microseconds(placed), "moved_by_calendar")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -40,8 +76,7 @@ class Once(TriggerBase):
     max_runs: int | None
     exclude: tuple[Calendar, ...]
     instant: datetime = field(init=False, repr=False, compare=False)
-    _fire: int | None = field(init=False, repr=False, compare=False)
-    _moved: Note | None = field(init=False, repr=False, compare=False)
+    _search: SingleFire = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -62,45 +97,17 @@ class Once(TriggerBase):
         put(self, "timezone", None if zone is None else zone.name)
         self._set_bounds(start_at, end_at, max_runs, exclude, zone)
         applies = zone or parse_zone(UTC_NAME)
-        if parsed.instant is not None:
-            put(self, "at", format_moment(parsed.instant))
-            put(self, "_moved", None)
-            put(self, "instant", parsed.instant)
-        else:
-            placed, moved = place(parsed.local, applies)
+        instant, moved = parsed.instant, False
+        if instant is None:
+            instant, moved = place(parsed.local, applies)
             put(self, "at", parsed.local.isoformat())
-            put(self, "_moved", "moved_by_gap" if moved else None)
-            put(self, "instant", checked_year(placed, "at"))
-        self._apply_calendars(applies)
-
-    def _apply_calendars(self, zone: Zone) -> None:
-        put = object.__setattr__
-        fire = to_microseconds(self.instant)
-        put(self, "_fire", fire)
-        if not self.exclude:
-            return
-        if self.at.endswith("Z"):
-            local = self.local(self.instant).replace(tzinfo=UTC)
+            local = parsed.local
         else:
-            local = datetime.fromisoformat(self.at).replace(tzinfo=UTC)
-        day, rest = divmod(to_microseconds(local), 86_400_000_000)
-        band = next(each for each in bands(self.exclude) if rest < each.end * 60_000_000)
-        policy = band.policy(day)
-        if policy is None:
-            return
-        if policy == "skip":
-            put(self, "_fire", None)
-            return
-        step = 1 if policy == "next" else -1
-        days = range(day + step, day + step * (FARTHEST_MOVE + 1), step)
-        target = next((other for other in days if band.business(other)), None)
-        if target is None:
-            put(self, "_fire", None)
-            return
-        wall, microsecond = divmod(target * 86_400_000_000 + rest, 1_000_000)
-        second, in_gap = zone.from_local(wall)
-        put(self, "_fire", second * 1_000_000 + (0 if in_gap else microsecond))
-        put(self, "_moved", "moved_by_calendar")
+            put(self, "at", format_moment(instant))
+            local = self.local(instant).replace(tzinfo=None)
+        put(self, "instant", checked_year(instant, "at"))
+        fire = SingleFire(to_microseconds(instant), "moved_by_gap" if moved else None)
+        put(self, "_search", fire.unless_excluded(local, self.exclude, applies))
 
     @property
     def zone(self) -> str:
@@ -111,19 +118,10 @@ class Once(TriggerBase):
         return self if self.timezone is not None else replace(self, timezone=name)
 
     def warnings(self) -> tuple[Note, ...]:
-        return () if self._moved is None else (self._moved,)
+        return () if self._search.special is None else (self._search.special,)
 
     def to_dict(self) -> dict[str, object]:
         found: dict[str, object] = {"kind": self.kind, "at": self.at}
         if self.timezone is not None:
             found["timezone"] = self.timezone
         return found | self._bounds_dict()
-
-    def _next(self, after: int) -> int | None:
-        return self._fire if self._fire is not None and self._fire > after else None
-
-    def _previous(self, before: int) -> int | None:
-        return self._fire if self._fire is not None and self._fire < before else None
-
-    def _note(self, at: datetime) -> Note | None:
-        return self._moved

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
 
 from chimes.errors import InvalidTrigger
 from chimes.triggers.tzif import Transitions
@@ -17,47 +19,55 @@ FOREVER = 1 << 60
 
 # Searches that begin before 2110 end, 60 years later, within the near table.
 _NEAR_UNTIL = 2172
-_NEAR_LIMIT = 4_417_977_600
+NEAR_LIMIT = 4_417_977_600
 _FAR_UNTIL = 9998
 
 _LONGEST_NAME = 64
 
 
-class Table:
-    """A zone as segments of constant offset.
+class Segment(NamedTuple):
+    """A stretch [start, end) of UTC seconds with one offset.
 
-    Segment i is [starts[i], ends[i]) with offsets[i]. `fold_ends[i]` is where the repeated wall
-    time at its start is over (equal to the start if there is none), `gap_starts[i]` the wall
-    second at which the gap before it begins (FOREVER if there is none); both know T7's limit.
+    `fold_end` is where the wall time repeated at its start is over (the start itself if none is),
+    `gap_start` the wall second at which the gap before it begins (FOREVER if there is none).
+    Both know T7's limit.
     """
 
-    __slots__ = ("ends", "fold_ends", "gap_starts", "instants", "offsets", "starts")
+    start: int
+    end: int
+    offset: int
+    fold_end: int
+    gap_start: int
+
+
+class Table:
+    """A zone as segments; the one that holds second s is `segments[bisect_right(instants, s)]`."""
+
+    __slots__ = ("instants", "segments")
 
     def __init__(self, instants: list[int], offsets: list[int]) -> None:
         self.instants = instants
-        self.offsets = offsets
-        self.starts = [-FOREVER, *instants]
-        self.ends = [*instants, FOREVER]
-        self.fold_ends = list(self.starts)
-        self.gap_starts = [FOREVER] * len(offsets)
-        for index, instant in enumerate(instants, 1):
-            before, after = offsets[index - 1], offsets[index]
-            if 0 < before - after <= LONGEST_SHIFT:
-                self.fold_ends[index] = instant + before - after
-            elif 0 < after - before <= LONGEST_SHIFT:
-                self.gap_starts[index] = instant + before
+        ends = [*instants, FOREVER]
+        self.segments = [Segment(-FOREVER, ends[0], offsets[0], -FOREVER, FOREVER)]
+        for start, end, (before, after) in zip(instants, ends[1:], pairwise(offsets), strict=True):
+            folds = 0 < before - after <= LONGEST_SHIFT
+            jumps = 0 < after - before <= LONGEST_SHIFT
+            fold_end = start + before - after if folds else start
+            self.segments.append(
+                Segment(start, end, after, fold_end, start + before if jumps else FOREVER)
+            )
 
 
 class Zone:
     """One IANA zone. Equal by name; obtained from `parse_zone`."""
 
-    __slots__ = ("_data", "_far", "_near", "name")
+    __slots__ = ("_data", "_far", "name", "near")
 
     def __init__(self, name: str, data: bytes) -> None:
         self.name = name
         self._data = data
-        near = Transitions(data, _NEAR_UNTIL)
-        self._near = Table(near.instants, near.offsets)
+        changes = Transitions(data, _NEAR_UNTIL)
+        self.near = Table(changes.instants, changes.offsets)
         self._far: Table | None = None
 
     def __repr__(self) -> str:
@@ -65,17 +75,17 @@ class Zone:
 
     def table(self, second: int) -> Table:
         """The segments to use for a search that starts at this UTC second."""
-        if second < _NEAR_LIMIT:
-            return self._near
+        if second < NEAR_LIMIT:
+            return self.near
         if self._far is None:
-            far = Transitions(self._data, _FAR_UNTIL)
-            self._far = Table(far.instants, far.offsets)
+            changes = Transitions(self._data, _FAR_UNTIL)
+            self._far = Table(changes.instants, changes.offsets)
         return self._far
 
     def offset_at(self, second: int) -> int:
         """Seconds east of UTC at this UTC second."""
         table = self.table(second)
-        return table.offsets[bisect_right(table.instants, second)]
+        return table.segments[bisect_right(table.instants, second)].offset
 
     def from_local(self, wall: int) -> tuple[int, bool]:
         """The UTC second of a wall-clock second, and whether a gap moved it (T10).
@@ -83,12 +93,12 @@ class Zone:
         The first of two; the instant of the change if the wall time never was.
         """
         table = self.table(wall)
-        low = bisect_right(table.instants, wall - 2 * 86400)
-        for index in range(low, len(table.offsets)):
-            second = wall - table.offsets[index]
-            if second < table.starts[index]:
-                return table.starts[index], True
-            if second < table.ends[index]:
+        first = bisect_right(table.instants, wall - 2 * 86400)
+        for segment in table.segments[first:]:
+            second = wall - segment.offset
+            if second < segment.start:
+                return segment.start, True
+            if second < segment.end:
                 return second, False
         raise AssertionError("the last segment has no end")
 

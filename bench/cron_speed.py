@@ -1,0 +1,137 @@
+"""How fast "when next?" is, against cronsim and croniter, in one run.
+
+Every library answers the same questions in interleaved rounds, so that a busy machine slows all of
+them alike; the figures are medians over the rounds, datetimes in and out. The zones of cronsim and
+croniter are zoneinfo's. Exits with 1 if Chimes is not fast enough, absolutely or relatively.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from statistics import median
+from time import perf_counter
+from zoneinfo import ZoneInfo
+
+from croniter import croniter
+from cronsim import CronSim
+
+from chimes.triggers import Cron
+
+MIX = [
+    ("* * * * *", "UTC"),
+    ("*/5 * * * *", "America/New_York"),
+    ("*/15 9-17 * * MON-FRI", "Europe/Berlin"),
+    ("30 2 * * *", "America/New_York"),
+    ("0 9 * * *", "Asia/Bangkok"),
+    ("0 0 * * SUN", "Australia/Lord_Howe"),
+    ("15 10 1,15 * *", "America/Sao_Paulo"),
+    ("0 12 L * *", "Asia/Tokyo"),
+    ("45 23 * 6-8 FRI", "Europe/London"),
+    ("0 0 1 1 *", "Asia/Tehran"),
+]
+MOMENTS = [
+    datetime(2026, 3, 8, 3, 17, 5, tzinfo=UTC),
+    datetime(2026, 7, 1, 12, 0, tzinfo=UTC),
+    datetime(2026, 10, 31, 22, 59, 30, tzinfo=UTC),
+    datetime(2027, 1, 15, 6, 30, tzinfo=UTC),
+]
+ROUNDS = 9
+STEPS = 60
+
+MOST_MICROSECONDS = 10.0
+LEAST_TIMES_CRONSIM = 5.0
+LEAST_TIMES_CRONITER = 20.0
+
+Walk = Callable[[int], float]
+
+
+def timed(advance: Callable[[], object], steps: int) -> float:
+    start = perf_counter()
+    for _ in range(steps):
+        advance()
+    return (perf_counter() - start) / steps * 1e6
+
+
+def chimes_walk(expression: str, zone: str, moment: datetime) -> Walk:
+    trigger = Cron(expression, timezone=zone)
+
+    def walk(steps: int) -> float:
+        at: datetime | None = moment
+        start = perf_counter()
+        for _ in range(steps):
+            assert at is not None
+            at = trigger.next_after(at)
+        return (perf_counter() - start) / steps * 1e6
+
+    return walk
+
+
+def cronsim_walk(expression: str, zone: str, moment: datetime) -> Walk:
+    local = moment.astimezone(ZoneInfo(zone))
+
+    def walk(steps: int) -> float:
+        return timed(CronSim(expression, local).__next__, steps)
+
+    return walk
+
+
+def croniter_walk(expression: str, zone: str, moment: datetime) -> Walk:
+    local = moment.astimezone(ZoneInfo(zone))
+
+    def walk(steps: int) -> float:
+        iterator = croniter(expression, local)
+        return timed(lambda: iterator.get_next(datetime), steps)
+
+    return walk
+
+
+LIBRARIES = {"chimes": chimes_walk, "cronsim": cronsim_walk, "croniter": croniter_walk}
+
+
+def measure(expression: str, zone: str) -> dict[str, float]:
+    """Median microseconds per fire of each library, over interleaved rounds and all moments."""
+    samples: dict[str, list[float]] = {name: [] for name in LIBRARIES}
+    walks = [
+        (name, make(expression, zone, moment))
+        for moment in MOMENTS
+        for name, make in LIBRARIES.items()
+    ]
+    for _ in range(ROUNDS):
+        for name, walk in walks:
+            # Yearly fires are few: sixty steps would leave the years that anyone asks about.
+            samples[name].append(walk(STEPS if "1 1" not in expression else STEPS // 10))
+    return {name: median(values) for name, values in samples.items()}
+
+
+def main() -> int:
+    rows = [(expression, zone, measure(expression, zone)) for expression, zone in MIX]
+    print(f"{'expression':24}{'zone':22}{'chimes µs':>10}{'cronsim':>10}{'croniter':>10}")
+    for expression, zone, row in rows:
+        print(
+            f"{expression:24}{zone:22}{row['chimes']:10.2f}"
+            f"{row['cronsim'] / row['chimes']:9.1f}x{row['croniter'] / row['chimes']:9.1f}x"
+        )
+    overall = {name: median(row[name] for _, _, row in rows) for name in LIBRARIES}
+    own = overall["chimes"]
+    checks = [
+        ("median µs a next", own, own <= MOST_MICROSECONDS),
+        (
+            "times cronsim",
+            overall["cronsim"] / own,
+            overall["cronsim"] >= LEAST_TIMES_CRONSIM * own,
+        ),
+        (
+            "times croniter",
+            overall["croniter"] / own,
+            overall["croniter"] >= LEAST_TIMES_CRONITER * own,
+        ),
+    ]
+    for label, value, good in checks:
+        print(f"{label:18}{value:8.2f}  {'ok' if good else 'MISSED'}")
+    return 0 if all(good for _, _, good in checks) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
