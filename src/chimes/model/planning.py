@@ -140,6 +140,9 @@ def _on_time(
     """The slots that are due within the grace, and the first one after them."""
     chosen: list[datetime] = []
     for slot in _slots(schedule, first):
+        # Slots behind one that was moved may be late by themselves: the next pass judges them.
+        if chosen == [schedule.next_slot] and _head_moved(schedule):
+            return chosen, slot
         due = schedule.next_run_at if slot == schedule.next_slot else due_time(schedule, slot)
         assert due is not None
         full = len(chosen) >= ON_TIME_LIMIT or not runs_left(schedule, fired + len(chosen))
@@ -147,6 +150,10 @@ def _on_time(
             return chosen, slot
         chosen.append(slot)
     return chosen, None
+
+
+def _head_moved(schedule: Schedule) -> bool:
+    return schedule.next_run_at != due_time(schedule, schedule.next_slot)
 
 
 def _slots(schedule: Schedule, first: datetime | None) -> Iterator[datetime]:

@@ -32,9 +32,7 @@ class MemoryRuns(MemoryBase):
             for run in runs:
                 existing = self._state.existing(run)
                 if existing is None:
-                    admitted = self._state.admitted(run.concurrency_key)
-                    full = len(admitted) >= run.concurrency_limit
-                    existing = replace(run, blocked=run.concurrency_key is not None and full)
+                    existing = replace(run, blocked=self._state.held_back(run))
                     self._state.insert_run(existing)
                 answer.append(existing)
             self._audit(audit)
@@ -114,7 +112,7 @@ class MemoryRuns(MemoryBase):
         with self._lock:
             for run_id, fence in holds:
                 run = self._state.runs.get(run_id)
-                if run is not None and accepts(run, fence):
+                if run is not None and accepts(run, fence) and not run.started:
                     self._state.put_run(released(run))
         await self._commit()
         self.wake()

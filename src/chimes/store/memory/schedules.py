@@ -82,6 +82,7 @@ class MemorySchedules(MemoryBase):
             due = self._state.due(now, limit)
             inserted: list[Run] = []
             broken: list[Schedule] = []
+            stopped = False
             for schedule in due:
                 try:
                     firing = plan(schedule, self._context(schedule), now)
@@ -90,11 +91,12 @@ class MemorySchedules(MemoryBase):
                     self._state.put_schedule(broken[-1])
                 else:
                     inserted.extend(self._fire(firing, now))
+                    stopped |= bool(firing.cancel)
             taken = self._claim_new(inserted, places, now)
             others = tuple(self._state.runs[r.id] for r in inserted if r.id not in taken)
         if due:
             await self._commit()
-        if any(run.claimable for run in others):
+        if stopped or any(run.claimable for run in others):
             self.wake()
         return Fired(
             claimed=tuple(taken.values()),

@@ -115,6 +115,12 @@ class State:
         runs = (self.active[run_id] for run_id in self.by_key.get(key, ()))
         return sorted((r for r in runs if r.admitted), key=lambda r: (r.created_at, r.id))
 
+    def held_back(self, run: Run) -> bool:
+        """Whether a new run has to wait because its key is at its limit."""
+        if run.concurrency_key is None or run.status.terminal:
+            return False
+        return len(self.admitted(run.concurrency_key)) >= run.concurrency_limit
+
     def unblock(self, key: str | None) -> bool:
         if key is None:
             return False

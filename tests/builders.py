@@ -1,0 +1,293 @@
+"""Values of the model, whole and valid, with what a test is about given by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+from chimes.model.access import ApiKey, Owner, OwnerType, Role
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import KeyId, NodeId, RunId, ScheduleId
+from chimes.model.node import Node
+from chimes.model.policy import Policy
+from chimes.model.run import (
+    Attempt,
+    AttemptEnd,
+    LogEntry,
+    Origin,
+    Run,
+    RunStatus,
+    Verdict,
+)
+from chimes.model.schedule import Schedule, planned
+from chimes.model.target import HttpTarget
+from chimes.store.port import Places
+from chimes.testing import DEFAULT_NOW
+from chimes.triggers import Every
+
+NOW = DEFAULT_NOW
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+LEASE = timedelta(seconds=30)
+KINDS = frozenset({"http"})
+ALICE = Owner(type=OwnerType.USER, id="alice")
+BOB = Owner(type=OwnerType.USER, id="bob")
+TARGET = HttpTarget(url="http://127.0.0.1:9/hook", headers={"X-Test": "1"}, body='{"a": 1}')
+
+_numbers = count(1)
+
+
+def at(hour: int, minute: int = 0, second: int = 0, microsecond: int = 0) -> datetime:
+    """A moment of the day on which the tests take place."""
+    return datetime(NOW.year, NOW.month, NOW.day, hour, minute, second, microsecond, tzinfo=UTC)
+
+
+def a_schedule(**given: Any) -> Schedule:
+    """Every minute from the full hour, cursor on the first slot after NOW, unless told."""
+    number = next(_numbers)
+    values: dict[str, Any] = {
+        "id": ScheduleId(f"schedule-{number:05d}"),
+        "name": f"schedule {number}",
+        "trigger": Every("1m", anchor=NOW),
+        "target": TARGET,
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
+    schedule = Schedule(**(values | given))
+    if "next_slot" in given or "next_run_at" in given or not schedule.enabled:
+        return schedule
+    return planned(schedule, NOW)
+
+
+def due_schedule(slot: datetime = NOW, **given: Any) -> Schedule:
+    """Its cursor stands on `slot`."""
+    return a_schedule(**({"next_slot": slot, "next_run_at": slot} | given))
+
+
+def a_run(schedule: Schedule | None = None, **given: Any) -> Run:
+    """A manual run that waits, of `schedule` or of none."""
+    number = next(_numbers)
+    values: dict[str, Any] = {
+        "id": RunId(f"run-{number:05d}"),
+        "schedule_id": schedule.id if schedule else None,
+        "schedule_name": schedule.name if schedule else "",
+        "origin": Origin.MANUAL,
+        "target": TARGET,
+        "policy": schedule.policy if schedule else Policy(),
+        "created_at": NOW,
+        "planned_at": NOW,
+        "available_at": NOW,
+    }
+    return Run(**(values | given))
+
+
+def a_node(node_id: str = "node-1", **given: Any) -> Node:
+    values: dict[str, Any] = {
+        "version": "0.1.0",
+        "roles": ("scheduler", "worker"),
+        "capacity": 10,
+        "started_at": NOW,
+        "heartbeat_at": NOW,
+        "lease_until": NOW,
+    }
+    return Node(id=NodeId(node_id), **(values | given))
+
+
+def places(node_id: str = "node-1", free: int = 10, kinds: frozenset[str] = KINDS) -> Places:
+    return Places(node_id=NodeId(node_id), kinds=kinds, free=free)
+
+
+def an_attempt(run: Run, now: datetime, end: AttemptEnd, error: str = "") -> Attempt:
+    """The attempt that a claimed run is in, ended."""
+    assert run.holder is not None
+    assert run.claimed_at is not None
+    return Attempt(
+        number=run.attempt,
+        fence=run.fence,
+        node=run.holder,
+        started_at=run.claimed_at,
+        finished_at=now,
+        end=end,
+        error=error,
+    )
+
+
+def a_verdict(
+    run: Run, now: datetime, end: AttemptEnd = AttemptEnd.SUCCEEDED, **given: Any
+) -> Verdict:
+    """What the holder of a claimed run says about it."""
+    error = "" if end is AttemptEnd.SUCCEEDED else f"it ended as {end.value}"
+    values: dict[str, Any] = {
+        "run_id": run.id,
+        "fence": run.fence,
+        "attempt": an_attempt(run, now, end, error),
+        "status": RunStatus(end.value),
+        "result": {"status": 200, "body": "ok"} if end is AttemptEnd.SUCCEEDED else None,
+        "error": error,
+    }
+    return Verdict(**(values | given))
+
+
+def a_retry(run: Run, now: datetime, after: timedelta) -> Verdict:
+    """It failed and is to be tried again."""
+    verdict = a_verdict(run, now, AttemptEnd.FAILED)
+    return replace(verdict, status=RunStatus.QUEUED, retry_in=after)
+
+
+def log_lines(*messages: str, moment: datetime = NOW) -> Sequence[LogEntry]:
+    return [LogEntry(at=moment, message=message) for message in messages]
+
+
+def an_entry(**given: Any) -> AuditEntry:
+    values: dict[str, Any] = {
+        "at": NOW,
+        "actor": "user:alice",
+        "door": "native",
+        "verb": "create",
+        "object_kind": "schedule",
+        "object_id": "schedule-x",
+        "owner": "user:alice",
+        "changes": {"name": [None, "น้ำ 水 %_"], "priority": [0, 5]},
+        "reason": "because",
+        "address": "127.0.0.1",
+    }
+    return AuditEntry(**(values | given))
+
+
+def a_key(**given: Any) -> ApiKey:
+    number = next(_numbers)
+    values: dict[str, Any] = {
+        "id": KeyId(f"key-{number:05d}"),
+        "secret_hash": "sha256:" + "ab" * 32,
+        "name": "for the tests",
+        "role": Role.MEMBER,
+        "owner": ALICE,
+        "created_at": NOW,
+        "created_by": "system:default",
+    }
+    return ApiKey(**(values | given))
+
+
+def full_schedule(schedule_id: str = "full") -> Schedule:
+    """No field has its default, so that a store that loses one is seen."""
+    from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
+    from chimes.model.schedule import Dependency
+
+    micro = timedelta(microseconds=7)
+    return Schedule(
+        id=ScheduleId(schedule_id),
+        namespace="ksana",
+        name="ทดสอบ 测试 \U0001f514 %_'\"\\",
+        owner=ALICE,
+        trigger=Every(
+            "90s",
+            anchor=NOW + micro,
+            jitter="30s",
+            start_at=NOW,
+            end_at=NOW + 900 * HOUR,
+            max_runs=12345,
+            exclude=[{"dates": ["2030-12-25"]}],
+        ),
+        target=HttpTarget(
+            url="https://example.com/ü?q=%20",
+            method="PATCH",
+            headers={"X-One": "1", "X-Two": "ä"},
+            body='{"text": "\u0e01 \\n"}',
+            expected_status=(200, 204),
+            signing_secrets=("whsec_b25l", "whsec_dHdv"),
+            verify_tls=False,
+        ),
+        policy=Policy(
+            misfire=Misfire.ALL,
+            misfire_grace=timedelta(seconds=1, microseconds=1),
+            catch_up_limit=7,
+            overlap=Overlap.QUEUE,
+            max_concurrent_runs=3,
+            burst_allowed=True,
+            max_retries=9,
+            retry_backoff=timedelta(milliseconds=1500),
+            backoff=Backoff.EXPONENTIAL,
+            backoff_cap=timedelta(days=2),
+            timeout=timedelta(seconds=3),
+            on_lost=OnLost.STOP,
+            pause_on_gone=False,
+        ),
+        priority=-5,
+        labels={"team": "ops", "bare": None, "": "empty name"},
+        enabled=False,
+        pause_note="lunch",
+        pause_until=NOW + HOUR,
+        depends_on=Dependency(schedule_id=ScheduleId("other"), within=timedelta(minutes=5)),
+        door_data={"every": "90s", "nested": {"list": [1, 2.5, None, True, "x"]}},
+        next_slot=NOW + MINUTE + micro,
+        next_run_at=NOW + 2 * MINUTE + micro,
+        last_slot=NOW - MINUTE,
+        last_enqueued_at=NOW - SECOND,
+        last_run_at=NOW - 2 * SECOND,
+        last_status=RunStatus.TIMEOUT,
+        last_error="it took too long",
+        last_success_at=NOW - HOUR,
+        fired_count=42,
+        purged_until=NOW - 24 * HOUR,
+        version=17,
+        created_at=NOW - 48 * HOUR,
+        created_by="user:alice",
+        updated_at=NOW - micro,
+        updated_by="key:k1",
+    )
+
+
+def full_run(run_id: str = "full-run", schedule_id: str = "full") -> Run:
+    """No field has its default; it has ended, so that no verb touches it."""
+    schedule = full_schedule(schedule_id)
+    attempt = Attempt(
+        number=1,
+        fence=2,
+        node=NodeId("node-x"),
+        started_at=NOW - MINUTE,
+        finished_at=NOW - SECOND,
+        end=AttemptEnd.LOST,
+        error="gone",
+    )
+    return Run(
+        id=RunId(run_id),
+        schedule_id=schedule.id,
+        schedule_name=schedule.name,
+        schedule_version=17,
+        namespace="ksana",
+        owner=ALICE,
+        slot=NOW - MINUTE - timedelta(microseconds=3),
+        origin=Origin.CHILD,
+        parent_id=RunId("parent"),
+        step="step two",
+        retry_of=RunId("earlier"),
+        target=schedule.target,
+        policy=schedule.policy,
+        priority=-5,
+        catch_up=True,
+        concurrency_key="some key",
+        concurrency_limit=4,
+        blocked=True,
+        status=RunStatus.UNKNOWN,
+        attempt=2,
+        fence=3,
+        holder=NodeId("node-y"),
+        started=True,
+        cancel_requested=True,
+        created_at=NOW - HOUR,
+        planned_at=NOW - MINUTE,
+        available_at=NOW - 2 * SECOND,
+        claimed_at=NOW - SECOND,
+        started_at=NOW - MINUTE,
+        finished_at=NOW - timedelta(microseconds=1),
+        result={"status": 500, "headers": {"a": "b"}, "ok": False, "none": None, "list": [1, "2"]},
+        error="kaputt",
+        reason="lost_after_start",
+        missed_count=3,
+        missed_until=NOW - SECOND,
+        attempts=(attempt, replace(attempt, number=2, fence=3, end=AttemptEnd.TIMEOUT)),
+    )
