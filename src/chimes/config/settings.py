@@ -1,4 +1,4 @@
-"""Settings: every knob, its names in the environment and in `chimes.yaml`, and its default."""
+"""The settings themselves: one field per knob, with its default."""
 
 from __future__ import annotations
 

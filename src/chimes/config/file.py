@@ -1,0 +1,145 @@
+"""`chimes.yaml`: plain YAML, read with the safe loader and without its traps (S65)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from chimes.config.fields import FIELDS
+from chimes.errors import ConfigError
+from chimes.triggers.reading import nearest
+
+LARGEST = 1024 * 1024
+DEEPEST = 32
+#: ConfigError's `code` for a file that is refused unread; `serve` exits 6 for it.
+UNSAFE = "unsafe_file"
+
+_RESERVED = ("sources", "schedules")
+_NESTED = {"egress": "egress_"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileContent:
+    values: Mapping[str, object] = field(default_factory=dict)
+    sources: object = None
+    schedules: object = None
+    warnings: tuple[str, ...] = ()
+
+
+def read_file(file: Path) -> FileContent:
+    """The file's settings by field name, not yet checked one by one."""
+    data = _parsed(file)
+    if data is None:
+        return FileContent()
+    if not isinstance(data, dict):
+        raise ConfigError(f"{file}: expected settings as `key: value`, got {type(data).__name__}")
+    values: dict[str, object] = {}
+    for key, value in _flat(data).items():
+        name = str(key).replace("-", "_")
+        if name in _RESERVED:
+            continue
+        if name not in FIELDS:
+            raise _unknown_key(file, key)
+        if value is not None:
+            values[name] = value
+    secret = any(FIELDS[name].secret for name in values)
+    return FileContent(
+        values=values,
+        sources=data.get("sources"),
+        schedules=data.get("schedules"),
+        warnings=readable_by_others(file) if secret else (),
+    )
+
+
+def readable_by_others(file: Path) -> tuple[str, ...]:
+    """A warning if other users of this machine can read the file, or own it."""
+    status = file.stat()
+    if os.name != "posix":
+        return ()
+    if status.st_uid not in (os.geteuid(), 0):
+        return (f"{file} belongs to another user of this machine; make it your own",)
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        return (f"{file} can be read by other users of this machine; run: chmod 600 {file}",)
+    return ()
+
+
+def _flat(data: dict[object, object]) -> dict[object, object]:
+    """`egress: {allow: …}` is `egress_allow: …`."""
+    found: dict[object, object] = {}
+    for key, value in data.items():
+        prefix = _NESTED.get(key) if isinstance(key, str) else None
+        if prefix is not None and isinstance(value, dict):
+            found |= {f"{prefix}{inner}": each for inner, each in value.items()}
+        else:
+            found[key] = value
+    return found
+
+
+def _unknown_key(file: Path, key: object) -> ConfigError:
+    hint = nearest(str(key), (*FIELDS, *_RESERVED, *_NESTED))
+    return ConfigError(
+        f"{file}: unknown key {str(key)[:64]!r}" + (f"; {hint}" if hint else ""), key=str(key)
+    )
+
+
+def _parsed(file: Path) -> object:
+    try:
+        with file.open("rb") as stream:
+            raw = stream.read(LARGEST + 1)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    if len(raw) > LARGEST:
+        raise _unsafe(file, f"it is larger than {LARGEST // 1024} KiB")
+    try:
+        _check(file, raw)
+        return yaml.load(raw, Loader=_Loader)  # noqa: S506 - a SafeLoader, see below
+    except yaml.constructor.ConstructorError as error:
+        raise _unsafe(file, _where(error)) from None
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+        raise ConfigError(f"{file} is not valid YAML: {_where(error)}") from None
+
+
+def _check(file: Path, raw: bytes) -> None:
+    """Before anything is built: no aliases, which can blow up, and no bottomless nesting."""
+    depth = 0
+    for event in yaml.parse(raw, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise _unsafe(file, f"it has an alias (*{event.anchor}); write the value out")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST:
+            raise _unsafe(file, f"it is nested more than {DEEPEST} levels deep")
+
+
+def _unsafe(file: Path, why: str) -> ConfigError:
+    return ConfigError(f"{file} is refused: {why}", code=UNSAFE)
+
+
+def _where(error: Exception) -> str:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return str(error).splitlines()[0]
+    mark = error.problem_mark
+    return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, which also refuses a key that is given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+            if key is not None and key in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark
+                )
+            seen.add(key)
+        found: dict[object, object] = super().construct_mapping(node, deep)
+        return found

@@ -1,0 +1,149 @@
+"""Settings from flags, environment, `chimes.yaml` and defaults, in this order of precedence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from chimes.config.fields import FIELDS, Field
+from chimes.config.reading import Expected
+from chimes.config.settings import Settings
+from chimes.errors import ConfigError
+
+FILE_NAME = "chimes.yaml"
+FILE_VARIABLE = "CHIMES_CONFIG"
+DEFAULT = "default"
+
+# The readers of the table answer with the type of their field, which mypy cannot see.
+_build: Callable[..., Settings] = Settings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedSettings:
+    settings: Settings
+    #: For each field where its value came from: `default`, `environment CHIMES_STORE`,
+    #: `file chimes.yaml`, `flag --store`.
+    origins: Mapping[str, str]
+    file: Path | None = None
+    #: Parts of the file that are read later, by those who know them.
+    sources: object = None
+    schedules: object = None
+    #: What the operator should hear, such as a file that others can read (S63).
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Values that must not appear in a log or an answer."""
+        return tuple(
+            value
+            for field in FIELDS.values()
+            if field.secret and isinstance(value := getattr(self.settings, field.name), str)
+            if value
+        )
+
+
+def load_settings(
+    *,
+    flags: Mapping[str, object] = MappingProxyType({}),
+    environ: Mapping[str, str] | None = None,
+    config_file: Path | None = None,
+) -> LoadedSettings:
+    """Raises ConfigError that names the key, what was expected and what was given.
+
+    A flag that is None was not given. The file is `config_file`, else the one that CHIMES_CONFIG
+    names, else `chimes.yaml` in the data directory, else in the working directory.
+    """
+    environment = os.environ if environ is None else environ
+    values: dict[str, object] = {}
+    origins: dict[str, str] = {field.name: DEFAULT for field in fields(Settings)}
+    for field in FIELDS.values():
+        _from_environment(field, environment, values, origins)
+    for name, given in flags.items():
+        if given is not None:
+            field = FIELDS[name]
+            origins[name] = f"flag {field.option}"
+            values[name] = _value(field, given, origins[name])
+    file = _file(config_file, environment, values)
+    loaded = LoadedSettings(settings=Settings(), origins=origins, file=file)
+    if file is not None:
+        loaded = _from_file(file, values, origins, loaded)
+    settings = _build(**values)
+    warnings = (*loaded.warnings, *_key_file_warnings(settings))
+    return replace(loaded, settings=settings, origins=MappingProxyType(origins), warnings=warnings)
+
+
+def _from_environment(
+    field: Field,
+    environment: Mapping[str, str],
+    values: dict[str, object],
+    origins: dict[str, str],
+) -> None:
+    for variable in field.variables:
+        # An empty variable is how a compose file says "not set".
+        if given := environment.get(variable, ""):
+            if field.file_only:
+                raise ConfigError(
+                    f"{variable} is not read from the environment: {field.name} may only be set "
+                    f"in {FILE_NAME}",
+                    key=field.name,
+                )
+            origins[field.name] = f"environment {variable}"
+            values[field.name] = _value(field, given, origins[field.name])
+            return
+
+
+def _value(field: Field, given: object, origin: str) -> object:
+    try:
+        return field.read(given)
+    except Expected as wanted:
+        shown = "***" if field.secret else repr(given)[:80]
+        raise ConfigError(
+            f"{field.name}: expected {wanted}, got {shown} ({origin})", key=field.name
+        ) from None
+
+
+def _file(
+    named: Path | None, environment: Mapping[str, str], values: Mapping[str, object]
+) -> Path | None:
+    told = named or (Path(environment[FILE_VARIABLE]) if environment.get(FILE_VARIABLE) else None)
+    if told is not None:
+        if not told.is_file():
+            raise ConfigError(f"There is no configuration file {str(told)!r}", key="config")
+        return told
+    data_dir = values.get("data_dir", Settings().data_dir)
+    assert isinstance(data_dir, Path)
+    for directory in (data_dir, Path()):
+        if (directory / FILE_NAME).is_file():
+            return directory / FILE_NAME
+    return None
+
+
+def _from_file(
+    file: Path, values: dict[str, object], origins: dict[str, str], loaded: LoadedSettings
+) -> LoadedSettings:
+    from chimes.config.file import read_file
+
+    content = read_file(file)
+    for name, given in content.values.items():
+        if origins[name] == DEFAULT:
+            origins[name] = f"file {file.name}"
+            values[name] = _value(FIELDS[name], given, f"file {file}")
+        else:
+            _value(FIELDS[name], given, f"file {file}")
+    return replace(
+        loaded,
+        sources=content.sources,
+        schedules=content.schedules,
+        warnings=content.warnings,
+    )
+
+
+def _key_file_warnings(settings: Settings) -> tuple[str, ...]:
+    if settings.auth_keys_file is None or not settings.auth_keys_file.exists():
+        return ()
+    from chimes.config.file import readable_by_others
+
+    return readable_by_others(settings.auth_keys_file)

@@ -1,0 +1,101 @@
+"""From the `store` setting to the place where the data is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from chimes.config.settings import Settings
+from chimes.errors import ConfigError
+
+StoreKind = Literal["sqlite", "json", "memory"]
+
+KNOWN = "sqlite:///path, json:///dir and memory://"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreLocation:
+    kind: StoreKind
+    #: The database file (sqlite) or the directory (json), absolute; None for memory.
+    path: Path | None = None
+
+    @property
+    def url(self) -> str:
+        return "memory://" if self.path is None else f"{self.kind}:///{self.path}"
+
+
+def resolve_store_url(settings: Settings) -> str:
+    """The store's URL, complete and absolute: what `store_location` found."""
+    return store_location(settings).url
+
+
+def store_location(settings: Settings, *, base: Path | None = None) -> StoreLocation:
+    """Where the data is kept.
+
+    Empty or `sqlite`: `chimes.db` in the data directory. `json`: the data directory itself.
+    `memory` or `memory://`: nowhere.
+
+    `scheme:////path` (four slashes) is absolute, `scheme:///path` (three) is relative to the
+    working directory, as in SQLAlchemy. But a path is easily pasted behind `json://`, which makes
+    three slashes of an absolute path. So with three slashes the absolute reading is taken where it
+    alone makes sense: it exists and the relative one does not; or, when neither exists, its first
+    directory exists and that of the relative one does not.
+    """
+    here = base or Path.cwd()
+    data = here / settings.data_dir
+    given = settings.store.strip()
+    if given in ("", "sqlite"):
+        return StoreLocation(kind="sqlite", path=_normal(data / "chimes.db"))
+    if given == "json":
+        return StoreLocation(kind="json", path=_normal(data))
+    if given in ("memory", "memory://", "memory:///"):
+        return StoreLocation(kind="memory")
+    scheme, separator, rest = given.partition("://")
+    if not separator:
+        raise _unknown(given, f"a path is written as sqlite:///{given}")
+    if scheme not in ("sqlite", "json"):
+        raise _unknown(given, f"{scheme}:// is not known in this version")
+    path = _path(given, rest, here)
+    if scheme == "json":
+        return StoreLocation(kind="json", path=path)
+    return StoreLocation(kind="sqlite", path=path)
+
+
+def _path(given: str, rest: str, here: Path) -> Path:
+    if not rest.startswith("/"):
+        raise _unknown(given, "three slashes stand before the path")
+    body = rest[1:]
+    if body in ("", ":memory:"):
+        raise _unknown(given, "the path is missing; a store without one is memory://")
+    if "?" in body or "\0" in body:
+        raise _unknown(given, "a path takes no options")
+    if body.startswith("/"):
+        return _normal(Path("/" + body.lstrip("/")))
+    relative, absolute = here / body, Path("/") / body
+    if relative.exists() or not _means_absolute(body, here, absolute):
+        return _normal(relative)
+    return _normal(absolute)
+
+
+def _means_absolute(body: str, here: Path, absolute: Path) -> bool:
+    if body.startswith("."):
+        return False
+    if absolute.exists():
+        return True
+    first, *others = Path(body).parts
+    return bool(others) and (Path("/") / first).is_dir() and not (here / first).exists()
+
+
+def _normal(path: Path) -> Path:
+    """Without `.` and `..`, but with symbolic links as they are: they may be changed on purpose."""
+    import os.path
+
+    return Path(os.path.normpath(path))
+
+
+def _unknown(given: str, why: str) -> ConfigError:
+    shown = given if "@" not in given else given.partition("://")[0] + "://…"
+    return ConfigError(
+        f"store: {shown!r} cannot be used: {why}; this version has {KNOWN}", key="store"
+    )

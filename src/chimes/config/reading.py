@@ -1,0 +1,147 @@
+"""One setting from its text (environment, flags) or from its YAML value.
+
+A reader returns the value, or raises `Expected` with what it wanted; the caller knows the key and
+what was given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from chimes.config.settings import ROLES
+from chimes.errors import InvalidTrigger
+from chimes.triggers.duration import format_duration_go, parse_duration
+from chimes.triggers.reading import nearest
+
+Read = Callable[[object], object]
+
+TRUE = ("true", "1", "yes", "on")
+FALSE = ("false", "0", "no", "off")
+LEVELS = ("debug", "info", "warning", "error", "critical")
+_LEVEL_ALIASES = {"warn": "warning", "fatal": "critical"}
+
+
+class Expected(ValueError):
+    """The value is not what the setting needs; the message says what that is."""
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str):
+        raise Expected("text")
+    if any(ord(char) < 32 for char in value):
+        raise Expected("text without control characters")
+    return value.strip()
+
+
+def path(value: object) -> Path:
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise Expected("a path")
+    return Path(value).expanduser()
+
+
+def number(least: int, most: int) -> Read:
+    def read(value: object) -> int:
+        if isinstance(value, str) and value.strip().isascii():
+            stripped = value.strip()
+            value = int(stripped) if stripped.isdecimal() and len(stripped) < 20 else None
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise Expected(f"a whole number between {least} and {most}")
+        return value
+
+    return read
+
+
+def rate(value: object) -> float:
+    found: float = math.nan
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        try:
+            found = float(value)
+        except (ValueError, OverflowError):
+            found = math.nan
+    if not (math.isfinite(found) and found > 0):
+        raise Expected("a number above 0")
+    return found
+
+
+def flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    # YAML reads a bare 1 as a number and yes as a truth value, so both may arrive.
+    word = str(value).strip().lower() if isinstance(value, str | int) else ""
+    if word in TRUE:
+        return True
+    if word in FALSE:
+        return False
+    raise Expected("true or false (also 1/0, yes/no)")
+
+
+def duration(*, least: timedelta = timedelta(0), most: timedelta = timedelta(days=36500)) -> Read:
+    def read(value: object) -> timedelta:
+        if not isinstance(value, str | timedelta):
+            raise Expected("a duration such as 10s, 1h30m or PT1H30M")
+        try:
+            found = parse_duration(value, allow_zero=True)
+        except InvalidTrigger as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            raise Expected(f"a duration such as 10s, 1h30m or PT1H30M{hint}") from None
+        if found < least:
+            raise Expected(f"a duration of {format_duration_go(least)} or more")
+        if found > most:
+            raise Expected(f"a duration of {format_duration_go(most)} or less")
+        return found
+
+    return read
+
+
+def names(value: object) -> tuple[str, ...]:
+    """A list; in the environment, separated by commas."""
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+        raise Expected("a list of texts, or one text separated by commas")
+    return tuple(text(each) for each in value if each.strip())
+
+
+def choice(*known: str) -> Read:
+    def read(value: object) -> str:
+        word = value.strip().lower() if isinstance(value, str) else ""
+        if word not in known:
+            raise Expected(f"one of {', '.join(known)}{_meant(word, known)}")
+        return word
+
+    return read
+
+
+def roles(value: object) -> tuple[str, ...]:
+    given = tuple(dict.fromkeys(each.lower() for each in names(value)))
+    if not given:
+        raise Expected(f"one or more of {', '.join(ROLES)}")
+    for each in given:
+        if each not in ROLES:
+            raise Expected(f"one or more of {', '.join(ROLES)}{_meant(each, ROLES)}")
+    return tuple(role for role in ROLES if role in given)
+
+
+def level(value: object) -> str:
+    word = value.strip().lower() if isinstance(value, str) else ""
+    return str(choice(*LEVELS)(_LEVEL_ALIASES.get(word, word)))
+
+
+def zone(value: object) -> str:
+    from chimes.triggers.zone import parse_zone
+
+    try:
+        return parse_zone(text(value)).name
+    except InvalidTrigger as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        raise Expected(f"an IANA time zone such as Asia/Bangkok{hint}") from None
+
+
+def _meant(word: str, known: tuple[str, ...]) -> str:
+    hint = nearest(word, known) if word else None
+    return f" ({hint})" if hint else ""

@@ -1,0 +1,349 @@
+"""Settings: names, precedence, origins, errors, and where the store is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from chimes.config import ROLES, Settings, load_settings, resolve_store_url, store_location
+from chimes.config.fields import FIELDS
+from chimes.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def settings(environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
+    return load_settings(environ=environ or {}, flags=flags).settings
+
+
+def from_yaml(text: str | bytes, environ: Mapping[str, str] | None = None) -> Settings:
+    raw = text.encode() if isinstance(text, str) else text
+    Path("chimes.yaml").write_bytes(raw)
+    return load_settings(environ=environ or {}).settings
+
+
+def test_every_field_is_in_the_table_and_nothing_else() -> None:
+    assert list(FIELDS) == [field.name for field in fields(Settings)]
+
+
+def test_without_anything_all_values_are_defaults() -> None:
+    loaded = load_settings(environ={})
+    assert loaded.settings == Settings()
+    assert set(loaded.origins.values()) == {"default"}
+    assert loaded.file is None
+
+
+# R3.38
+def test_the_defaults_of_the_seed() -> None:
+    found = settings()
+    assert (found.host, found.port, found.data_dir) == ("127.0.0.1", 7100, Path("data"))
+    assert found.default_timeout == timedelta(seconds=10)
+    assert (found.max_retries, found.retry_backoff) == (3, timedelta(seconds=5))
+    assert found.log_level == "info"
+
+
+ENVIRONMENT = [
+    ("CHIMES_STORE", "json", "store", "json"),
+    ("CHIMES_DATA_DIR", "/srv/a", "data_dir", Path("/srv/a")),
+    ("DATA_DIR", "/srv/a", "data_dir", Path("/srv/a")),
+    ("KSANA_DATA", "/srv/a", "data_dir", Path("/srv/a")),
+    ("CHIMES_HOST", "::1", "host", "::1"),
+    ("CHIMES_PORT", "8080", "port", 8080),
+    ("PORT", "0", "port", 0),
+    ("CHIMES_ROLES", "worker, api", "roles", ("api", "worker")),
+    ("WORKERS", "16", "workers", 16),
+    ("DEFAULT_TIMEOUT", "1m30s", "default_timeout", timedelta(seconds=90)),
+    ("MAX_RETRIES", "0", "max_retries", 0),
+    ("RETRY_BACKOFF", "PT2S", "retry_backoff", timedelta(seconds=2)),
+    ("RETRY_BACKOFF", "0s", "retry_backoff", timedelta(0)),
+    ("LOG_LEVEL", "WARN", "log_level", "warning"),
+    ("CHIMES_LOG_FORMAT", "JSON", "log_format", "json"),
+    ("CHIMES_DEFAULT_TIMEZONE", "Asia/Bangkok", "default_timezone", "Asia/Bangkok"),
+    ("CHIMES_ALLOW_PRIVATE_TARGETS", "yes", "allow_private_targets", True),
+    ("CHIMES_ALLOW_PRIVATE_TARGETS", "0", "allow_private_targets", False),
+    ("CHIMES_EGRESS_ALLOW", "10.0.0.0/8:443,ci:80", "egress_allow", ("10.0.0.0/8:443", "ci:80")),
+    ("CHIMES_CORS_ORIGINS", "https://a.example", "cors_origins", ("https://a.example",)),
+    ("CHIMES_ADMIN_TOKEN", "hush", "admin_token", "hush"),
+    ("AUTH_KEYS_FILE", "keys.txt", "auth_keys_file", Path("keys.txt")),
+    ("CHIMES_REQUESTS_PER_SECOND", "2.5", "requests_per_second", 2.5),
+    ("CHIMES_RETENTION", "P30D", "retention", timedelta(days=30)),
+]
+
+
+# R3.38, C20
+@pytest.mark.parametrize(("variable", "given", "field", "wanted"), ENVIRONMENT)
+def test_the_environment(variable: str, given: str, field: str, wanted: object) -> None:
+    loaded = load_settings(environ={variable: given})
+    assert getattr(loaded.settings, field) == wanted
+    assert loaded.origins[field] == f"environment {variable}"
+
+
+# C23
+def test_data_dir_wins_over_ksana_data_and_our_own_name_over_both() -> None:
+    both = {"KSANA_DATA": "k", "DATA_DIR": "d"}
+    assert settings(both).data_dir == Path("d")
+    assert settings(both | {"CHIMES_DATA_DIR": "c"}).data_dir == Path("c")
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    assert load_settings(environ={"PORT": "", "CHIMES_PORT": ""}).origins["port"] == "default"
+
+
+def test_flags_over_environment_over_file_over_default() -> None:
+    Path("chimes.yaml").write_text("port: 1\nhost: localhost\nlog_level: error\n")
+    loaded = load_settings(
+        flags={"port": "3", "store": None}, environ={"PORT": "2", "LOG_LEVEL": "debug"}
+    )
+    assert loaded.settings.port == 3
+    assert loaded.settings.log_level == "debug"
+    assert loaded.settings.host == "localhost"
+    assert loaded.origins["port"] == "flag --port"
+    assert loaded.origins["log_level"] == "environment LOG_LEVEL"
+    assert loaded.origins["host"] == "file chimes.yaml"
+    assert loaded.origins["store"] == "default"
+
+
+def test_where_the_file_is_looked_for(tmp_path: Path) -> None:
+    for name in ("named", "variable", "data"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "chimes.yaml").write_text(f"host: {name}.example\n")
+    Path("chimes.yaml").write_text("host: here.example\n")
+    variable = {"CHIMES_CONFIG": str(tmp_path / "variable/chimes.yaml")}
+    named = load_settings(environ=variable, config_file=tmp_path / "named/chimes.yaml")
+    assert named.settings.host == "named.example"
+    assert settings(variable).host == "variable.example"
+    assert settings().host == "data.example"
+    assert settings(data_dir="elsewhere").host == "here.example"
+    assert load_settings(environ={}).file == Path("data/chimes.yaml")
+
+
+def test_a_named_file_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothing\.yaml"):
+        load_settings(environ={}, config_file=tmp_path / "nothing.yaml")
+
+
+def test_the_file_takes_yaml_types_nested_egress_and_dashes() -> None:
+    found = from_yaml(
+        "data-dir: /srv/x\nport: 81\nroles: [worker]\nworkers: 5\nretry_backoff: 3s\n"
+        "egress:\n  allow: ['ci.corp.example:8080']\n  allow_metadata: true\n"
+        "requests_per_second: 5\nhost:\n"
+    )
+    assert found == Settings(
+        data_dir=Path("/srv/x"),
+        port=81,
+        roles=("worker",),
+        workers=5,
+        retry_backoff=timedelta(seconds=3),
+        egress_allow=("ci.corp.example:8080",),
+        egress_allow_metadata=True,
+        requests_per_second=5.0,
+    )
+
+
+def test_sources_and_schedules_are_kept_for_later() -> None:
+    Path("chimes.yaml").write_text("sources: {a: {b: 1}}\nschedules: [x]\n")
+    loaded = load_settings(environ={})
+    assert loaded.sources == {"a": {"b": 1}}
+    assert loaded.schedules == ["x"]
+    assert loaded.settings == Settings()
+
+
+def test_an_empty_file_is_fine() -> None:
+    assert from_yaml("# nothing yet\n") == Settings()
+
+
+BAD = [
+    ({"PORT": "http"}, r"port: expected a whole number between 0 and 65535, got 'http'"),
+    ({"PORT": "70000"}, r"port: .*65535, got '70000' \(environment PORT\)"),
+    ({"PORT": "-1"}, "port"),
+    ({"PORT": "٣"}, "port"),
+    ({"WORKERS": "0"}, "workers: expected a whole number between 1"),
+    ({"DEFAULT_TIMEOUT": "10"}, "default_timeout: expected a duration .*add a unit: 10s"),
+    ({"DEFAULT_TIMEOUT": "0s"}, "default_timeout: expected a duration of 1ms or more"),
+    ({"RETRY_BACKOFF": "-5s"}, "retry_backoff: expected a duration"),
+    ({"CHIMES_LEASE": "2h"}, "lease: expected a duration of 1h0m0s or less"),
+    ({"LOG_LEVEL": "inof"}, "log_level: expected one of debug, info.*did you mean info"),
+    ({"CHIMES_LOG_FORMAT": "xml"}, "log_format: expected one of auto, json, text"),
+    ({"CHIMES_ROLES": "api,schedular"}, "roles: .*did you mean scheduler"),
+    ({"CHIMES_ROLES": " , "}, "roles: expected one or more of api"),
+    ({"CHIMES_ALLOW_PRIVATE_TARGETS": "maybe"}, "allow_private_targets: expected true or false"),
+    ({"CHIMES_DEFAULT_TIMEZONE": "Asia/Bankok"}, "default_timezone: .*Asia/Bangkok"),
+    ({"CHIMES_REQUESTS_PER_SECOND": "nan"}, "requests_per_second: expected a number above 0"),
+    ({"CHIMES_REQUESTS_PER_SECOND": "many"}, "requests_per_second: expected a number above 0"),
+    ({"CHIMES_HOST": "a\nb"}, "host: expected text without control characters"),
+    ({"CHIMES_EGRESS_ALLOW_METADATA": "1"}, r"egress_allow_metadata may only be set in chimes"),
+]
+
+
+@pytest.mark.parametrize(("environ", "message"), BAD)
+def test_a_bad_value_names_key_expectation_and_what_was_given(
+    environ: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_settings(environ=environ)
+
+
+# S69
+def test_a_bad_secret_is_not_repeated() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(environ={"CHIMES_ADMIN_TOKEN": "hush\x07hush"})
+    assert "hush" not in str(caught.value)
+
+
+BAD_FILES = [
+    ("prot: 1\n", "unknown key 'prot'; did you mean port"),
+    ("1: 2\n", "unknown key '1'"),
+    ("egress: {alow: []}\n", "unknown key 'egress_alow'; did you mean egress_allow"),
+    ("port: eighty\n", "port: expected a whole number"),
+    ("port: true\n", "port: expected a whole number"),
+    ("host: 5\n", "host: expected text, got 5"),
+    ("data_dir: ''\n", "data_dir: expected a path"),
+    ("roles: [1]\n", "roles: expected a list of texts"),
+    ("lease: 30\n", "lease: expected a duration"),
+    ("allow_private_targets: [1]\n", "expected true or false"),
+    ("port: 1\nport: 2\n", "line 2, column 1: the key 'port' is given twice"),
+    ("- a\n", "expected settings as `key: value`, got list"),
+    ("port: [\n", "is not valid YAML: line 2"),
+    (b"\xff\xfe\x00", "is not valid YAML"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_FILES)
+def test_a_bad_file_is_refused(text: str | bytes, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        from_yaml(text)
+    assert caught.value.details.get("code") is None
+
+
+def test_a_bad_value_in_the_file_is_found_even_if_the_environment_covers_it() -> None:
+    with pytest.raises(ConfigError, match="port"):
+        from_yaml("port: x\n", {"PORT": "1"})
+
+
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)
+)
+
+
+# S65
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("host: !!python/object/apply:os.system ['true']\n", "python/object"),
+        ("host: !!python/name:os.system\n", "python/name"),
+        (BOMB, r"it has an alias \(\*a\)"),
+        ("sources: " + "[" * 200 + "]" * 200 + "\n", "nested more than 32"),
+        ("sources: '" + "x" * 1024 * 1024 + "'\n", "larger than 1024 KiB"),
+    ],
+    ids=["object", "name", "bomb", "deep", "large"],
+)
+def test_yaml_traps_are_refused_unread(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        from_yaml(text)
+    assert caught.value.details["code"] == "unsafe_file"
+
+
+# S63
+def test_a_file_with_a_secret_that_others_can_read_gives_a_warning() -> None:
+    file = Path("chimes.yaml")
+    file.write_text("admin_token: hush\n")
+    file.chmod(0o644)
+    assert "chmod 600 chimes.yaml" in load_settings(environ={}).warnings[0]
+    file.chmod(0o600)
+    assert load_settings(environ={}).warnings == ()
+    file.write_text("port: 1\n")
+    file.chmod(0o644)
+    assert load_settings(environ={}).warnings == ()
+
+
+# S63
+def test_a_key_file_that_others_can_read_gives_a_warning() -> None:
+    Path("keys.txt").write_text("k\n")
+    Path("keys.txt").chmod(0o640)
+    assert "keys.txt" in load_settings(environ={"AUTH_KEYS_FILE": "keys.txt"}).warnings[0]
+
+
+# S69
+def test_secrets_are_named_for_redaction() -> None:
+    assert load_settings(environ={"CHIMES_ADMIN_TOKEN": "hush"}).secrets == ("hush",)
+    assert load_settings(environ={}).secrets == ()
+
+
+def test_roles_come_in_their_own_order_and_once() -> None:
+    assert settings(roles="worker,api,worker,scheduler").roles == ROLES
+
+
+def location(store: str, data_dir: str = "data") -> str:
+    return resolve_store_url(Settings(store=store, data_dir=Path(data_dir)))
+
+
+def test_the_store_is_sqlite_in_the_data_directory_unless_told(tmp_path: Path) -> None:
+    assert location("") == location("sqlite") == f"sqlite:///{tmp_path}/data/chimes.db"
+    assert location("", "/srv/d") == "sqlite:////srv/d/chimes.db"
+    assert location("json") == f"json:///{tmp_path}/data"
+    assert location("memory") == location("memory://") == "memory://"
+
+
+def test_four_slashes_are_absolute(tmp_path: Path) -> None:
+    assert location(f"json:///{tmp_path}/x") == f"json:///{tmp_path}/x"
+    assert location(f"sqlite:///{tmp_path}/x/y.db") == f"sqlite:///{tmp_path}/x/y.db"
+    assert location("sqlite:////no-such-root/y.db") == "sqlite:////no-such-root/y.db"
+
+
+def test_three_slashes_are_relative(tmp_path: Path) -> None:
+    assert location("sqlite:///some.db") == f"sqlite:///{tmp_path}/some.db"
+    assert location("sqlite:///sub/some.db") == f"sqlite:///{tmp_path}/sub/some.db"
+    assert location("json:///dir") == f"json:///{tmp_path}/dir"
+    assert location("json:///./tmp/dir") == f"json:///{tmp_path}/tmp/dir"
+    assert location("json:///../dir") == f"json:///{tmp_path.parent}/dir"
+
+
+def test_an_absolute_path_pasted_behind_two_slashes_is_understood(tmp_path: Path) -> None:
+    assert location(f"json://{tmp_path}") == f"json:///{tmp_path}"
+    assert location(f"json://{tmp_path}/not/yet") == f"json:///{tmp_path}/not/yet"
+    assert location(f"sqlite://{tmp_path}/not/yet.db") == f"sqlite:///{tmp_path}/not/yet.db"
+
+
+def test_what_exists_here_wins_over_the_absolute_reading(tmp_path: Path) -> None:
+    first = tmp_path.parts[1]
+    (tmp_path / first).mkdir()
+    rest = "/".join(tmp_path.parts[1:])
+    assert location(f"json:///{first}/new") == f"json:///{tmp_path}/{first}/new"
+    assert location(f"json:///{rest}") == f"json:///{tmp_path}"
+    (tmp_path / rest).mkdir(parents=True)
+    assert location(f"json:///{rest}") == f"json:///{tmp_path}/{rest}"
+
+
+def test_locations_carry_kind_and_path(tmp_path: Path) -> None:
+    found = store_location(Settings(store="json:///dir"))
+    assert (found.kind, found.path) == ("json", tmp_path / "dir")
+    assert store_location(Settings(store="memory")).path is None
+
+
+@pytest.mark.parametrize(
+    ("store", "message"),
+    [
+        (
+            "postgresql://u:hush@h/db",
+            "postgresql:// is not known in this version; this version has",
+        ),
+        ("redis://localhost", "redis://"),
+        ("chimes.db", "sqlite:///chimes.db"),
+        ("json://dir", "three slashes"),
+        ("sqlite://", "three slashes"),
+        ("sqlite:///", "memory://"),
+        ("sqlite:///:memory:", "memory://"),
+        ("sqlite:///a.db?mode=ro", "no options"),
+    ],
+)
+def test_other_stores_are_refused_with_what_there_is(store: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        location(store)
+    assert "hush" not in str(caught.value)
