@@ -1,0 +1,336 @@
+"""Ksana jobs to schedules and back. Pure; the messages are those that Ksana's users know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+
+from chimes.doors.compat.ksana.defaults import JobDefaults
+from chimes.errors import InvalidInput
+from chimes.model.access import Actor
+from chimes.model.ids import ScheduleId
+from chimes.model.policy import Misfire, Overlap, Policy
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Schedule
+from chimes.model.target import HttpTarget
+from chimes.triggers import (
+    Cron,
+    Every,
+    Once,
+    Trigger,
+    format_duration_go,
+    parse_duration,
+    parse_moment,
+)
+
+NAMESPACE = "ksana"
+#: C1 on this door: an overdue once is missed, an overdue interval rolls on.
+MISFIRE_GRACE = timedelta(seconds=1)
+#: What the service writes itself; a job that is sent back as it was read may carry it.
+_BOOKKEEPING = frozenset({"last_run_at", "next_run_at", "last_status", "last_error"})
+_SETTABLE = frozenset(
+    {
+        *("id", "name", "enabled", "type", "http", "schedule"),
+        *("timeout", "max_retries", "retry_backoff"),
+    }
+)
+_HTTP = frozenset({"method", "url", "headers", "body"})
+_SCHEDULE = frozenset({"kind", "run_at", "every", "start_at", "jitter"})
+_STATUS = {
+    RunStatus.SUCCEEDED: "success",
+    RunStatus.FAILED: "failed",
+    RunStatus.TIMEOUT: "timeout",
+    RunStatus.CANCELED: "failed",
+    RunStatus.SKIPPED: "skipped",
+    RunStatus.MISSED: "missed",
+    RunStatus.UNKNOWN: "failed",
+}
+
+Job = dict[str, object]
+
+
+def schedule_from_job(
+    data: object, actor: Actor, defaults: JobDefaults, *, new_id: str, now: datetime
+) -> Schedule:
+    """A new schedule from the body of POST /jobs (R3.30)."""
+    job = _object(data, "job", _SETTABLE | _BOOKKEEPING)
+    name = _text(job, "name")
+    if not name.strip():
+        raise InvalidInput("job name is required", field="name")
+    if _text(job, "type", "http") not in ("http", ""):
+        raise InvalidInput("job type must be 'http'", field="type")
+    given: dict[str, object] = {}
+    target = _target(_object(job.get("http"), "http", _HTTP), HttpTarget(url="", method="POST"))
+    trigger = _trigger(_object(job.get("schedule"), "schedule", _SCHEDULE), given, now, None)
+    usual = Policy(
+        misfire=Misfire.SKIP,
+        misfire_grace=MISFIRE_GRACE,
+        overlap=Overlap.SKIP,
+        max_retries=defaults.max_retries,
+        retry_backoff=defaults.retry_backoff,
+        timeout=defaults.timeout,
+        pause_on_gone=False,
+    )
+    return Schedule(
+        id=ScheduleId(_text(job, "id") or new_id),
+        namespace=NAMESPACE,
+        name=name,
+        owner=actor.owner,
+        trigger=trigger,
+        target=target,
+        policy=_policy(job, usual, given),
+        enabled=_flag(job, "enabled", True),
+        door_data={NAMESPACE: given},
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def edited_by_job(schedule: Schedule, data: object, now: datetime) -> Schedule:
+    """The schedule after PATCH /jobs/{id}: only what the body names changes (R3.33)."""
+    job = _object(data, "job", _SETTABLE | _BOOKKEEPING)
+    if job.get("id", schedule.id) not in (schedule.id, ""):
+        raise InvalidInput("id cannot be changed", field="id")
+    if "type" in job and _text(job, "type") != "http":
+        raise InvalidInput("job type must be 'http'", field="type")
+    name = _text(job, "name", schedule.name)
+    if not name.strip():
+        raise InvalidInput("job name is required", field="name")
+    given = dict(_given(schedule))
+    target = schedule.target
+    if job.get("http") is not None:
+        target = _target(_object(job["http"], "http", _HTTP), target)
+    trigger = schedule.trigger
+    if job.get("schedule") is not None:
+        patch = _object(job["schedule"], "schedule", _SCHEDULE | {"expression", "timezone"})
+        trigger = _patched_trigger(patch, schedule, given, now)
+    return replace(
+        schedule,
+        name=name,
+        target=target,
+        trigger=trigger,
+        policy=_policy(job, schedule.policy, given),
+        enabled=_flag(job, "enabled", schedule.enabled),
+        door_data={**schedule.door_data, NAMESPACE: given},
+    )
+
+
+def job_from_schedule(schedule: Schedule, now: datetime) -> Job:
+    """R3.15, with "" for a time that is not there."""
+    policy, target = schedule.policy, schedule.target
+    given = _given(schedule)
+    return {
+        "id": schedule.id,
+        "name": schedule.name,
+        "enabled": schedule.enabled,
+        "type": "http",
+        "http": {
+            "method": target.method,
+            "url": target.url,
+            "headers": dict(target.headers),
+            "body": target.body,
+        },
+        "schedule": _schedule_out(schedule.trigger, given),
+        "timeout": _duration_out(policy.timeout, given.get("timeout")),
+        "max_retries": policy.max_retries,
+        "retry_backoff": _duration_out(policy.retry_backoff, given.get("retry_backoff")),
+        "last_run_at": _time_out(schedule.last_run_at),
+        "next_run_at": _time_out(schedule.next_run_at),
+        "last_status": _status_out(schedule, now),
+        "last_error": schedule.last_error,
+    }
+
+
+def _status_out(schedule: Schedule, now: datetime) -> str:
+    """`paused` is a view (C10): shown until a run by hand has something newer to say. An overdue
+    once that was resumed too late never ran and never will: missed."""
+    ran = schedule.last_run_at
+    if not schedule.enabled and schedule.version > 1 and (not ran or ran < schedule.updated_at):
+        return "paused"
+    if schedule.last_status is not None:
+        return _STATUS[schedule.last_status]
+    overdue = isinstance(schedule.trigger, Once) and schedule.trigger.at <= now
+    return "missed" if overdue and schedule.enabled and schedule.next_slot is None else ""
+
+
+# --- in -----------------------------------------------------------------------------------------
+def _target(http: Mapping[str, object], before: HttpTarget) -> HttpTarget:
+    method = _text(http, "method", before.method).upper() or "POST"
+    if method not in ("GET", "POST"):
+        raise InvalidInput("HTTP method must be GET or POST", field="http.method")
+    url = _text(http, "url", before.url)
+    if not url:
+        raise InvalidInput("HTTP URL is required", field="http.url")
+    headers = http.get("headers", before.headers)
+    if headers is None:
+        headers = {}
+    if not isinstance(headers, Mapping) or not all(isinstance(v, str) for v in headers.values()):
+        raise InvalidInput("headers must be an object of strings", field="http.headers")
+    body = _text(http, "body", before.body)
+    return replace(
+        before, method=method, url=url, headers={str(k): v for k, v in headers.items()}, body=body
+    )
+
+
+def _trigger(
+    schedule: Mapping[str, object],
+    given: dict[str, object],
+    now: datetime,
+    unchanged: Trigger | None,
+) -> Trigger:
+    kind = _text(schedule, "kind")
+    for name in ("every", "jitter", "start_at", "run_at"):
+        given.pop(name, None)
+    if kind == "once":
+        run_at = _text(schedule, "run_at")
+        if not run_at:
+            raise InvalidInput("run_at is required for 'once' schedule", field="schedule.run_at")
+        once = Once(_moment(run_at, "run_at"))
+        if once.at <= now and once != unchanged:
+            raise InvalidInput("run_at must be in the future", field="schedule.run_at")
+        return once
+    if kind != "every":
+        raise InvalidInput("schedule kind must be 'once' or 'every'", field="schedule.kind")
+    every = _duration(schedule, "every", "schedule.every")
+    if every is None or every <= timedelta():
+        raise InvalidInput(
+            "every must be greater than 0 for 'every' schedule", field="schedule.every"
+        )
+    jitter = _duration(schedule, "jitter", "schedule.jitter") or timedelta()
+    if jitter < timedelta():
+        raise InvalidInput("jitter must be non-negative", field="schedule.jitter")
+    start_at = _text(schedule, "start_at")
+    given.update(
+        {
+            name: _text(schedule, name)
+            for name in ("every", "jitter", "start_at")
+            if _text(schedule, name)
+        }
+    )
+    return Every(
+        every,
+        anchor=_moment(start_at, "start_at") if start_at else None,
+        jitter=jitter or None,
+    )
+
+
+def _patched_trigger(
+    patch: Mapping[str, object], schedule: Schedule, given: dict[str, object], now: datetime
+) -> Trigger:
+    """Without a kind the patch changes single fields. A job that is sent back as it was read
+    changes nothing, also where this door could not have made it (cron)."""
+    shown = _schedule_out(schedule.trigger, given)
+    if all(shown.get(name, "") == value for name, value in patch.items()):
+        return schedule.trigger
+    if "kind" not in patch:
+        patch = {**shown, **patch}
+    return _trigger(patch, given, now, schedule.trigger)
+
+
+def _policy(job: Mapping[str, object], before: Policy, given: dict[str, object]) -> Policy:
+    timeout = _duration(job, "timeout", "timeout")
+    if timeout is not None and timeout <= timedelta():
+        raise InvalidInput("timeout must be greater than 0", field="timeout")
+    backoff = _duration(job, "retry_backoff", "retry_backoff")
+    if backoff is not None and backoff < timedelta():
+        raise InvalidInput("retry_backoff must be non-negative", field="retry_backoff")
+    retries = job.get("max_retries")
+    if retries is not None and (not isinstance(retries, int) or isinstance(retries, bool)):
+        raise InvalidInput("max_retries must be a whole number", field="max_retries")
+    if retries is not None and retries < 0:
+        raise InvalidInput("max_retries must be non-negative", field="max_retries")
+    given.update({n: job[n] for n in ("timeout", "retry_backoff") if job.get(n)})
+    return replace(
+        before,
+        timeout=before.timeout if timeout is None else timeout,
+        retry_backoff=before.retry_backoff if backoff is None else backoff,
+        max_retries=before.max_retries if retries is None else retries,
+    )
+
+
+def _object(value: object, what: str, known: frozenset[str]) -> Mapping[str, object]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{what} must be an object", field=what)
+    for name in value.keys() - known:
+        near = get_close_matches(str(name), known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InvalidInput(f"unknown field {str(name)!r} in {what}{hint}", field=str(name))
+    return value
+
+
+def _text(data: Mapping[str, object], name: str, default: str = "") -> str:
+    value = data.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise InvalidInput(f"{name} must be a string", field=name)
+    return value
+
+
+def _flag(data: Mapping[str, object], name: str, default: bool) -> bool:
+    value = data.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name} must be true or false", field=name)
+    return value
+
+
+def _duration(data: Mapping[str, object], name: str, field: str) -> timedelta | None:
+    """None for an absent or empty one; JSON numbers are refused as they always were."""
+    text = _text(data, name)
+    if not text:
+        return None
+    if text in ("0", "+0", "-0"):
+        return timedelta()
+    return parse_duration(text, field=field, allow_zero=True, allow_negative=True)
+
+
+def _moment(text: str, name: str) -> datetime:
+    try:
+        return parse_moment(text)
+    except InvalidInput as error:
+        raise InvalidInput(f"invalid {name}: {error.message}", field=f"schedule.{name}") from None
+
+
+# --- out ----------------------------------------------------------------------------------------
+def _schedule_out(trigger: Trigger, given: Mapping[str, object]) -> dict[str, str]:
+    if isinstance(trigger, Once):
+        return {"kind": "once", "run_at": _time_out(trigger.at)}
+    if isinstance(trigger, Cron):
+        return {"kind": "cron", "expression": trigger.expression, "timezone": trigger.zone}
+    start_at = trigger.anchor if given.get("start_at") or not given else None
+    return {
+        "kind": "every",
+        "every": _duration_out(trigger.every, given.get("every")),
+        "start_at": _time_out(start_at),
+        "jitter": _duration_out(trigger.jitter or timedelta(), given.get("jitter")),
+    }
+
+
+def _given(schedule: Schedule) -> Mapping[str, object]:
+    given = schedule.door_data.get(NAMESPACE)
+    return given if isinstance(given, Mapping) else {}
+
+
+def _duration_out(value: timedelta, given: object) -> str:
+    """In the form it was given, as long as that still says the same (TIME.md)."""
+    if isinstance(given, str) and given and parse_duration(
+        given, allow_zero=True, allow_negative=True
+    ) == value:
+        return given
+    return format_duration_go(value) if value else ""
+
+
+def _time_out(moment: datetime | None) -> str:
+    """RFC 3339 in UTC; fractions only where there are any, as Go writes them."""
+    if moment is None:
+        return ""
+    text = moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if "." in text:
+        text = text.rstrip("Z").rstrip("0") + "Z"
+    return text

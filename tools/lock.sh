@@ -1,0 +1,11 @@
+#!/bin/sh
+# Compiles requirements.lock and requirements-dev.lock. No header and no annotations: a lock names
+# packages, versions, markers and hashes, never the address they came from.
+set -eu
+cd "$(dirname "$0")/.."
+compile() {
+    .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+        --no-header --no-annotate --no-emit-index-url --no-emit-find-links "$@"
+}
+compile pyproject.toml --group build -o requirements.lock
+compile pyproject.toml --group build --group dev -c requirements.lock -o requirements-dev.lock
