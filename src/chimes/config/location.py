@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -89,8 +90,6 @@ def _means_absolute(body: str, here: Path, absolute: Path) -> bool:
 
 def _normal(path: Path) -> Path:
     """Without `.` and `..`, but with symbolic links as they are: they may be changed on purpose."""
-    import os.path
-
     return Path(os.path.normpath(path))
 
 

@@ -1,0 +1,175 @@
+"""Logs: one line per record, always (S68); secrets hidden; a closed pipe stops nobody (F74).
+
+The rest of Chimes uses the standard library: `logging.getLogger(__name__)` and `extra={...}` for
+fields (R3.40). Wording and shape are decided here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TextIO
+
+from chimes.redaction import Redactor
+
+LONGEST_TEXT = 16_384
+
+#: Libraries that talk a lot, or would log URLs and headers of callbacks.
+QUIET = (
+    "aiohttp",
+    "aiosqlite",
+    "alembic",
+    "asyncio",
+    "httpcore",
+    "httpx",
+    "httpx2",
+    "sqlalchemy",
+    "uvicorn",
+    "uvicorn.access",
+    "uvicorn.error",
+)
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {
+    "message",
+    "asctime",
+    "taskName",
+    "color_message",
+}
+
+
+def configure_logging(
+    level: str = "info",
+    format: str = "auto",
+    *,
+    secrets: Iterable[str] = (),
+    stream: TextIO | None = None,
+) -> LineHandler:
+    """Send all logs to `stream` (stderr), as JSON lines or, with `auto` on a terminal, as text.
+
+    Calling it again replaces what the call before set up.
+    """
+    target = stream or sys.stderr
+    as_text = format == "text" or (format == "auto" and target.isatty())
+    redactor = Redactor(secrets)
+    handler = LineHandler(target)
+    handler.setFormatter(TextFormatter(redactor) if as_text else JsonFormatter(redactor))
+    root = logging.getLogger()
+    for old in [each for each in root.handlers if isinstance(each, LineHandler)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    for name in QUIET:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    return handler
+
+
+class LineHandler(logging.Handler):
+    """Writes each record with one system call and keeps nothing back.
+
+    A buffer that cannot be flushed would come up again when the process ends, and turn its exit
+    code into 120.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        try:
+            self._descriptor = stream.fileno()
+        except (OSError, ValueError, AttributeError):
+            self._descriptor = -1
+        #: Lines that could not be written: the pipe is closed, the disk is full.
+        self.dropped = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._write(self.format(record) + "\n")
+        except (OSError, ValueError):
+            self.dropped += 1
+        except Exception:
+            # A value that cannot even be turned into text: logging it must not stop the work.
+            self.dropped += 1
+
+    def _write(self, line: str) -> None:
+        if self._descriptor < 0:
+            self._stream.write(line)
+            self._stream.flush()
+            return
+        data = line.encode("utf-8", "backslashreplace")
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+class JsonFormatter(logging.Formatter):
+    """`{"time", "level", "logger", "event", …the record's own fields…}`"""
+
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__()
+        self._redactor = redactor
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": _short(self._redactor.text(_message(record))),
+        }
+        for name, value in _fields(record, self._redactor).items():
+            # A field must not replace what the line itself says.
+            line[name if name not in line else f"{name}_"] = value
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """For people at a terminal: `2026-01-02T09:30:00.123Z INFO    event  name=value  (logger)`"""
+
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__()
+        self._redactor = redactor
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = _short(self._redactor.text(_message(record)))
+        parts = [f"{_time(record)[:23]}Z {record.levelname:<7} {event}"]
+        for name, value in _fields(record, self._redactor).items():
+            shown = value if isinstance(value, str) else json.dumps(value, default=str)
+            parts.append(f"{name}={shown}")
+        return escaped("  ".join([*parts, f"({record.name})"]))
+
+
+def escaped(text: str) -> str:
+    """The text in one line, with nothing in it that a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError):
+        return f"{record.msg} {record.args}"
+
+
+def _fields(record: logging.LogRecord, redactor: Redactor) -> dict[str, object]:
+    own = {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
+    if record.exc_info and record.exc_info[1] is not None:
+        own["exception"] = "".join(traceback.format_exception(*record.exc_info))
+    hidden = redactor.value(own)
+    assert isinstance(hidden, dict)
+    return {name: _short(v) if isinstance(v, str) else v for name, v in hidden.items()}
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "…"
