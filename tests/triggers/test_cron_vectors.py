@@ -1,0 +1,91 @@
+"""The answers of TIME.md's vectors/: our own oracle, robfig/cron and Quartz."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from chimes.errors import InvalidTrigger
+from chimes.triggers import Cron
+
+HERE = Path(__file__).parent / "vectors"
+SHARED = Path(__file__).parents[3] / "shared" / "vectors"
+NAMES = ("oracle_sample.jsonl", "quartz_tests.jsonl", "robfig.jsonl")
+
+# Our T12 wins over robfig, which takes a field with a step for one that is not `*`.
+T12_WINS = {"* * */10 * Sun", "0 0 0 */5 Apr,Aug,Oct Mon"}
+
+Row = dict[str, object]
+
+
+def rows(name: str) -> list[Row]:
+    return [json.loads(line) for line in (HERE / name).read_text().splitlines()]
+
+
+def label(row: Row) -> str:
+    return f"{row['expr']} {row.get('zone', '')} {row.get('start', row.get('moment', ''))}"
+
+
+def check_walk(trigger: Cron, row: Row) -> None:
+    expected = [datetime.fromisoformat(text) for text in row["expected"]]
+    start = at = datetime.fromisoformat(row["start"])
+    found = []
+    for _ in expected or [None]:
+        at = trigger.next_after(at)
+        if at is None:
+            break
+        found.append(at)
+    assert found == expected
+    for earlier, later in pairwise(found):
+        assert trigger.previous_before(later) == earlier
+    if found:
+        before = trigger.previous_before(found[0])
+        assert before is None or before <= start
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_copies_are_the_shared_vectors(name: str) -> None:
+    assert len(rows(name)) >= 86
+    if SHARED.exists():
+        assert (HERE / name).read_bytes() == (SHARED / name).read_bytes()
+
+
+@pytest.mark.parametrize("row", rows("oracle_sample.jsonl"), ids=label)
+def test_oracle(row: Row) -> None:
+    check_walk(Cron(row["expr"], timezone=row["zone"]), row)
+
+
+@pytest.mark.parametrize("row", rows("quartz_tests.jsonl"), ids=label)
+def test_quartz(row: Row) -> None:
+    if row.get("invalid"):
+        with pytest.raises(InvalidTrigger):
+            Cron(row["expr"], dialect="quartz")
+    else:
+        check_walk(Cron(row["expr"], timezone=row["zone"], dialect="quartz"), row)
+
+
+@pytest.mark.parametrize("row", rows("robfig.jsonl"), ids=label)
+def test_robfig(row: Row) -> None:
+    if row.get("invalid"):
+        with pytest.raises(InvalidTrigger):
+            Cron(row["expr"])
+        return
+    # The rows at an offset are about a wall clock, not about a zone; this one has that offset.
+    zone = "Asia/Kolkata" if row.get("zone") == "offset" else row.get("zone")
+    trigger = Cron(row["expr"], timezone=zone, dst=row.get("dst_policy", "chimes"))
+    if "matches" in row:
+        moment = datetime.fromisoformat(row["moment"])
+        fires = trigger.next_after(moment - timedelta(seconds=1)) == moment
+        assert fires is (row["matches"] and row["expr"] not in T12_WINS)
+    elif row["expr"] in T12_WINS:
+        assert trigger.next_after(datetime.fromisoformat(row["start"])) == datetime.fromisoformat(
+            "2012-08-06T00:00:00+00:00"  # the first Monday that is a */5 day
+        )
+    elif "expected" in row:
+        check_walk(trigger, row)
+    else:
+        assert row["valid"]
