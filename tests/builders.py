@@ -64,8 +64,9 @@ def a_schedule(**given: Any) -> Schedule:
 
 
 def due_schedule(slot: datetime = NOW, **given: Any) -> Schedule:
-    """Its cursor stands on `slot`."""
-    return a_schedule(**({"next_slot": slot, "next_run_at": slot} | given))
+    """Every minute from `slot`, on which its cursor stands."""
+    values = {"trigger": Every("1m", anchor=slot), "next_slot": slot, "next_run_at": slot}
+    return a_schedule(**(values | given))
 
 
 def a_run(schedule: Schedule | None = None, **given: Any) -> Run:

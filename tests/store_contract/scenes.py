@@ -1,0 +1,105 @@
+"""Situations that many contract tests start from."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from chimes.model.ids import NodeId
+from chimes.model.listing import RunQuery
+from chimes.model.planning import plan
+from chimes.model.run import AttemptEnd, Run
+from chimes.model.schedule import Schedule, deleted
+from chimes.store.port import ApiKey, AuditEntry, Item, RunLog, Store
+from chimes.testing import SettableClock
+from tests.builders import (
+    BOB,
+    LEASE,
+    MINUTE,
+    NOW,
+    SECOND,
+    a_key,
+    a_node,
+    a_retry,
+    a_run,
+    a_schedule,
+    a_verdict,
+    an_entry,
+    due_schedule,
+    full_run,
+    full_schedule,
+    log_lines,
+    places,
+)
+
+
+async def joined(store: Store, node_id: str = "node-1", lease: timedelta = LEASE) -> None:
+    await store.join(a_node(node_id), lease)
+
+
+async def running_run(store: Store, run: Run | None = None, node_id: str = "node-1") -> Run:
+    """One run, claimed by a node that has a lease."""
+    await joined(store, node_id)
+    wanted = run or a_run()
+    await store.add_runs([wanted])
+    return next(each for each in await store.claim(places(node_id, 1000)) if each.id == wanted.id)
+
+
+async def running_slot(store: Store, **given: Any) -> tuple[Schedule, Run]:
+    """A schedule whose slot of just now is being carried out by node-1."""
+    await joined(store)
+    schedule = await store.add_schedule(due_schedule(**given))
+    (run,) = (await store.fire_due(plan, limit=10, places=places())).claimed
+    now = await store.get_schedule(schedule.id)
+    assert now is not None
+    return now, run
+
+
+async def all_runs(store: Store) -> dict[str, Run]:
+    return {run.id: run for run in (await store.list_runs(RunQuery(limit=None))).items}
+
+
+async def contents(store: Store) -> list[Item]:
+    """The whole dump, in an order that does not depend on the store."""
+    return sorted([item async for item in store.dump()], key=item_order)
+
+
+def item_order(item: Item) -> tuple[str, str]:
+    match item:
+        case RunLog():
+            return "log", item.run_id
+        case AuditEntry():
+            return "audit", f"{item.number:09d}"
+        case ApiKey():
+            return "key", item.id
+        case Schedule():
+            return "schedule", item.id
+        case Run():
+            return "run", item.id
+
+
+async def furnish(store: Store, clock: SettableClock) -> None:
+    """A bit of everything, in every state that a row can be in."""
+    await store.load([full_schedule(), full_run()])
+    await joined(store)
+    await store.add_key(a_key(), an_entry(verb="key"))
+    await store.add_key(a_key(expires_at=NOW + MINUTE, revoked_at=NOW, last_used_at=NOW))
+    await store.add_schedule(due_schedule(next_run_at=NOW + SECOND / 2), an_entry())
+    await store.add_schedule(a_schedule(owner=BOB, enabled=False, labels={"a": "b"}))
+    gone = await store.add_schedule(a_schedule())
+    await store.change_schedule(gone.id, lambda s, now: deleted(s, now, "user:alice"), an_entry())
+    clock.advance(1.25)
+    await store.fire_due(plan, limit=10)
+    await store.add_runs([a_run(priority=number) for number in range(5)])
+    ended, again, stays, *_ = await store.claim(places(free=5))
+    await store.append_logs(ended.id, ended.fence, log_lines("one", "two", moment=clock.now()))
+    clock.advance(0.5)
+    await store.finish([a_verdict(ended, clock.now(), AttemptEnd.TIMEOUT)])
+    await store.finish([a_retry(again, clock.now(), MINUTE)])
+    await store.start(stays.id, stays.fence)
+    await store.cancel_run(stays.id, "canceled_by_hand", an_entry(verb="cancel"))
+    key = {"concurrency_key": "k"}
+    await store.add_runs([a_run(**key), a_run(**key)])
+
+
+NODE = NodeId("node-1")

@@ -1,0 +1,61 @@
+"""Every store that has to keep the contract. A new store is one entry in KINDS.
+
+A store whose module is missing or broken fails the suite; nothing here is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from chimes.clock import Clock
+from chimes.store.port import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreKind:
+    name: str
+    #: A store that is not open yet, on the data in this directory.
+    make: Callable[[Path, Clock], Store]
+    #: What was written is there after the store was closed and opened again.
+    durable: bool
+    #: Several store objects, as of several processes, may have the same data open at once.
+    shared: bool
+
+
+def _memory(directory: Path, clock: Clock) -> Store:
+    store: Store = import_module("chimes.store.memory").MemoryStore(clock=clock)
+    return store
+
+
+KINDS = (StoreKind(name="memory", make=_memory, durable=False, shared=False),)
+DURABLE = tuple(kind for kind in KINDS if kind.durable)
+SHARED = tuple(kind for kind in KINDS if kind.shared)
+
+
+class Home:
+    """Where the data of one test lives, and the stores that are open on it."""
+
+    def __init__(self, kind: StoreKind, directory: Path, clock: Clock) -> None:
+        self.kind = kind
+        self._directory = directory
+        self._clock = clock
+        self._open: list[Store] = []
+
+    async def open(self) -> Store:
+        """One more store object on the same data."""
+        store = self.kind.make(self._directory, self._clock)
+        await store.open()
+        self._open.append(store)
+        return store
+
+    async def reopen(self) -> Store:
+        """As after a restart of the process."""
+        await self.close()
+        return await self.open()
+
+    async def close(self) -> None:
+        while self._open:
+            await self._open.pop().close()

@@ -1,0 +1,326 @@
+"""fire_due: due schedules become runs, each slot once, in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from chimes.model.ids import ScheduleId
+from chimes.model.planning import FireContext, Firing, plan
+from chimes.model.policy import Misfire, Overlap, Policy
+from chimes.model.run import Reason, Run, RunStatus, canceled, claimed
+from chimes.model.schedule import Dependency, Schedule, deleted, set_aside
+from chimes.store.port import Fired, Store
+from chimes.testing import SettableClock
+from chimes.triggers import Every, Once
+from tests.builders import (
+    HOUR,
+    LEASE,
+    MINUTE,
+    NOW,
+    SECOND,
+    TARGET,
+    a_run,
+    a_schedule,
+    a_verdict,
+    due_schedule,
+    places,
+)
+from tests.store_contract.scenes import NODE, all_runs, joined, running_slot
+
+
+async def test_nothing_due_fires_nothing(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    assert await store.fire_due(plan, limit=10) == Fired()
+    assert await store.get_schedule(schedule.id) == schedule
+
+
+async def test_a_due_schedule_becomes_its_run_and_moves_on(
+    store: Store, clock: SettableClock
+) -> None:
+    schedule = await store.add_schedule(due_schedule())
+    now = clock.advance(0.25)
+    expected = plan(schedule, FireContext(), now)
+    assert await store.fire_due(plan, limit=10) == Fired(others=expected.runs)
+    assert await all_runs(store) == {run.id: run for run in expected.runs}
+    assert await store.get_schedule(schedule.id) == expected.schedule
+    assert await store.fire_due(plan, limit=10) == Fired()
+
+
+async def test_only_due_enabled_living_schedules_fire(store: Store) -> None:
+    due = await store.add_schedule(due_schedule(NOW))
+    await store.add_schedule(due_schedule(NOW + timedelta(microseconds=1)))
+    await store.add_schedule(due_schedule(NOW, enabled=False))
+    gone = await store.add_schedule(due_schedule(NOW))
+    await store.change_schedule(gone.id, lambda s, now: deleted(s, now, "me"))
+    fired = await store.fire_due(plan, limit=10)
+    assert [run.schedule_id for run in fired.others] == [due.id]
+
+
+async def test_the_earliest_fire_first_up_to_the_limit(store: Store) -> None:
+    offsets = [3, 0, 4, 1, 2]
+    for offset in offsets:
+        await store.add_schedule(
+            due_schedule(NOW - offset * SECOND, id=ScheduleId(f"due {offset} s ago"))
+        )
+    order: list[str] = []
+
+    def noting(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+        order.append(schedule.id)
+        return plan(schedule, context, now)
+
+    first = await store.fire_due(noting, limit=3)
+    assert order == ["due 4 s ago", "due 3 s ago", "due 2 s ago"]
+    assert (len(first.others), first.more) == (3, True)
+    second = await store.fire_due(noting, limit=3)
+    assert order[3:] == ["due 1 s ago", "due 0 s ago"]
+    assert (len(second.others), second.more) == (2, False)
+
+
+# C5, I2: rewind the cursor; the slot's row stands for ever and the cursor still moves.
+async def test_a_slot_that_has_a_row_keeps_it(store: Store, clock: SettableClock) -> None:
+    schedule, run = await running_slot(store)
+    (ended,) = (await store.finish([a_verdict(run, clock.now())])).accepted
+    await store.change_schedule(
+        schedule.id, lambda s, now: replace(s, next_slot=NOW, next_run_at=NOW, priority=7)
+    )
+    assert await store.fire_due(plan, limit=10, places=places()) == Fired()
+    assert await all_runs(store) == {run.id: ended}
+    after = await store.get_schedule(schedule.id)
+    assert after is not None
+    assert (after.next_slot, after.last_slot) == (NOW + MINUTE, NOW)
+
+
+async def test_a_slot_taken_under_another_id_keeps_its_row(store: Store) -> None:
+    schedule = await store.add_schedule(due_schedule())
+    (taken,) = await store.add_runs([a_run(schedule, slot=NOW)])
+    assert await store.fire_due(plan, limit=10) == Fired()
+    assert await all_runs(store) == {taken.id: taken}
+
+
+# R2.10
+async def test_a_broken_plan_sets_aside_its_schedule_alone(
+    store: Store, clock: SettableClock
+) -> None:
+    first, broken, last = [
+        await store.add_schedule(due_schedule(NOW - offset * SECOND)) for offset in (3, 2, 1)
+    ]
+
+    def faulty(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+        if schedule.id == broken.id:
+            raise ValueError("this can never be planned")
+        return plan(schedule, context, now)
+
+    fired = await store.fire_due(faulty, limit=10)
+    aside = set_aside(broken, "ValueError: this can never be planned")
+    assert fired.broken == (aside,)
+    assert await store.get_schedule(broken.id) == aside
+    assert {run.schedule_id for run in fired.others} == {first.id, last.id}
+    assert await store.fire_due(faulty, limit=10) == Fired()
+
+
+async def test_new_runs_come_claimed_for_a_node_with_free_places(
+    store: Store, clock: SettableClock
+) -> None:
+    await joined(store)
+    schedule = await store.add_schedule(due_schedule())
+    now = clock.advance(1)
+    (run,) = plan(schedule, FireContext(), now).runs
+    fired = await store.fire_due(plan, limit=10, places=places())
+    assert fired == Fired(claimed=(claimed(run, NODE, now),))
+    assert await all_runs(store) == {run.id: claimed(run, NODE, now)}
+    assert await store.claim(places()) == ()
+
+
+async def test_no_more_runs_come_claimed_than_places_are_free(store: Store) -> None:
+    await joined(store)
+    for priority, offset in ((0, 3), (5, 1), (0, 4), (5, 2), (-1, 9)):
+        await store.add_schedule(
+            due_schedule(
+                NOW - offset * SECOND,
+                id=ScheduleId(f"{priority} {offset}"),
+                priority=priority,
+            )
+        )
+    fired = await store.fire_due(plan, limit=10, places=places(free=3))
+    assert [run.schedule_id for run in fired.claimed] == ["5 2", "5 1", "0 4"]
+    assert {run.schedule_id for run in fired.others} == {"0 3", "-1 9"}
+    assert all(run.status is RunStatus.QUEUED for run in fired.others)
+    rest = await store.claim(places())
+    assert [run.schedule_id for run in rest] == ["0 3", "-1 9"]
+
+
+async def test_nothing_comes_claimed_for_a_full_node(store: Store) -> None:
+    await joined(store)
+    await store.add_schedule(due_schedule())
+    fired = await store.fire_due(plan, limit=10, places=places(free=0))
+    assert (len(fired.claimed), len(fired.others)) == (0, 1)
+
+
+async def test_nothing_comes_claimed_for_a_node_that_never_joined(store: Store) -> None:
+    await store.add_schedule(due_schedule())
+    fired = await store.fire_due(plan, limit=10, places=places())
+    assert (len(fired.claimed), len(fired.others)) == (0, 1)
+
+
+# F14: the lease ends at the very moment, not one later.
+async def test_nothing_comes_claimed_after_the_lease(store: Store, clock: SettableClock) -> None:
+    await joined(store)
+    clock.advance(LEASE)
+    await store.add_schedule(due_schedule(clock.now()))
+    fired = await store.fire_due(plan, limit=10, places=places())
+    assert (len(fired.claimed), len(fired.others)) == (0, 1)
+
+
+# F70
+async def test_only_known_kinds_come_claimed(store: Store) -> None:
+    await joined(store)
+    await store.add_schedule(due_schedule())
+    fired = await store.fire_due(plan, limit=10, places=places(kinds=frozenset({"task"})))
+    assert (len(fired.claimed), len(fired.others)) == (0, 1)
+
+
+async def test_a_run_that_becomes_available_later_is_not_claimed(store: Store) -> None:
+    await joined(store)
+    await store.add_schedule(due_schedule())
+
+    def later(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+        firing = plan(schedule, context, now)
+        return replace(
+            firing, runs=tuple(replace(run, available_at=now + SECOND) for run in firing.runs)
+        )
+
+    fired = await store.fire_due(later, limit=10, places=places())
+    assert (len(fired.claimed), len(fired.others)) == (0, 1)
+
+
+# C6: two slots in one pass, one at a time
+async def test_a_blocked_run_waits_for_the_one_before_it(
+    store: Store, clock: SettableClock
+) -> None:
+    await joined(store)
+    await store.add_schedule(due_schedule(NOW, trigger=Every("10s", anchor=NOW)))
+    clock.advance(10)
+    fired = await store.fire_due(plan, limit=10, places=places())
+    (first,), (second,) = fired.claimed, fired.others
+    assert (first.slot, second.slot, second.blocked) == (NOW, NOW + 10 * SECOND, True)
+    assert await store.claim(places()) == ()
+    await store.finish([a_verdict(first, clock.now())])
+    (next_one,) = await store.claim(places())
+    assert next_one == claimed(replace(second, blocked=False), NODE, clock.now())
+
+
+# C6, the default
+async def test_an_overlapping_slot_leaves_a_skipped_row(store: Store, clock: SettableClock) -> None:
+    schedule, run = await running_slot(store)
+    now = clock.advance(MINUTE)
+    expected = plan(schedule, FireContext(admitted=(run.id,)), now)
+    fired = await store.fire_due(plan, limit=10, places=places())
+    assert fired == Fired(others=expected.runs)
+    assert [(r.status, r.reason) for r in fired.others] == [(RunStatus.SKIPPED, Reason.OVERLAP)]
+    assert await store.get_schedule(schedule.id) == expected.schedule
+
+
+# C6: cancel_old, the old one not begun yet
+async def test_a_waiting_run_is_replaced_at_once(store: Store, clock: SettableClock) -> None:
+    await joined(store, lease=HOUR)
+    await store.add_schedule(due_schedule(policy=Policy(overlap=Overlap.CANCEL_OLD)))
+    (old,) = (await store.fire_due(plan, limit=10)).others
+    now = clock.advance(MINUTE)
+    (new,) = (await store.fire_due(plan, limit=10, places=places())).claimed
+    assert await all_runs(store) == {old.id: canceled(old, Reason.REPLACED, now), new.id: new}
+    assert (new.slot, new.status) == (NOW + MINUTE, RunStatus.RUNNING)
+
+
+# C6: cancel_old, the old one at work
+async def test_a_running_run_is_asked_to_make_place(store: Store, clock: SettableClock) -> None:
+    _, old = await running_slot(store, policy=Policy(overlap=Overlap.CANCEL_OLD))
+    clock.advance(20)
+    await store.beat(NODE, MINUTE, clock=clock.now())
+    clock.advance(40)
+    before = store.changes()
+    (new,) = (await store.fire_due(plan, limit=10, places=places())).others
+    assert store.changes() > before
+    assert new.blocked
+    asked = replace(old, cancel_requested=True, reason=Reason.REPLACED)
+    assert await store.get_run(old.id) == asked
+    assert (await store.beat(NODE, LEASE, clock=clock.now())).cancel == (old.id,)
+    await store.finish([a_verdict(asked, clock.now())])
+    assert [run.id for run in await store.claim(places())] == [new.id]
+
+
+async def test_the_plan_hears_which_runs_are_active_oldest_first(
+    store: Store, clock: SettableClock
+) -> None:
+    policy = Policy(overlap=Overlap.QUEUE, max_concurrent_runs=2)
+    schedule = await store.add_schedule(due_schedule(policy=policy))
+    key = f"schedule:{schedule.id}"
+    rows = [
+        a_run(schedule, concurrency_key=key, concurrency_limit=2, created_at=NOW - offset * SECOND)
+        for offset in (1, 3, 2)
+    ]
+    await store.add_runs(rows)
+    heard: list[FireContext] = []
+
+    def noting(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+        heard.append(context)
+        return plan(schedule, context, now)
+
+    await store.fire_due(noting, limit=10)
+    # The third waits for the first two and does not count.
+    assert heard == [FireContext(admitted=(rows[1].id, rows[0].id))]
+
+
+# R2.39
+async def test_the_plan_hears_when_the_dependency_succeeded(
+    store: Store, clock: SettableClock
+) -> None:
+    other, run = await running_slot(store)
+    await store.finish([a_verdict(run, clock.advance(5))])
+    clock.advance(1)
+    depends_on = Dependency(schedule_id=other.id, within=HOUR)
+    schedule = await store.add_schedule(due_schedule(clock.now(), depends_on=depends_on))
+    nobody = Dependency(schedule_id=ScheduleId("nobody"))
+    orphan = await store.add_schedule(due_schedule(clock.now(), depends_on=nobody))
+    heard: dict[str, datetime | None] = {}
+
+    def noting(each: Schedule, context: FireContext, now: datetime) -> Firing:
+        heard[each.id] = context.dependency_succeeded_at
+        return plan(each, context, now)
+
+    fired = await store.fire_due(noting, limit=10)
+    assert heard == {schedule.id: NOW + 5 * SECOND, orphan.id: None}
+    assert {run.schedule_id: run.status for run in fired.others} == {
+        schedule.id: RunStatus.QUEUED,
+        orphan.id: RunStatus.SKIPPED,
+    }
+
+
+# R3.7, C1
+async def test_a_missed_slot_leaves_its_row(store: Store, clock: SettableClock) -> None:
+    policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
+    schedule = await store.add_schedule(due_schedule(trigger=Once(NOW), policy=policy))
+    now = clock.advance(HOUR)
+    expected = plan(schedule, FireContext(), now)
+    fired = await store.fire_due(plan, limit=10)
+    assert fired == Fired(others=expected.runs)
+    assert [(run.status, run.missed_count) for run in fired.others] == [(RunStatus.MISSED, 1)]
+    assert await store.get_schedule(schedule.id) == expected.schedule
+
+
+async def test_every_row_of_a_plan_is_inserted(store: Store, clock: SettableClock) -> None:
+    rows: list[Run] = []
+
+    def many(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+        rows.extend(a_run(schedule, slot=NOW + n * SECOND, target=TARGET) for n in range(50))
+        done = replace(schedule, next_slot=None, next_run_at=None)
+        return Firing(schedule=done, runs=tuple(rows))
+
+    await store.add_schedule(due_schedule())
+    fired = await store.fire_due(many, limit=10)
+    assert sorted(fired.others, key=_id) == sorted(rows, key=_id)
+    assert await all_runs(store) == {run.id: run for run in rows}
+
+
+def _id(run: Run) -> str:
+    return run.id

@@ -1,0 +1,247 @@
+"""Lists: filters, orders, pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
+from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.schedule import Schedule, deleted
+from chimes.store.port import Store
+from tests.builders import ALICE, BOB, MINUTE, NOW, SECOND, a_run, a_schedule
+
+
+async def listed(store: Store, **query: Any) -> list[str]:
+    page = await store.list_schedules(ScheduleQuery(**({"limit": None} | query)))
+    assert page.next is None
+    assert await store.count_schedules(ScheduleQuery(**query)) == len(page.items)
+    return [schedule.name for schedule in page.items]
+
+
+async def test_a_list_has_whole_values(store: Store) -> None:
+    schedules = [await store.add_schedule(a_schedule()) for _ in range(3)]
+    page = await store.list_schedules(ScheduleQuery())
+    assert page.items == tuple(schedules)
+    assert page.next is None
+
+
+async def test_schedules_are_filtered(store: Store) -> None:
+    await store.add_schedule(a_schedule(name="alice's", owner=ALICE))
+    await store.add_schedule(a_schedule(name="bob's", owner=BOB))
+    await store.add_schedule(a_schedule(name="ksana's", namespace="ksana"))
+    await store.add_schedule(a_schedule(name="paused", enabled=False))
+    await store.add_schedule(a_schedule(name="labelled", labels={"team": "ops", "bare": None}))
+    assert await listed(store, owner=ALICE) == ["alice's"]
+    assert await listed(store, namespace="ksana") == ["ksana's"]
+    assert await listed(store, name="paused") == ["paused"]
+    assert await listed(store, enabled=False) == ["paused"]
+    assert await listed(store, enabled=True, namespace="native") == ["alice's", "bob's", "labelled"]
+    assert await listed(store, label="team") == ["labelled"]
+    assert await listed(store, label="bare") == ["labelled"]
+    assert await listed(store, label="ops") == []
+    assert len(await listed(store, kind="http")) == 5
+    assert await listed(store, kind="task") == []
+    assert await listed(store, owner=ALICE, namespace="ksana") == []
+
+
+async def test_an_owner_is_type_and_id(store: Store) -> None:
+    await store.add_schedule(a_schedule(owner=ALICE))
+    assert await listed(store, owner=replace(ALICE, type="chat")) == []
+
+
+# S16
+async def test_text_is_taken_literally_and_case_sensitive(store: Store) -> None:
+    names = ["100% done", "100 done", "a_b", "axb", "Report", "report", "back\\slash", "it's", "水"]
+    for name in names:
+        await store.add_schedule(a_schedule(name=name))
+    assert await listed(store, text="%") == ["100% done"]
+    assert await listed(store, text="_") == ["a_b"]
+    assert await listed(store, text="0%") == ["100% done"]
+    assert await listed(store, text="epor") == ["Report", "report"]
+    assert await listed(store, text="Rep") == ["Report"]
+    assert await listed(store, text="\\") == ["back\\slash"]
+    assert await listed(store, text="'") == ["it's"]
+    assert await listed(store, text="水") == ["水"]
+    assert await listed(store, text="' OR 1=1 --") == []
+    assert await listed(store, text="") == names
+
+
+async def test_names_are_case_sensitive_and_whole(store: Store) -> None:
+    for name in ("Job", "job", "job "):
+        await store.add_schedule(a_schedule(name=name))
+    assert await listed(store, name="job") == ["job"]
+    assert await listed(store, name="JOB") == []
+
+
+async def test_labels_are_taken_literally(store: Store) -> None:
+    for label in ("a.b", "a%b", 'a"b', "axb", "A.B", "team.a"):
+        await store.add_schedule(a_schedule(name=label, labels={label: "x"}))
+    assert await listed(store, label="a.b") == ["a.b"]
+    assert await listed(store, label="a%b") == ["a%b"]
+    assert await listed(store, label='a"b') == ['a"b']
+    assert await listed(store, label="team") == []
+
+
+async def test_deleted_schedules_are_not_listed(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "me"))
+    assert await listed(store) == []
+    assert await listed(store, enabled=False) == []
+
+
+def _sort_value(sort: ScheduleSort) -> Callable[[Schedule], Any]:
+    return lambda schedule: getattr(schedule, sort.value)
+
+
+def _in_order(rows: list[Any], value: Callable[[Any], Any], descending: bool) -> list[str]:
+    """What the contract says, the slow way: valueless rows last, ids break ties."""
+    having = [row for row in rows if value(row) is not None]
+    having.sort(key=lambda row: (value(row), row.id), reverse=descending)
+    without = [row for row in rows if value(row) is None]
+    without.sort(key=lambda row: row.id, reverse=descending)
+    return [row.id for row in having + without]
+
+
+def _mixed_schedules() -> list[Schedule]:
+    """Ties, valueless rows, mixed case and other scripts, added in no order."""
+    names = ["b", "B", "a", "a", "é", "z", "水", "น้ำ", "_", "\U0001f514"]
+    offsets = [3, 1, 1, 2, 0, 5, 4, 4, 2, 3]
+    return [
+        a_schedule(
+            id=ScheduleId(f"id-{(number * 7) % 10}"),
+            name=name,
+            created_at=NOW + offset * SECOND,
+            updated_at=NOW + (offset * 3 % 5) * MINUTE,
+            next_slot=None if offset == 3 else NOW - offset * SECOND,
+            next_run_at=None if offset in (1, 3) else NOW - offset * SECOND,
+        )
+        for number, (name, offset) in enumerate(zip(names, offsets, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 9, 10, 11])
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("sort", ScheduleSort)
+async def test_schedules_in_every_order_page_by_page(
+    store: Store, sort: ScheduleSort, descending: bool, limit: int
+) -> None:
+    rows = _mixed_schedules()
+    for row in rows:
+        await store.add_schedule(row)
+    query = ScheduleQuery(sort=sort, descending=descending, limit=limit)
+    seen: list[str] = []
+    while True:
+        page = await store.list_schedules(query)
+        seen.extend(row.id for row in page.items)
+        assert len(page.items) <= limit
+        if page.next is None:
+            break
+        query = replace(query, after=page.next)
+    assert seen == _in_order(rows, _sort_value(sort), descending)
+    assert await store.count_schedules(query) == len(rows)
+
+
+async def test_a_full_last_page_says_that_it_is_the_last(store: Store) -> None:
+    for _ in range(4):
+        await store.add_schedule(a_schedule())
+    page = await store.list_schedules(ScheduleQuery(limit=2))
+    last = await store.list_schedules(ScheduleQuery(limit=2, after=page.next))
+    assert (len(last.items), last.next) == (2, None)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+async def test_pages_are_stable_under_inserts_and_deletes(store: Store, descending: bool) -> None:
+    rows = [
+        await store.add_schedule(a_schedule(name=f"{number:02d}")) for number in range(0, 20, 2)
+    ]
+    query = ScheduleQuery(sort=ScheduleSort.NAME, descending=descending, limit=3)
+    seen: list[str] = []
+    for number in range(1, 20, 2):
+        page = await store.list_schedules(query)
+        seen.extend(row.name for row in page.items)
+        await store.add_schedule(a_schedule(name=f"{number:02d}"))
+        # The row on which the page ended goes: the cursor is a place, not a row.
+        await store.change_schedule(page.items[-1].id, lambda s, now: deleted(s, now, "me"))
+        if page.next is None:
+            break
+        query = replace(query, after=page.next)
+    assert len(seen) == len(set(seen))
+    assert {row.name for row in rows} <= set(seen)
+
+
+async def run_ids(store: Store, **query: Any) -> set[str]:
+    page = await store.list_runs(RunQuery(**({"limit": None} | query)))
+    return {run.id for run in page.items}
+
+
+async def test_runs_are_filtered(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule())
+
+    def row(run_id: str, **given: Any) -> Run:
+        return a_run(id=RunId(run_id), **given)
+
+    await store.add_runs(
+        [
+            row("alice", owner=ALICE),
+            row("ksana", namespace="ksana"),
+            row("of schedule", schedule_id=schedule.id),
+            row("failed", status=RunStatus.FAILED, finished_at=NOW),
+            row("missed", status=RunStatus.MISSED, finished_at=NOW, origin=Origin.SCHEDULE),
+            row("early", planned_at=NOW - MINUTE),
+            row("late", planned_at=NOW + MINUTE),
+        ]
+    )
+    assert await run_ids(store, owner=ALICE) == {"alice"}
+    assert await run_ids(store, namespace="ksana") == {"ksana"}
+    assert await run_ids(store, schedule_id=schedule.id) == {"of schedule"}
+    assert await run_ids(store, statuses=(RunStatus.FAILED,)) == {"failed"}
+    both = (RunStatus.FAILED, RunStatus.MISSED)
+    assert await run_ids(store, statuses=both) == {"failed", "missed"}
+    assert await run_ids(store, origin=Origin.SCHEDULE) == {"missed"}
+    assert await run_ids(store, since=NOW + MINUTE) == {"late"}
+    assert await run_ids(store, until=NOW) == {"early"}
+    assert await run_ids(store, since=NOW - MINUTE, until=NOW) == {"early"}
+    assert len(await run_ids(store)) == 7
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("sort", RunSort)
+async def test_runs_in_every_order_page_by_page(
+    store: Store, sort: RunSort, descending: bool, limit: int
+) -> None:
+    rows = [
+        a_run(
+            id=RunId(f"r{(number * 5) % 8}"),
+            created_at=NOW + (number % 3) * SECOND,
+            planned_at=NOW + (number * 3 % 4) * MINUTE,
+        )
+        for number in range(8)
+    ]
+    await store.add_runs(rows)
+    query = RunQuery(sort=sort, descending=descending, limit=limit)
+    seen: list[Run] = []
+    while True:
+        page = await store.list_runs(query)
+        seen.extend(page.items)
+        if page.next is None:
+            break
+        query = replace(query, after=page.next)
+    by_id = {row.id: row for row in rows}
+    expected = _in_order(rows, lambda row: getattr(row, sort.value), descending)
+    assert seen == [by_id[RunId(run_id)] for run_id in expected]
+
+
+async def test_pages_of_runs_are_stable_under_inserts(store: Store) -> None:
+    first = [a_run(created_at=NOW + number * SECOND) for number in range(6)]
+    await store.add_runs(first)
+    query = RunQuery(limit=4)
+    page = await store.list_runs(query)
+    await store.add_runs([a_run(created_at=NOW + MINUTE) for _ in range(3)])
+    rest = await store.list_runs(replace(query, after=page.next))
+    assert [run.id for run in page.items + rest.items] == [run.id for run in reversed(first)]

@@ -1,0 +1,280 @@
+"""Schedules: add, get, change, quota."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from chimes.errors import AlreadyExists, Conflict, NotFound, QuotaExceeded
+from chimes.model.ids import ScheduleId
+from chimes.model.listing import AuditQuery, ScheduleQuery
+from chimes.model.planning import ended_at_once, plan, slot_run
+from chimes.model.run import Reason, Run, RunStatus, canceled
+from chimes.model.schedule import Schedule, deleted, passed, paused, recorded
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from tests.builders import (
+    ALICE,
+    BOB,
+    MINUTE,
+    NOW,
+    a_retry,
+    a_run,
+    a_schedule,
+    a_verdict,
+    an_entry,
+    due_schedule,
+    full_schedule,
+    places,
+)
+from tests.store_contract.scenes import all_runs, joined, running_slot
+
+
+async def audit_verbs(store: Store) -> list[str]:
+    return [entry.verb for entry in await store.list_audit(AuditQuery())]
+
+
+async def test_a_schedule_comes_back_whole(store: Store) -> None:
+    for schedule in (full_schedule(), a_schedule(), a_schedule(labels={"x": None})):
+        assert await store.add_schedule(schedule) == schedule
+        assert await store.get_schedule(schedule.id) == schedule
+
+
+async def test_an_unknown_schedule_is_none(store: Store) -> None:
+    assert await store.get_schedule(ScheduleId("nobody")) is None
+
+
+# C5
+async def test_an_id_is_used_once_for_ever(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule(), an_entry(verb="first"))
+    with pytest.raises(AlreadyExists):
+        await store.add_schedule(replace(schedule, name="other"), an_entry(verb="second"))
+    assert await store.get_schedule(schedule.id) == schedule
+    gone = await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "me"))
+    with pytest.raises(AlreadyExists):
+        await store.add_schedule(schedule)
+    assert await store.get_schedule(schedule.id) == gone
+    assert await audit_verbs(store) == ["first"]
+
+
+async def test_ids_are_case_sensitive(store: Store) -> None:
+    lower = await store.add_schedule(a_schedule(id=ScheduleId("job")))
+    upper = await store.add_schedule(a_schedule(id=ScheduleId("JOB")))
+    assert await store.get_schedule(lower.id) == lower
+    assert await store.get_schedule(upper.id) == upper
+
+
+# S25
+async def test_the_quota_counts_the_owners_living_schedules(store: Store) -> None:
+    await store.add_schedule(a_schedule(owner=BOB))
+    first = await store.add_schedule(a_schedule(owner=ALICE), quota=2)
+    await store.add_schedule(a_schedule(owner=ALICE, enabled=False), quota=2)
+    refused = a_schedule(owner=ALICE)
+    with pytest.raises(QuotaExceeded):
+        await store.add_schedule(refused, an_entry(), quota=2)
+    assert await store.get_schedule(refused.id) is None
+    assert await audit_verbs(store) == []
+    await store.change_schedule(first.id, lambda s, now: deleted(s, now, "me"))
+    assert await store.add_schedule(refused, quota=2) == refused
+
+
+# S25: the owner of an id that exists already learns that, whatever the quota says
+async def test_a_taken_id_is_said_before_the_quota(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule(owner=ALICE), quota=1)
+    with pytest.raises(AlreadyExists):
+        await store.add_schedule(schedule, quota=1)
+
+
+# S25: 100 creates at once
+async def test_the_quota_holds_when_many_create_at_once(store: Store) -> None:
+    async def create() -> bool:
+        try:
+            await store.add_schedule(a_schedule(owner=ALICE), quota=10)
+        except QuotaExceeded:
+            return False
+        return True
+
+    created = await asyncio.gather(*(create() for _ in range(100)))
+    assert sum(created) == 10
+    assert await store.count_schedules(ScheduleQuery(owner=ALICE)) == 10
+
+
+async def test_a_change_gets_the_current_value_and_the_stores_time(
+    store: Store, clock: SettableClock
+) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    now = clock.advance(5.000007)
+    seen: list[tuple[Schedule, datetime]] = []
+
+    def change(before: Schedule, at: datetime) -> Schedule:
+        seen.append((before, at))
+        return paused(before, at, "user:alice", note="lunch", until=at + MINUTE)
+
+    after = await store.change_schedule(schedule.id, change, an_entry(verb="pause"))
+    assert after == paused(schedule, now, "user:alice", note="lunch", until=now + MINUTE)
+    assert await store.get_schedule(schedule.id) == after
+    assert seen[-1] == (schedule, now)
+    assert await audit_verbs(store) == ["pause"]
+
+
+async def test_every_field_can_change(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule(id=ScheduleId("full")))
+    after = await store.change_schedule(schedule.id, lambda s, now: full_schedule())
+    assert after == full_schedule()
+    assert await store.get_schedule(schedule.id) == full_schedule()
+
+
+async def test_a_change_that_raises_changes_nothing(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule())
+
+    def refuse(before: Schedule, now: datetime) -> Schedule:
+        raise Conflict("no")
+
+    with pytest.raises(Conflict, match="no"):
+        await store.change_schedule(
+            schedule.id, refuse, an_entry(), runs=lambda s, now: [a_run(schedule)]
+        )
+    assert await store.get_schedule(schedule.id) == schedule
+    assert await all_runs(store) == {}
+    assert await audit_verbs(store) == []
+
+
+async def test_rows_that_cannot_be_made_change_nothing(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule())
+
+    def refuse(before: Schedule, now: datetime) -> list[Run]:
+        raise Conflict("no rows")
+
+    with pytest.raises(Conflict, match="no rows"):
+        await store.change_schedule(
+            schedule.id, lambda s, now: paused(s, now, "me"), an_entry(), runs=refuse
+        )
+    assert await store.get_schedule(schedule.id) == schedule
+    assert await audit_verbs(store) == []
+
+
+async def test_an_unknown_or_deleted_schedule_cannot_change(store: Store) -> None:
+    with pytest.raises(NotFound):
+        await store.change_schedule(ScheduleId("nobody"), lambda s, now: s, an_entry())
+    schedule = await store.add_schedule(a_schedule())
+    gone = await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "me"))
+    with pytest.raises(NotFound):
+        await store.change_schedule(schedule.id, lambda s, now: schedule, an_entry())
+    assert await store.get_schedule(schedule.id) == gone
+    assert await audit_verbs(store) == []
+
+
+# Skip by hand: the row and the cursor move together.
+async def test_rows_of_a_change_are_made_from_the_value_before_it(
+    store: Store, clock: SettableClock
+) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    slot = schedule.next_slot
+    assert slot is not None
+
+    def skipped(before: Schedule, now: datetime) -> list[Run]:
+        assert before.next_slot is not None
+        run = slot_run(before, before.next_slot, now)
+        return [ended_at_once(run, RunStatus.SKIPPED, Reason.SKIPPED_BY_HAND, now)]
+
+    after = await store.change_schedule(
+        schedule.id, lambda s, now: passed(s, now, "me"), runs=skipped
+    )
+    (row,) = (await all_runs(store)).values()
+    assert row == skipped(schedule, clock.now())[0]
+    assert after.next_slot == slot + MINUTE
+
+    back = await store.change_schedule(
+        schedule.id, lambda s, now: replace(s, next_slot=slot, next_run_at=slot)
+    )
+    other = replace(slot_run(back, slot, clock.now()), id="other id", priority=9)
+    await store.change_schedule(
+        schedule.id, lambda s, now: passed(s, now, "me"), runs=lambda s, now: [other]
+    )
+    assert await all_runs(store) == {row.id: row}
+
+
+# C16, F55
+async def test_deleting_ends_waiting_runs_and_lets_a_running_one_finish(
+    store: Store, clock: SettableClock
+) -> None:
+    schedule, running = await running_slot(store)
+    waiting, blocked = await store.add_runs(
+        [a_run(schedule), a_run(schedule, concurrency_key=f"schedule:{schedule.id}")]
+    )
+    assert (waiting.blocked, blocked.blocked) == (False, True)
+    (other,) = await store.add_runs([a_run()])
+    now = clock.advance(2)
+    gone = await store.change_schedule(schedule.id, lambda s, at: deleted(s, at, "me"))
+    assert gone == deleted(schedule, now, "me")
+    assert await all_runs(store) == {
+        running.id: running,
+        waiting.id: canceled(waiting, Reason.SCHEDULE_DELETED, now),
+        blocked.id: canceled(blocked, Reason.SCHEDULE_DELETED, now),
+        other.id: other,
+    }
+    (ended,) = (await store.finish([a_verdict(running, now)])).accepted
+    assert ended.status is RunStatus.SUCCEEDED
+    assert await store.get_schedule(schedule.id) == recorded(gone, ended)
+
+
+async def test_deleting_ends_a_run_that_waits_for_its_retry(
+    store: Store, clock: SettableClock
+) -> None:
+    schedule, run = await running_slot(store)
+    await store.finish([a_retry(run, clock.now(), MINUTE)])
+    await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "me"))
+    (ended,) = (await all_runs(store)).values()
+    assert (ended.status, ended.reason) == (RunStatus.CANCELED, Reason.SCHEDULE_DELETED)
+    clock.advance(MINUTE)
+    assert await store.claim(places()) == ()
+
+
+async def test_changes_at_once_do_not_overwrite_each_other(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule())
+
+    async def raise_priority() -> None:
+        await store.change_schedule(schedule.id, lambda s, now: replace(s, priority=s.priority + 1))
+
+    await asyncio.gather(*(raise_priority() for _ in range(25)))
+    assert await store.get_schedule(schedule.id) == replace(schedule, priority=25)
+
+
+# F55: an edit beside the fire loses neither.
+async def test_changes_are_serial_with_firing(store: Store) -> None:
+    schedule = await store.add_schedule(due_schedule())
+
+    async def edit(number: int) -> None:
+        await store.change_schedule(
+            schedule.id, lambda s, now: replace(s, labels={**s.labels, str(number): None})
+        )
+
+    await asyncio.gather(edit(1), store.fire_due(plan, limit=5), edit(2))
+    after = await store.get_schedule(schedule.id)
+    assert after is not None
+    assert set(after.labels) == {"1", "2"}
+    assert (after.last_slot, after.next_slot, after.fired_count) == (NOW, NOW + MINUTE, 1)
+
+
+async def test_next_due_is_the_earliest_of_the_enabled(store: Store) -> None:
+    assert await store.next_due() is None
+    await store.add_schedule(due_schedule(NOW, enabled=False))
+    assert await store.next_due() is None
+    await store.add_schedule(due_schedule(NOW + 3 * MINUTE))
+    first = await store.add_schedule(due_schedule(NOW - MINUTE, next_run_at=NOW + MINUTE))
+    assert await store.next_due() == NOW + MINUTE
+    await store.change_schedule(first.id, lambda s, now: deleted(s, now, "me"))
+    assert await store.next_due() == NOW + 3 * MINUTE
+
+
+async def test_next_due_follows_a_cursor_that_moves(store: Store, clock: SettableClock) -> None:
+    await joined(store)
+    schedule = await store.add_schedule(due_schedule())
+    assert await store.next_due() == NOW
+    await store.fire_due(plan, limit=10)
+    assert await store.next_due() == NOW + MINUTE
+    await store.change_schedule(schedule.id, lambda s, now: paused(s, now, "me"))
+    assert await store.next_due() is None
