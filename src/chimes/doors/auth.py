@@ -1,0 +1,140 @@
+"""Who is calling: keys in headers, open mode on loopback, and what failed tries cost."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from datetime import timedelta
+
+from starlette.requests import Request
+
+from chimes.clock import Clock
+from chimes.doors.context import Doorway
+from chimes.errors import NotAuthenticated, RateLimited, StoreError
+from chimes.model.access import Actor, Role
+from chimes.service.audit import entry
+from chimes.service.limits import RateLimiter
+
+#: What the native API takes. A key in a query string ends up in logs and histories (S02).
+NATIVE = ("Bearer", "ApiKey", "X-API-Key")
+_SCHEMES = frozenset({"Bearer", "ApiKey"})
+_FAILURES = 10
+_WINDOW = 10.0
+_MOST_ADDRESSES = 10_000
+_log = logging.getLogger("chimes.access")
+
+
+class Gatekeeper:
+    """One for the whole server, so that every door shares the limits."""
+
+    def __init__(self, doorway: Doorway) -> None:
+        self._access = doorway.access
+        self._store = doorway.store
+        rate = doorway.settings.requests_per_second
+        self._calls = RateLimiter(doorway.clock, rate=rate, burst=max(1, round(2 * rate)))
+        self._failures = FailureWindow(doorway.clock)
+        self._notes = RateLimiter(doorway.clock, rate=0.1, burst=_FAILURES)
+
+    async def admit(self, request: Request, *, door: str, accepts: Sequence[str]) -> Actor:
+        address = request.client.host if request.client else ""
+        if not await self._access.keys_on():
+            # A proxy on this machine makes the whole world look like loopback.
+            if any(_forwarding(name) for name in request.headers):
+                raise NotAuthenticated(presented=False)
+            return Actor(door=door, address=address)
+        presented = presented_key(request, accepts)
+        try:
+            actor = await self._access.authenticate(presented, door=door, address=address)
+        except NotAuthenticated:
+            stranger = Actor(role=Role.VIEWER, door=door, address=address)
+            await self._note(stranger, "auth_failed", "access", address)
+            if presented:
+                self._failures.count(address)
+            raise NotAuthenticated(presented=bool(presented)) from None
+        allowance = self._calls.take(actor.name)
+        request.state.answer_headers = {
+            "RateLimit-Limit": str(allowance.limit),
+            "RateLimit-Remaining": str(allowance.remaining),
+            "RateLimit-Reset": str(round(allowance.reset)),
+        }
+        return actor
+
+    async def refused(self, request: Request, actor: Actor) -> None:
+        """Leave a trace of something that a known caller was not allowed to do (S08)."""
+        verb = f"{request.method} {request.url.path}"[:200]
+        await self._note(actor, "refused", "request", verb)
+
+    async def _note(self, actor: Actor, verb: str, kind: str, what: str) -> None:
+        try:
+            self._notes.take(f"{verb} {actor.key_id or actor.address}")
+            note = entry(
+                actor,
+                verb,
+                kind,
+                what,
+                at=await self._store.now(),
+                owner=actor.owner,
+                allowed=False,
+            )
+            await self._store.append_audit(note)
+        except RateLimited:
+            pass  # a flood of bad calls must not fill the audit
+        except StoreError:
+            _log.warning("a refusal could not be written to the audit", extra={"verb": verb})
+
+
+class FailureWindow:
+    """Bad keys by address. Only callers with a bad key meet it, so a good one still works (S03)."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def count(self, address: str) -> None:
+        now = self._clock.monotonic()
+        seen = self._seen.setdefault(address, deque())
+        self._seen.move_to_end(address)
+        while seen and now - seen[0] >= _WINDOW:
+            seen.popleft()
+        if len(seen) >= _FAILURES:
+            raise RateLimited(
+                "Too many wrong keys", retry_after=timedelta(seconds=_WINDOW - (now - seen[0]))
+            )
+        seen.append(now)
+        if len(self._seen) > _MOST_ADDRESSES:
+            self._seen.popitem(last=False)
+
+
+async def authenticate(
+    request: Request, *, door: str = "native", accepts: Sequence[str] = NATIVE
+) -> Actor:
+    """The actor behind a request, also left in `request.state.actor`.
+
+    `accepts` names where a key may stand: `Bearer` and `ApiKey` are schemes of Authorization,
+    `?name` is a query parameter, anything else a header. Raises NotAuthenticated (`presented` in
+    its details says whether there was a key at all) or RateLimited.
+    """
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    actor = await gatekeeper.admit(request, door=door, accepts=accepts)
+    request.state.actor = actor
+    return actor
+
+
+def presented_key(request: Request, accepts: Sequence[str]) -> str:
+    """The key as it was sent, empty if there is none."""
+    for place in accepts:
+        if place in _SCHEMES:
+            scheme, _, key = request.headers.get("authorization", "").partition(" ")
+            found = key.strip() if scheme.lower() == place.lower() else ""
+        elif place.startswith("?"):
+            found = request.query_params.get(place[1:], "")
+        else:
+            found = request.headers.get(place, "").strip()
+        if found:
+            return found
+    return ""
+
+
+def _forwarding(header: str) -> bool:
+    return header.startswith("x-forwarded-") or header in ("forwarded", "x-real-ip")

@@ -1,0 +1,203 @@
+"""From an error to an answer: the one table of statuses, and each door's own way of saying it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from chimes import errors
+from chimes.doors.refusal import Refusal
+
+CHALLENGE = 'Bearer realm="chimes", ApiKey realm="chimes"'
+_INDEX = re.compile(r"\[([0-9]+)\]")
+#: Most specific first; the third is the default code.
+_TABLE: tuple[tuple[type[errors.ChimesError], int, str, str], ...] = (
+    (errors.InvalidInput, 422, "invalid_input", "The input is not valid"),
+    (errors.NotFound, 404, "not_found", "Not found"),
+    (errors.StaleVersion, 412, "stale_version", "Changed by somebody else in the meantime"),
+    (errors.AlreadyExists, 409, "already_exists", "The id or name is taken"),
+    (errors.QuotaExceeded, 409, "quota_exceeded", "The quota is used up"),
+    (errors.Conflict, 409, "conflict", "Not possible in the present state"),
+    (errors.NotAllowed, 403, "not_allowed", "This key may not do that"),
+    (errors.NotAuthenticated, 401, "not_authenticated", "A valid key is needed"),
+    (errors.RateLimited, 429, "rate_limited", "Too many requests"),
+    (errors.StoreError, 503, "store_unavailable", "The store cannot answer at the moment"),
+)
+_HTTP_CODES = {404: ("not_found", "Not found"), 405: ("method_not_allowed", "Method not allowed")}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FieldError:
+    """One thing that is wrong. `source` is body, query or header."""
+
+    name: str
+    detail: str
+    code: str
+    hint: str = ""
+    source: str = "body"
+
+    def to_dict(self) -> dict[str, str]:
+        found = {"detail": self.detail, "code": self.code}
+        if self.source == "body":
+            found = {"pointer": pointer(self.name)} | found
+        else:
+            found = {"parameter" if self.source == "query" else self.source: self.name} | found
+        return found | ({"hint": self.hint} if self.hint else {})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """An error as every door can tell it."""
+
+    status: int
+    #: Stable word for the class of problem; `type` natively.
+    kind: str
+    #: The most exact stable word there is.
+    code: str
+    title: str
+    detail: str
+    errors: tuple[FieldError, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+#: How a door words a problem.
+Renderer = Callable[[Request, Problem], Response]
+
+
+def problem_of(error: Exception) -> Problem:
+    """What is not on the table is a defect: its text stays in the log (S31)."""
+    if isinstance(error, Refusal):
+        return Problem(
+            status=error.status,
+            kind=error.code,
+            code=error.code,
+            title=error.code.replace("_", " ").capitalize(),
+            detail=error.message,
+            headers=error.headers,
+        )
+    if isinstance(error, RequestValidationError):
+        return _invalid(tuple(_from_pydantic(each) for each in error.errors()))
+    if isinstance(error, HTTPException):
+        code, title = _HTTP_CODES.get(error.status_code, ("refused", "The request was refused"))
+        return Problem(
+            status=error.status_code,
+            kind=code,
+            code=code,
+            title=title,
+            detail=title,
+            headers=error.headers or {},
+        )
+    for kind, status, code, title in _TABLE:
+        if isinstance(error, kind):
+            return _known(error, status, code, title)
+    return Problem(
+        status=500,
+        kind="internal_error",
+        code="internal_error",
+        title="Something went wrong here",
+        detail="The log has more under this request id",
+    )
+
+
+def _known(error: errors.ChimesError, status: int, code: str, title: str) -> Problem:
+    if isinstance(error, errors.InvalidInput):
+        source = str(error.details.get("source", "body"))
+        return _invalid(
+            (
+                FieldError(
+                    name=error.field or "",
+                    detail=error.message,
+                    code=error.code,
+                    hint=error.hint or "",
+                    source=source,
+                ),
+            )
+        )
+    headers: dict[str, str] = {}
+    detail = error.message
+    if isinstance(error, errors.StoreError):
+        detail, headers = title, {"Retry-After": "5"}
+    if isinstance(error, errors.RateLimited):
+        headers = {"Retry-After": str(max(1, math.ceil(error.retry_after.total_seconds())))}
+    if isinstance(error, errors.NotAuthenticated):
+        detail, headers = title, {"WWW-Authenticate": CHALLENGE}
+    exact = error.details.get("code", code)
+    return Problem(
+        status=status, kind=code, code=str(exact), title=title, detail=detail, headers=headers
+    )
+
+
+def _invalid(found: tuple[FieldError, ...]) -> Problem:
+    first = found[0]
+    where = f"{first.name}: " if first.name and first.name not in first.detail else ""
+    return Problem(
+        status=422,
+        kind="invalid_input",
+        code=first.code,
+        title="The input is not valid",
+        detail=where + first.detail,
+        errors=found,
+    )
+
+
+def _from_pydantic(found: Mapping[str, object]) -> FieldError:
+    place = found.get("loc")
+    source, *path = (str(part) for part in place) if isinstance(place, Sequence) else ("body",)
+    context = found.get("ctx")
+    given = context if isinstance(context, Mapping) else {}
+    within = str(given.get("field") or "")
+    return FieldError(
+        name=".".join([*path, within] if within else path),
+        detail=str(found.get("msg", "")),
+        code=str(found.get("type", "invalid")),
+        hint=str(given.get("hint") or ""),
+        source=source if source in ("query", "header") else "body",
+    )
+
+
+def pointer(name: str) -> str:
+    """`trigger.exclude[0].dates` as a JSON pointer; the whole body is the empty one."""
+    return "".join(f"/{part}" for part in _INDEX.sub(r".\1", name).split(".") if part)
+
+
+def native_answer(request: Request, problem: Problem) -> Response:
+    """RFC 9457."""
+    content: dict[str, object] = {
+        "type": f"urn:chimes:problem:{problem.kind}",
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.detail,
+        "instance": request.scope.get("path", ""),
+        "code": problem.code,
+        "request_id": request_id(request),
+    }
+    if problem.errors:
+        content["errors"] = [each.to_dict() for each in problem.errors]
+    return JSONResponse(
+        content,
+        status_code=problem.status,
+        headers=dict(problem.headers),
+        media_type="application/problem+json",
+    )
+
+
+def request_id(request: Request) -> str:
+    return str(request.scope.get("state", {}).get("request_id", ""))
+
+
+def answer_to(request: Request, error: Exception) -> Response:
+    """The error in the words of the door that the path belongs to."""
+    problem = problem_of(error)
+    path = str(request.scope.get("path", ""))
+    for prefix, render in request.app.state.renderers:
+        if path == prefix or path.startswith(f"{prefix}/"):
+            answer: Response = render(request, problem)
+            return answer
+    return native_answer(request, problem)
