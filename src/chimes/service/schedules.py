@@ -359,7 +359,7 @@ class ScheduleService:
             kept = replace(trigger, anchor=before.anchor)
             if kept.every == before.every:
                 return kept
-        return trigger.anchored(now)
+        return trigger.anchored(trigger.start_at or now)
 
     def _check_trigger(self, actor: Actor, trigger: Trigger, now: datetime) -> None:
         limits = self._limits()
