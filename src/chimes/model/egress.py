@@ -1,0 +1,266 @@
+"""Where callbacks may go (RELIABILITY 9): a pure decision on the address that is dialled.
+
+    never     link-local and metadata services, unspecified, multicast, reserved, our own ports
+    private   allowed in open mode; else by allow-list, or as a whole by `allow_private`
+    public    allowed, unless `only` names the few places that are
+
+Ports 80, 443 and from 1024 up; others only by allow-list.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+
+from chimes.errors import ConfigError
+from chimes.model.http_url import Address, HttpUrl, literal_address
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Reach(IntEnum):
+    PUBLIC = 0
+    PRIVATE = 1
+    METADATA = 2
+    NEVER = 3
+
+
+def _networks(*texts: str) -> tuple[Network, ...]:
+    return tuple(ipaddress.ip_network(text) for text in texts)
+
+
+# Own tables: `is_global` and `is_private` both have holes that matter here (RELIABILITY 0.13).
+_METADATA = _networks(
+    "169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "100.100.100.200/32",
+    "168.63.129.16/32", "192.0.0.192/32",
+)  # fmt: skip
+_PRIVATE = _networks(
+    "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "100.64.0.0/10",
+    "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+    "::1/128", "fc00::/7", "fec0::/10", "2001:db8::/32", "64:ff9b:1::/48",
+)  # fmt: skip
+_NEVER = _networks(
+    "0.0.0.0/8", "192.0.0.0/24", "224.0.0.0/4", "240.0.0.0/4", "2001:10::/28",
+)  # fmt: skip
+_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
+
+_LOCALHOST = ipaddress.IPv4Address("127.0.0.1")
+_LOOPBACK_AND_NONE = ipaddress.IPv6Network("::/127")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
+_EMBEDDED_LAST = _networks("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96")
+
+
+@lru_cache(maxsize=4096)
+def reach_of(address: Address) -> Reach:
+    """The class of an address that wraps no other."""
+    for networks, reach in (
+        (_METADATA, Reach.METADATA),
+        (_PRIVATE, Reach.PRIVATE),
+        (_NEVER, Reach.NEVER),
+    ):
+        if any(address in network for network in networks):
+            return reach
+    if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_V6:
+        return Reach.NEVER
+    return Reach.PUBLIC
+
+
+@lru_cache(maxsize=4096)
+def unwrapped(address: Address) -> tuple[Address, ...]:
+    """The addresses that a packet may end up at; all of them are judged."""
+    if isinstance(address, ipaddress.IPv4Address) or address in _LOOPBACK_AND_NONE:
+        return (address,)
+    last = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    if address in _NAT64 or any(address in network for network in _EMBEDDED_LAST):
+        return (last,)
+    if address in _NAT64_LOCAL:
+        # Where the IPv4 part lies is up to the network's operator, so this is never public.
+        return (last, address)
+    if address.sixtofour is not None:
+        return (address.sixtofour,)
+    if address.teredo is not None:
+        return address.teredo
+    return (address,)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One line of an allow-list: a host or a network, and a port."""
+
+    network: Network | None
+    host: str
+    port: int
+
+    def covers(self, address: Address | None, host: str, port: int) -> bool:
+        if port != self.port:
+            return False
+        if self.network is None:
+            return self.host == host
+        return address is not None and address in self.network
+
+
+@lru_cache(maxsize=64)
+def parse_entries(texts: tuple[str, ...], key: str) -> tuple[Entry, ...]:
+    return tuple(_entry(text, key) for text in texts)
+
+
+def _entry(text: str, key: str) -> Entry:
+    place, _, port = text.strip().rpartition(":")
+    place = re.sub(r"^\[(.*?)\](/[0-9]+)?$", r"\1\2", place).lower()
+    if place and re.fullmatch(r"[0-9]{1,5}", port) and 0 < int(port) < 65536:
+        try:
+            return Entry(network=ipaddress.ip_network(place, strict=False), host="", port=int(port))
+        except ValueError:
+            if re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", place):
+                return Entry(network=None, host=place, port=int(port))
+    raise ConfigError(
+        f"{key}: expected a host or network and a port, such as 10.1.0.0/16:443 or "
+        f"ci.corp.example:8080, not {text!r}"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Denial:
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EgressRules:
+    #: Loopback bind without keys: whoever may write URLs could call them by hand anyway.
+    open_mode: bool = True
+    #: None: as the mode says.
+    allow_private: bool | None = None
+    #: `CIDR-or-host:port`, e.g. `10.1.0.0/16:443`.
+    allow: tuple[str, ...] = ()
+    #: If given, the only places that may be called, besides `allow`.
+    only: tuple[str, ...] = ()
+    #: Opens link-local and metadata addresses, and nothing else that is never allowed.
+    allow_metadata: bool = False
+    #: (address or name, port) of our API and store. A loopback address stands for all of them,
+    #: an unspecified one (`0.0.0.0`, `::`) for every address of this machine.
+    own_ports: frozenset[tuple[str, int]] = frozenset()
+
+    def __post_init__(self) -> None:
+        parse_entries(self.allow, "egress.allow")
+        parse_entries(self.only, "egress.only")
+
+    def literal_verdict(self, url: HttpUrl) -> Denial | None:
+        """What can be said before anything is resolved; for use when a target is saved (422)."""
+        return self.judge_host(url.host, url.port)
+
+    def judge_host(self, host: str, port: int) -> Denial | None:
+        address = literal_address(host)
+        if address is not None:
+            return self.judge(address, port, host=host)
+        host = host.removesuffix(".")
+        if host == "localhost" or host.endswith(".localhost"):
+            return self.judge(_LOCALHOST, port, host=host)
+        # A name is settled by what it resolves to where a network of the list has its port.
+        if any(entry.port == port for entry in self._allowed if entry.network is not None):
+            return None
+        listed = _covered(self._allowed, None, host, port)
+        by_name_only = self.only and not any(entry.network for entry in self._only)
+        if by_name_only and not listed and not _covered(self._only, None, host, port):
+            return self._outside_only(host, port)
+        return self._judge_listed(_name_reach(host), listed, host, port)
+
+    def judge(
+        self, address: Address, port: int, *, host: str, same_machine: bool = False
+    ) -> Denial | None:
+        """`host` is what the URL says; `same_machine`: both ends of the connection are one
+        address."""
+        host = host.removesuffix(".")
+        for inner in unwrapped(address):
+            denial = self._judge_address(inner, port, host, same_machine)
+            if denial is not None:
+                return denial
+        return None
+
+    def _judge_address(
+        self, address: Address, port: int, host: str, same_machine: bool
+    ) -> Denial | None:
+        reach = reach_of(address)
+        if self._own(address, port, host, same_machine):
+            return Denial(text=f"{_at(host, port)} is a port of this Chimes node itself")
+        if reach is Reach.NEVER:
+            return Denial(text=f"{_at(host, port)} is an address that is never called")
+        if reach is Reach.METADATA and not self.allow_metadata:
+            return Denial(
+                text=f"{_at(host, port)} is a link-local or metadata address; only the config "
+                "file can open it: egress.allow_metadata: true"
+            )
+        listed = _covered(self._allowed, address, host, port)
+        if self.only and not listed and not _covered(self._only, address, host, port):
+            return self._outside_only(host, port)
+        return self._judge_listed(max(reach, _name_reach(host)), listed, host, port)
+
+    def _judge_listed(self, reach: Reach, listed: bool, host: str, port: int) -> Denial | None:
+        if listed:
+            return None
+        if port not in (80, 443) and port < 1024:
+            return Denial(
+                text=f"port {port} is not 80, 443 or from 1024 up; to allow it, add to the "
+                f"configuration: {_line('allow', host, port)}"
+            )
+        private_allowed = self.open_mode if self.allow_private is None else self.allow_private
+        if reach is Reach.PRIVATE and not private_allowed:
+            return Denial(
+                text=f"{_at(host, port)} is a private address; to allow it, add to the "
+                f"configuration: {_line('allow', host, port)}"
+            )
+        return None
+
+    def _outside_only(self, host: str, port: int) -> Denial:
+        return Denial(
+            text=f"{_at(host, port)} is not one of the places that may be called; to allow it, "
+            f"add to the configuration: {_line('only', host, port)}"
+        )
+
+    def _own(self, address: Address, port: int, host: str, same_machine: bool) -> bool:
+        return any(
+            port == own_port and _is_own(own_host, address, host, same_machine)
+            for own_host, own_port in self.own_ports
+        )
+
+    @property
+    def _allowed(self) -> tuple[Entry, ...]:
+        return parse_entries(self.allow, "egress.allow")
+
+    @property
+    def _only(self) -> tuple[Entry, ...]:
+        return parse_entries(self.only, "egress.only")
+
+
+def _is_own(own_host: str, address: Address, host: str, same_machine: bool) -> bool:
+    own = _LOCALHOST if own_host == "localhost" else literal_address(own_host)
+    if own is None:
+        return own_host.lower() == host
+    if own.is_unspecified:
+        return same_machine or address.is_loopback
+    return own == address or (own.is_loopback and address.is_loopback)
+
+
+def _covered(entries: tuple[Entry, ...], address: Address | None, host: str, port: int) -> bool:
+    return any(entry.covers(address, host, port) for entry in entries)
+
+
+def _name_reach(host: str) -> Reach:
+    if literal_address(host) is not None:
+        return Reach.PUBLIC
+    private = "." not in host or host.endswith((".local", ".internal", ".localhost"))
+    return Reach.PRIVATE if private else Reach.PUBLIC
+
+
+def _at(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _line(key: str, host: str, port: int) -> str:
+    return f'egress.{key}: ["{_at(host, port)}"]'

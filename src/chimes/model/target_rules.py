@@ -1,0 +1,158 @@
+"""What an HTTP target must look like to be saved. Every refusal is a 422 that names the field."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+
+from chimes.errors import InvalidInput
+from chimes.model.egress import EgressRules
+from chimes.model.http_url import parse_http_url
+from chimes.model.target import HttpTarget
+
+MAX_BODY_BYTES = 64 * 1024
+MAX_HEADERS = 100
+MAX_HEADER_VALUE_BYTES = 8 * 1024
+MAX_HEADER_NAME_LENGTH = 128
+MAX_EXPECTED_STATUSES = 20
+MAX_SIGNING_SECRETS = 5
+SECRET_PREFIX = "whsec_"  # noqa: S105 - the public prefix, not a secret
+SECRET_BYTES = range(24, 65)
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_SECRET_PLACEHOLDER = re.compile(r"\{\{\s*secret[.:\s]")
+
+#: Ours to send: framing, routing, and the identity of a run (S38).
+RESERVED_HEADERS = frozenset(
+    {
+        "connection", "content-length", "cookie", "cookie2", "expect", "host", "http2-settings",
+        "idempotency-key", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
+        "x-ksana-run-id",
+    }
+)  # fmt: skip
+RESERVED_PREFIXES = ("proxy-", "webhook-", "x-chimes-")
+REFUSED_METHODS = frozenset({"CONNECT", "TRACE", "TRACK"})
+
+
+def check_http_target(target: HttpTarget, *, egress: EgressRules | None = None) -> None:
+    """With `egress`, a URL whose address or port can be seen to be denied is refused as well;
+    names are judged when they are dialled."""
+    _check_method(target.method)
+    url = parse_http_url(target.url)
+    if egress is not None and (denial := egress.literal_verdict(url)) is not None:
+        raise InvalidInput(str(denial), field="url", code="egress_denied")
+    _check_headers(target)
+    _check_body(target.body)
+    _check_expected_status(target.expected_status)
+    _check_signing(target.signing_secrets)
+    _check_secret_placeholders(target)
+
+
+def signing_key(secret: str) -> bytes:
+    """The key in a Standard Webhooks secret, `whsec_` and base64."""
+    if not secret.startswith(SECRET_PREFIX):
+        raise _bad_secret("a signing secret must start with whsec_")
+    encoded = secret.removeprefix(SECRET_PREFIX)
+    try:
+        key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise _bad_secret("a signing secret must be whsec_ and base64") from None
+    if len(key) not in SECRET_BYTES:
+        raise _bad_secret(
+            f"a signing secret must hold {SECRET_BYTES[0]} to {SECRET_BYTES[-1]} bytes, "
+            f"not {len(key)}"
+        )
+    return key
+
+
+def _bad_secret(message: str) -> InvalidInput:
+    return InvalidInput(message, field="signing_secrets", code="signing_secret")
+
+
+def _check_method(method: str) -> None:
+    if len(method) > 32 or not _TOKEN.fullmatch(method):
+        raise InvalidInput(
+            "the method must be a word such as GET or POST", field="method", code="method"
+        )
+    if method.upper() in REFUSED_METHODS:
+        raise InvalidInput(f"{method.upper()} cannot be used", field="method", code="method")
+
+
+def _check_headers(target: HttpTarget) -> None:
+    if len(target.headers) > MAX_HEADERS:
+        raise InvalidInput(
+            f"more than {MAX_HEADERS} headers", field="headers", code="too_many_headers"
+        )
+    seen: set[str] = set()
+    for name, value in target.headers.items():
+        lower = name.lower()
+        if len(name) > MAX_HEADER_NAME_LENGTH or not _TOKEN.fullmatch(name):
+            raise InvalidInput(
+                f"{name[:MAX_HEADER_NAME_LENGTH]!r} is not a header name",
+                field="headers",
+                code="header_name",
+            )
+        if lower in RESERVED_HEADERS or lower.startswith(RESERVED_PREFIXES):
+            raise _bad_header(name, f"{name} is set by Chimes itself", "header_reserved")
+        if lower in seen:
+            raise _bad_header(name, f"{name} is given twice", "header_twice")
+        seen.add(lower)
+        _check_header_value(name, value)
+
+
+def _check_header_value(name: str, value: str) -> None:
+    if _CONTROL.search(value):
+        raise _bad_header(name, f"{name} holds a control character", "header_value")
+    if len(_encoded(value, f"headers.{name}")) > MAX_HEADER_VALUE_BYTES:
+        raise _bad_header(
+            name, f"{name} is longer than {MAX_HEADER_VALUE_BYTES} bytes", "header_too_long"
+        )
+
+
+def _bad_header(name: str, message: str, code: str) -> InvalidInput:
+    return InvalidInput(message, field=f"headers.{name}", code=code)
+
+
+def _check_body(body: str) -> None:
+    if len(_encoded(body, "body")) > MAX_BODY_BYTES:
+        raise InvalidInput(
+            f"the body is longer than {MAX_BODY_BYTES} bytes", field="body", code="body_too_long"
+        )
+    if "\x00" in body:
+        raise InvalidInput("the body holds a NUL character", field="body", code="not_text")
+
+
+def _encoded(text: str, field: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("not valid Unicode text", field=field, code="not_text") from None
+
+
+def _check_expected_status(statuses: tuple[int, ...]) -> None:
+    if len(statuses) > MAX_EXPECTED_STATUSES or any(
+        not 200 <= status <= 599 for status in statuses
+    ):
+        raise InvalidInput(
+            f"expected_status must be at most {MAX_EXPECTED_STATUSES} numbers from 200 to 599",
+            field="expected_status",
+            code="expected_status",
+        )
+
+
+def _check_signing(secrets: tuple[str, ...]) -> None:
+    if len(secrets) > MAX_SIGNING_SECRETS:
+        raise _bad_secret(f"more than {MAX_SIGNING_SECRETS} signing secrets")
+    for secret in secrets:
+        signing_key(secret)
+
+
+def _check_secret_placeholders(target: HttpTarget) -> None:
+    """No stored secrets exist, so one that is named belongs to nobody here (S45)."""
+    texts = {"url": target.url, "body": target.body}
+    texts |= {f"headers.{name}": value for name, value in target.headers.items()}
+    for field, text in texts.items():
+        if _SECRET_PLACEHOLDER.search(text):
+            raise InvalidInput("there is no such secret", field=field, code="unknown_secret")

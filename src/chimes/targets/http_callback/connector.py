@@ -1,0 +1,115 @@
+"""The pool of connections, with the last word on where bytes go."""
+
+from __future__ import annotations
+
+import select
+import ssl
+import sys
+from weakref import WeakSet
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ClientRequest, ConnectionKey
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
+
+from chimes.model.egress import Denial, EgressRules
+from chimes.model.http_url import literal_address
+from chimes.targets.http_callback.resolver import CheckedResolver, EgressDenied
+
+IDLE_SECONDS = 90  # R3.44
+MAX_IDLE = 100
+
+
+class GuardedConnector(aiohttp.TCPConnector):
+    """Judges literal addresses before dialling (aiohttp asks no resolver about those), and the
+    peer of every connection, new or pooled, before anything is sent on it."""
+
+    def __init__(
+        self,
+        *,
+        rules: EgressRules,
+        resolver: CheckedResolver,
+        limit: int,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        super().__init__(
+            resolver=resolver,
+            # A cached answer would outlive the check that was made of it.
+            use_dns_cache=False,
+            limit=limit,
+            keepalive_timeout=IDLE_SECONDS,
+            ssl=True if tls is None else tls,
+        )
+        self._rules = rules
+        self._max_idle = max(MAX_IDLE, limit)
+        self._used: WeakSet[ResponseHandler] = WeakSet()
+
+    async def connect(
+        self,
+        req: ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the name is aiohttp's
+    ) -> Connection:
+        host, port = req.url.raw_host, req.url.port
+        assert host is not None
+        assert port is not None
+        _refuse(self._rules.judge_host(host, port))
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            protocol = connection.protocol
+            assert protocol is not None
+            if protocol not in self._used:
+                self._used.add(protocol)
+                break
+            if not _has_news(protocol):
+                break
+            # The server closed it, or spoke out of turn, and the loop has not read that yet.
+            # Nothing was sent on it, so another one may be tried (F63).
+            connection.close()
+        try:
+            _refuse(self._judge_peer(protocol, host, port))
+        except EgressDenied:
+            connection.close()
+            raise
+        return connection
+
+    def _judge_peer(self, protocol: ResponseHandler, host: str, port: int) -> Denial | None:
+        transport = protocol.transport
+        peer = transport.get_extra_info("peername") if transport else None
+        if transport is None or not peer:
+            # Gone again already; sending will say how.
+            return None
+        address = literal_address(peer[0])
+        if address is None:
+            return Denial(text=f"{host} was connected to something that is not an address")
+        own_end = transport.get_extra_info("sockname")
+        same_machine = bool(own_end) and own_end[0] == peer[0]
+        return self._rules.judge(address, port, host=host, same_machine=same_machine)
+
+    def _release(
+        self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False
+    ) -> None:
+        """aiohttp has no limit for idle connections; ten thousand hosts called once would keep
+        ten thousand sockets."""
+        if not should_close and sum(map(len, self._conns.values())) >= self._max_idle:
+            should_close = True
+        super()._release(key, protocol, should_close=should_close)
+
+
+def _refuse(denial: Denial | None) -> None:
+    if denial is not None:
+        raise EgressDenied(denial)
+
+
+def _has_news(protocol: ResponseHandler) -> bool:
+    """Whether an idle connection can be read from: an end of stream, or an answer to nothing."""
+    transport = protocol.transport
+    found = transport.get_extra_info("socket") if transport else None
+    if found is None or found.fileno() < 0:
+        return True
+    if sys.platform == "win32":
+        return bool(select.select([found.fileno()], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(found.fileno(), select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,0 +1,134 @@
+"""What is kept of an answer: little, as text, whatever the other side sends (F58, S44)."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+import aiohttp
+
+from chimes.targets.http_callback.masking import MASK, is_secret_name
+
+READ_LIMIT = 1024 * 1024
+KEEP_LIMIT = 64 * 1024
+MAX_KEPT_HEADERS = 64
+MAX_KEPT_HEADER_LENGTH = 1024
+_PIECE = 64 * 1024
+_LONGEST_WAIT = timedelta(days=365)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    status: int
+    phrase: str
+    headers: Mapping[str, str]
+    body: str
+    truncated: bool
+    location: str | None
+    retry_after: str | None
+
+
+async def read_reply(response: aiohttp.ClientResponse) -> Reply:
+    kept, truncated = await _read_body(response)
+    return Reply(
+        status=response.status,
+        phrase=_clean(response.reason or "")[:100],
+        headers=_kept_headers(response.headers.items()),
+        body=_clean(kept),
+        truncated=truncated,
+        location=_header(response, "Location"),
+        retry_after=_header(response, "Retry-After"),
+    )
+
+
+def wait_asked(value: str | None, now: datetime) -> timedelta | None:
+    """Retry-After: seconds, or a date on the store's clock; anything else is ignored (F64)."""
+    if value is None:
+        return None
+    value = value.strip()
+    if re.fullmatch(r"[0-9]{1,18}", value):
+        return timedelta(seconds=min(int(value), _LONGEST_WAIT.total_seconds()))
+    try:
+        at = parsedate_to_datetime(value)
+        wait = (at if at.tzinfo else at.replace(tzinfo=UTC)) - now
+    except (ValueError, OverflowError):
+        return None
+    return wait if timedelta(0) < wait <= _LONGEST_WAIT else None
+
+
+async def _read_body(response: aiohttp.ClientResponse) -> tuple[str, bool]:
+    """Reads on after what is kept, so that the connection can be used again; not for ever."""
+    decoder = _Decoder(response.headers.get("Content-Encoding", ""))
+    kept = bytearray()
+    received = decoded = 0
+    while chunk := await response.content.readany():
+        received += len(chunk)
+        for piece in decoder.pieces(chunk):
+            decoded += len(piece)
+            kept += piece[: KEEP_LIMIT - len(kept)]
+            if decoded > READ_LIMIT:
+                break
+        if received > READ_LIMIT or decoded > READ_LIMIT:
+            break
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(kept))
+    # Replaced bytes take three each.
+    cut = text.encode()[:KEEP_LIMIT].decode(errors="ignore")
+    return cut, decoder.broken or decoded > len(kept) or len(cut) < len(text)
+
+
+class _Decoder:
+    """Undoes gzip and deflate a bounded piece at a time, so that a bomb never unfolds."""
+
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding.strip().lower()
+        self._inflate: zlib._Decompress | None = None
+        self.broken = False
+
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        if self._encoding not in ("gzip", "x-gzip", "deflate"):
+            yield chunk
+            return
+        if self._inflate is None:
+            self._inflate = zlib.decompressobj(self._window(chunk))
+        while chunk and not self.broken and not self._inflate.eof:
+            try:
+                piece = self._inflate.decompress(chunk, _PIECE)
+            except zlib.error:
+                self.broken = True
+                return
+            chunk = self._inflate.unconsumed_tail
+            yield piece
+
+    def _window(self, chunk: bytes) -> int:
+        if self._encoding != "deflate":
+            return 16 + zlib.MAX_WBITS
+        # Some servers send raw deflate; the low bits of a zlib header are always 8.
+        return zlib.MAX_WBITS if chunk[0] & 0x0F == 8 else -zlib.MAX_WBITS
+
+
+def _kept_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for name, value in items:
+        if name not in kept and len(kept) >= MAX_KEPT_HEADERS:
+            break
+        shown = MASK if is_secret_name(name) else _clean(value)
+        kept[name] = f"{kept[name]}, {shown}" if name in kept else shown
+        kept[name] = kept[name][:MAX_KEPT_HEADER_LENGTH]
+    return kept
+
+
+def _header(response: aiohttp.ClientResponse, name: str) -> str | None:
+    value = response.headers.get(name)
+    return None if value is None else _clean(value)[:MAX_KEPT_HEADER_LENGTH]
+
+
+def _clean(text: str) -> str:
+    """Text that every store takes: no NUL, no lone surrogates (aiohttp makes them of bad bytes)."""
+    if not text.isascii():
+        text = text.encode(errors="surrogateescape").decode(errors="replace")
+    return text.replace("\x00", "\ufffd")

@@ -1,0 +1,171 @@
+"""Carries out one attempt of an HTTP callback."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import aiohttp
+
+from chimes.errors import InvalidInput
+from chimes.model.egress import EgressRules
+from chimes.model.run import AttemptEnd, Outcome
+from chimes.targets.base import Call
+from chimes.targets.http_callback.connector import GuardedConnector
+from chimes.targets.http_callback.masking import scrubbed
+from chimes.targets.http_callback.request import Request, build_request
+from chimes.targets.http_callback.resolver import (
+    CheckedResolver,
+    EgressDenied,
+    Lookup,
+    system_lookup,
+)
+from chimes.targets.http_callback.response import Reply, read_reply
+from chimes.targets.http_callback.verdicts import (
+    Failure,
+    LostConnection,
+    failure_of,
+    outcome_of_failure,
+    outcome_of_reply,
+    outcome_of_timeout,
+)
+
+# Together about a megabyte of headers (F59).
+MAX_RESPONSE_LINE = 8190
+MAX_RESPONSE_HEADERS = 128
+
+
+class HttpCallback:
+    kind = "http"
+
+    def __init__(
+        self,
+        *,
+        egress: EgressRules,
+        user_agent: str,
+        max_connections: int,
+        node_id: str = "",
+        lookup: Lookup = system_lookup,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`tls` replaces the system's trusted certificates, for sites with their own."""
+        self._egress = egress
+        self._user_agent = user_agent
+        self._max_connections = max_connections
+        self._node_id = node_id
+        self._lookup = lookup
+        self._tls = tls
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=GuardedConnector(
+                rules=self._egress,
+                resolver=CheckedResolver(self._egress, self._lookup),
+                limit=self._max_connections,
+                tls=self._tls,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # The one deadline is in `execute`; per-read time-outs would not stop a drip (F57).
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            trust_env=False,
+            auto_decompress=False,
+            max_line_size=MAX_RESPONSE_LINE,
+            max_field_size=MAX_RESPONSE_LINE,
+            max_headers=MAX_RESPONSE_HEADERS,
+            middlewares=(_send_once,),
+        )
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def execute(self, call: Call) -> Outcome:
+        try:
+            request = build_request(call, user_agent=self._user_agent, node_id=self._node_id)
+        except InvalidInput as error:
+            # Saved under other rules, or edited by hand in jobs.json.
+            call.log("error", f"not sent: {error.message}")
+            failure = Failure(code="invalid_target", text=error.message, retryable=False)
+            return outcome_of_failure(failure, {})
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        timeout = call.run.policy.timeout
+        ended: Reply | Failure | None = None
+        try:
+            async with asyncio.timeout(timeout.total_seconds()):
+                ended = await self._exchange(request)
+        except TimeoutError:
+            pass
+        except (aiohttp.ClientError, EgressDenied, OSError, ValueError) as error:
+            ended = failure_of(error)
+        took = clock() - began
+        outcome = _outcome(call, request, ended, timedelta(seconds=took))
+        _log(call, request, outcome, took)
+        return outcome
+
+    async def _exchange(self, request: Request) -> Reply:
+        assert self._session is not None, "open() comes first"
+        response = await self._session.request(
+            request.method,
+            request.url,
+            headers=request.headers,
+            data=request.body or None,
+            allow_redirects=False,
+            ssl=request.verify_tls,
+        )
+        try:
+            return await read_reply(response)
+        finally:
+            # Whole answers have given their connection back by now; any other is of no use.
+            response.close()
+
+
+async def _send_once(
+    request: aiohttp.ClientRequest,
+    send: Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]],
+) -> aiohttp.ClientResponse:
+    """aiohttp sends idempotent methods again, unasked, when a kept connection breaks; hidden from
+    it, a lost connection is what it is: an attempt with unknown effect (F63)."""
+    try:
+        return await send(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise LostConnection from error
+
+
+def _outcome(
+    call: Call, request: Request, ended: Reply | Failure | None, took: timedelta
+) -> Outcome:
+    result: dict[str, object] = {
+        "url": scrubbed(request.shown_url, request.secrets),
+        "duration_ms": round(took.total_seconds() * 1000, 1),
+    }
+    if ended is None:
+        return outcome_of_timeout(call.run.policy.timeout, result)
+    if isinstance(ended, Failure):
+        return outcome_of_failure(ended, result)
+    result |= {
+        "status": ended.status,
+        "headers": {
+            name: scrubbed(value, request.secrets) for name, value in ended.headers.items()
+        },
+        "body": scrubbed(ended.body, request.secrets),
+        "truncated": ended.truncated,
+    }
+    if ended.location is not None:
+        result["location"] = scrubbed(ended.location, request.secrets)
+    return outcome_of_reply(call.run.target, ended, result, call.triggered_at + took)
+
+
+def _log(call: Call, request: Request, outcome: Outcome, took: float) -> None:
+    succeeded = outcome.end is AttemptEnd.SUCCEEDED
+    what = (outcome.result or {}).get("status") if succeeded else outcome.error
+    where = scrubbed(request.shown_url, request.secrets)
+    call.log(
+        "info" if succeeded else "error",
+        f"{request.method} {where} -> {what} in {took * 1000:.0f} ms",
+    )
