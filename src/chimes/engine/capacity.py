@@ -1,0 +1,69 @@
+"""The places of a node: how many runs it may carry out at once, and who has taken them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Reserved:
+    """Places held while the store is asked for runs; `used` is set to how many came."""
+
+    free: int
+    used: int = 0
+
+
+class Capacity:
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self._taken = 0
+        self._reserved = 0
+        #: Set while there is a free place.
+        self.room = asyncio.Event()
+        #: Runs may be waiting in the queue that were there before anything that fires now: new
+        #: runs then queue up by rank instead of overtaking them.
+        self.backlog = True
+        #: How often the store was asked for runs, and whether an answer may have been lost: the
+        #: store may then have given this node runs that it does not know of (F03, F23).
+        self.asked = 0
+        self.doubtful = False
+        self._signal()
+
+    @property
+    def free(self) -> int:
+        return max(0, self.total - self._taken - self._reserved)
+
+    @property
+    def asking(self) -> bool:
+        """Whether the store is just being asked for runs."""
+        return self._reserved > 0
+
+    @contextmanager
+    def reserve(self) -> Iterator[Reserved]:
+        """All free places, so that two questions on their way never bring more than fit."""
+        reserved = Reserved(self.free)
+        self._reserved += reserved.free
+        self.asked += 1
+        self._signal()
+        try:
+            yield reserved
+        except BaseException:
+            self.doubtful = True
+            raise
+        finally:
+            self._reserved -= reserved.free
+            self._taken += reserved.used
+            self._signal()
+
+    def give_back(self) -> None:
+        self._taken -= 1
+        self._signal()
+
+    def _signal(self) -> None:
+        if self.free:
+            self.room.set()
+        else:
+            self.room.clear()

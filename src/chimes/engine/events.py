@@ -1,0 +1,190 @@
+"""What the engine tells: a closed set of values, handed to every listener on the event loop.
+
+Wording and counting are the listeners' business (`reports`, `metrics`, and whoever subscribes).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from chimes.model.ids import NodeId
+from chimes.model.run import Run, Verdict
+from chimes.model.schedule import Schedule
+
+logger = logging.getLogger("chimes.engine")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SchedulesFired:
+    """One batch of due schedules became rows."""
+
+    #: With their cursors moved.
+    schedules: tuple[Schedule, ...]
+    runs: tuple[Run, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduleBroken:
+    """It could not be planned and was set aside; `last_error` says why (R2.10)."""
+
+    schedule: Schedule
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunStarted:
+    """An attempt begins its effect now, this much later than planned."""
+
+    run: Run
+    lag: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunEnded:
+    run: Run
+    #: How long the attempt took.
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRetrying:
+    """An attempt failed; the run waits for its next one."""
+
+    run: Run
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerdictFenced:
+    """Ownership was lost before the verdict came: it was refused and changed nothing."""
+
+    run: Run
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunDropped:
+    """This node stopped an attempt without a verdict: another one will be made."""
+
+    run: Run
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetStuck:
+    """A target went on although it was told to stop; its place is used again without it."""
+
+    run: Run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetBroken:
+    """A target raised instead of answering with an outcome."""
+
+    run: Run
+    error: Exception
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRescued:
+    """Taken from a node whose lease had ended; the run as it is now."""
+
+    run: Run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PauseEnded:
+    schedule: Schedule
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunsPruned:
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeJoined:
+    node_id: NodeId
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeLost:
+    """This node may no longer trust its lease; it joins again under another id."""
+
+    node_id: NodeId
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeBeat:
+    node_id: NodeId
+    #: Seconds that this machine's wall clock is ahead of the store's (F50).
+    clock_skew: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DutyFailed:
+    """A pass failed and will be tried again. `first`: the one before it had not failed."""
+
+    duty: str
+    error: Exception
+    first: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DutyRecovered:
+    duty: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrainStarted:
+    node_id: NodeId
+    running: int
+    grace: timedelta
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrainEnded:
+    node_id: NodeId
+    #: Runs that the grace was too short for.
+    given_up: int
+
+
+Event = (
+    SchedulesFired
+    | ScheduleBroken
+    | RunStarted
+    | RunEnded
+    | RunRetrying
+    | VerdictFenced
+    | RunDropped
+    | TargetStuck
+    | TargetBroken
+    | RunRescued
+    | PauseEnded
+    | RunsPruned
+    | NodeJoined
+    | NodeLost
+    | NodeBeat
+    | DutyFailed
+    | DutyRecovered
+    | DrainStarted
+    | DrainEnded
+)
+Listener = Callable[[Event], None]
+
+
+class Events:
+    def __init__(self, listeners: Iterable[Listener] = ()) -> None:
+        self._listeners = tuple(listeners)
+
+    def emit(self, event: Event) -> None:
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:
+                # A listener only watches: what breaks in it must not reach the work (R2.10).
+                logger.exception("a listener failed on %s", type(event).__name__)

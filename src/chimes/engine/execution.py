@@ -1,0 +1,183 @@
+"""One attempt: from a claimed run to the verdict on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+
+from chimes.clock import Clock
+from chimes.engine.events import Events, RunDropped, RunStarted, TargetBroken
+from chimes.engine.membership import Membership
+from chimes.engine.storetime import StoreTime
+from chimes.errors import StoreUnavailable
+from chimes.failpoints import hit
+from chimes.model.policy import OnLost
+from chimes.model.run import Attempt, AttemptEnd, LogEntry, Outcome, Run, Verdict, judged
+from chimes.store.port import Store
+from chimes.targets.base import Call, TargetRunner
+
+LOG_LIMIT = 1000
+
+
+class Stop(StrEnum):
+    """Why an attempt is told to stop before its target has answered."""
+
+    CANCEL = "canceled"
+    TIMEOUT = "timeout"
+    #: Another node owns the run now, or may soon.
+    LOST = "ownership lost"
+    DRAIN = "the grace of the shutdown is over"
+
+
+class Hold:
+    """One attempt in the hands of this process."""
+
+    __slots__ = (
+        "_logs",
+        "began",
+        "began_at",
+        "begun",
+        "handed_over",
+        "reason",
+        "run",
+        "seconds",
+        "stop",
+        "task",
+        "timer",
+    )
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.begun = False
+        #: The attempt has ended for this process; at most its verdict is on its way.
+        self.handed_over = False
+        self.began = 0.0
+        self.began_at: datetime | None = None
+        self.seconds = 0.0
+        self.stop: Stop | None = None
+        self.reason = ""
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self._logs: list[LogEntry] = []
+
+    def add_log(self, at: datetime, level: str, message: str) -> None:
+        if len(self._logs) < LOG_LIMIT:
+            self._logs.append(LogEntry(at=at, level=level, message=message))
+        elif len(self._logs) == LOG_LIMIT:
+            cut = f"more than {LOG_LIMIT} lines: the rest of this attempt's log is left out"
+            self._logs.append(LogEntry(at=at, level="warning", message=cut))
+
+    @property
+    def logs(self) -> tuple[LogEntry, ...]:
+        return tuple(self._logs)
+
+
+class Execution:
+    def __init__(
+        self,
+        store: Store,
+        runners: Mapping[str, TargetRunner],
+        membership: Membership,
+        *,
+        clock: Clock,
+        time: StoreTime,
+        events: Events,
+    ) -> None:
+        self._store = store
+        self._runners = runners
+        self._membership = membership
+        self._clock = clock
+        self._time = time
+        self._events = events
+
+    async def attempt(self, hold: Hold) -> Verdict | None:
+        """None: there is no verdict to write. If the attempt has not begun then, no effect can
+        have happened and the run may be given back."""
+        try:
+            hit("run.claimed")
+            if not await self._may_begin(hold):
+                return None
+            self._begin(hold)
+            outcome = await self._execute(hold)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if hold.stop is None or task is None:
+                raise
+            task.uncancel()
+            return self.stopped(hold)
+        except Exception as error:
+            self._events.emit(TargetBroken(run=hold.run, error=error))
+            outcome = Outcome(
+                end=AttemptEnd.FAILED,
+                retryable=True,
+                error=f"{type(error).__name__}: {error}",
+                code="target_error",
+            )
+        return self._verdict(hold, outcome)
+
+    def stopped(self, hold: Hold) -> Verdict | None:
+        """The verdict on an attempt that was told to stop; None where a new attempt is due."""
+        match hold.stop:
+            case Stop.CANCEL:
+                outcome = Outcome(end=AttemptEnd.CANCELED, code=hold.reason)
+            case Stop.TIMEOUT:
+                outcome = Outcome(
+                    end=AttemptEnd.TIMEOUT,
+                    retryable=True,
+                    error=f"no answer within {hold.run.policy.timeout.total_seconds():g} s",
+                    code="timeout",
+                )
+            case _:
+                if hold.begun:
+                    self._events.emit(RunDropped(run=hold.run, why=hold.stop or Stop.LOST))
+                return None
+        return self._verdict(hold, outcome)
+
+    async def _may_begin(self, hold: Hold) -> bool:
+        run = hold.run
+        if not self._membership.trusted:
+            return False
+        if run.policy.on_lost is OnLost.STOP:
+            try:
+                if not await self._store.start(run.id, run.fence):
+                    return False
+            except StoreUnavailable:
+                return False
+        hit("run.started")
+        hit("run.before_effect")
+        # The last look before the effect: the process may have stood still since the first (F14).
+        return self._membership.trusted
+
+    def _begin(self, hold: Hold) -> None:
+        now = self._time.now()
+        hold.begun = True
+        hold.began_at = now
+        hold.began = self._clock.monotonic()
+        run = hold.run
+        due = run.planned_at if run.attempt == 1 else run.available_at
+        self._events.emit(RunStarted(run=run, lag=(now - due).total_seconds()))
+
+    async def _execute(self, hold: Hold) -> Outcome:
+        def log(level: str, message: str) -> None:
+            hold.add_log(self._time.now(), level, message)
+
+        run = hold.run
+        call = Call(run=run, triggered_at=hold.began_at or self._time.now(), log=log)
+        return await self._runners[run.target.kind].execute(call)
+
+    def _verdict(self, hold: Hold, outcome: Outcome) -> Verdict:
+        run = hold.run
+        now = self._time.now()
+        hold.seconds = self._clock.monotonic() - hold.began if hold.begun else 0.0
+        attempt = Attempt(
+            number=run.attempt,
+            fence=run.fence,
+            node=run.holder or self._membership.node_id,
+            started_at=hold.began_at or now,
+            finished_at=now,
+            end=outcome.end,
+            error=outcome.error,
+        )
+        return judged(run, outcome, attempt, hold.logs)

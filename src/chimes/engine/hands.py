@@ -1,0 +1,148 @@
+"""The runs that this process has in hand: from the claim to the store's answer to the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from chimes.engine.capacity import Capacity
+from chimes.engine.events import Events, RunEnded, RunRetrying, TargetStuck, VerdictFenced
+from chimes.engine.execution import Execution, Hold, Stop
+from chimes.engine.recorder import Recorder
+from chimes.model.ids import RunId
+from chimes.model.run import Run, Verdict
+from chimes.store.port import Store
+
+#: How much longer than its own deadline a target may take before it is stopped from outside.
+GUARD_SLACK = 0.5
+#: How long a target may go on after it was told to stop.
+STUCK_AFTER = 5.0
+
+
+class Hands:
+    def __init__(
+        self, store: Store, execution: Execution, capacity: Capacity, events: Events
+    ) -> None:
+        self._execution = execution
+        self._capacity = capacity
+        self._events = events
+        self._holds: dict[tuple[RunId, int], Hold] = {}
+        self._unstarted: list[tuple[RunId, int]] = []
+        self._draining = False
+        #: Targets so far that did not stop when told.
+        self.stuck = 0
+        self.recorder = Recorder(store, self._settled)
+        #: Set when there is something to look after: a run in hand, or one to give back.
+        self.stirred = asyncio.Event()
+        self.empty = asyncio.Event()
+        self.empty.set()
+
+    @property
+    def running(self) -> tuple[RunId, ...]:
+        return tuple(run_id for run_id, _ in self._holds)
+
+    @property
+    def executing(self) -> dict[tuple[RunId, int], Hold]:
+        """Those whose target has not answered yet."""
+        return {key: hold for key, hold in self._holds.items() if not hold.handed_over}
+
+    def holds(self, run: Run) -> bool:
+        return (run.id, run.fence) in self._holds
+
+    def take(self, runs: Iterable[Run]) -> int:
+        """Begin with runs that were claimed for this node; how many places they fill."""
+        taken = 0
+        for run in runs:
+            if self._draining:
+                self._unstarted.append((run.id, run.fence))
+                continue
+            hold = Hold(run)
+            self._holds[run.id, run.fence] = hold
+            hold.task = asyncio.create_task(self._carry_out(hold))
+            taken += 1
+        if taken:
+            self.empty.clear()
+        if taken or self._unstarted:
+            self.stirred.set()
+        return taken
+
+    def stop(self, hold: Hold, why: Stop, reason: str = "") -> None:
+        if hold.stop is not None or hold.handed_over or hold.task is None:
+            return
+        hold.stop, hold.reason = why, reason
+        hold.task.cancel()
+        # A task that is cancelled before its first step never runs a line of its own.
+        hold.task.add_done_callback(lambda _: self._ended(hold))
+        if hold.timer is not None:
+            hold.timer.cancel()
+        hold.timer = asyncio.get_running_loop().call_later(STUCK_AFTER, self._stuck, hold)
+
+    def stop_all(self, why: Stop) -> int:
+        holds = list(self.executing.values())
+        for hold in holds:
+            self.stop(hold, why)
+        return len(holds)
+
+    def stop_taking(self) -> None:
+        """Runs that have not begun are given back, those that come in late too."""
+        self._draining = True
+        for hold in self.executing.values():
+            if not hold.begun:
+                self.stop(hold, Stop.DRAIN)
+
+    def unstarted(self) -> Sequence[tuple[RunId, int]]:
+        """What can be given back to the store without a trace."""
+        return tuple(self._unstarted)
+
+    def given_back(self, holds: Sequence[tuple[RunId, int]]) -> None:
+        self._unstarted = [hold for hold in self._unstarted if hold not in holds]
+
+    async def _carry_out(self, hold: Hold) -> None:
+        loop = asyncio.get_running_loop()
+        hold.timer = loop.call_later(
+            hold.run.policy.timeout.total_seconds() + GUARD_SLACK, self._overdue, hold
+        )
+        self._hand_over(hold, await self._execution.attempt(hold))
+
+    def _overdue(self, hold: Hold) -> None:
+        self.stop(hold, Stop.TIMEOUT)
+
+    def _stuck(self, hold: Hold) -> None:
+        if not hold.handed_over:
+            self.stuck += 1
+            self._events.emit(TargetStuck(run=hold.run))
+        self._ended(hold)
+
+    def _ended(self, hold: Hold) -> None:
+        if not hold.handed_over:
+            self._hand_over(hold, self._execution.stopped(hold))
+
+    def _hand_over(self, hold: Hold, verdict: Verdict | None) -> None:
+        if hold.handed_over:
+            return
+        hold.handed_over = True
+        if hold.timer is not None:
+            hold.timer.cancel()
+        if verdict is not None:
+            self.recorder.put(verdict)
+            return
+        if not hold.begun:
+            self._unstarted.append((hold.run.id, hold.run.fence))
+            self.stirred.set()
+        self._let_go(hold)
+
+    def _settled(self, verdict: Verdict, run: Run | None) -> None:
+        hold = self._holds[verdict.run_id, verdict.fence]
+        self._let_go(hold)
+        if run is None:
+            self._events.emit(VerdictFenced(run=hold.run, verdict=verdict))
+        elif verdict.retry_in is not None and not run.status.terminal:
+            self._events.emit(RunRetrying(run=run, seconds=hold.seconds))
+        else:
+            self._events.emit(RunEnded(run=run, seconds=hold.seconds))
+
+    def _let_go(self, hold: Hold) -> None:
+        del self._holds[hold.run.id, hold.run.fence]
+        self._capacity.give_back()
+        if not self._holds:
+            self.empty.set()

@@ -1,0 +1,143 @@
+"""What has to be done from time to time on any node: rescue lost runs, end pauses, forget what is
+older than the retention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from chimes.clock import Clock
+from chimes.engine.events import Events, PauseEnded, RunRescued, RunsPruned
+from chimes.engine.lifecycle import After, Rest
+from chimes.engine.membership import Membership
+from chimes.engine.storetime import StoreTime
+from chimes.errors import Conflict, NotFound
+from chimes.model.audit import AuditEntry
+from chimes.model.listing import ScheduleQuery
+from chimes.model.schedule import Schedule, resumed
+from chimes.store.port import Store
+
+RESCUE_BATCH = 200
+PRUNE_BATCH = 1000
+PRUNE_BATCHES = 20
+PRUNE_EVERY = timedelta(minutes=1)
+PAUSED_PAGE = 500
+#: Looking for pauses that end takes at most this share of the time.
+PAUSE_SHARE = 0.02
+ACTOR = "chimes"
+
+
+class Maintenance:
+    name = "maintenance"
+
+    def __init__(
+        self,
+        store: Store,
+        membership: Membership,
+        *,
+        clock: Clock,
+        time: StoreTime,
+        events: Events,
+        poll: timedelta,
+        retention: timedelta,
+    ) -> None:
+        self._store = store
+        self._membership = membership
+        self._clock = clock
+        self._time = time
+        self._events = events
+        self._poll = poll
+        self._retention = retention
+        self._prune_at: datetime | None = None
+        self._pauses_seen: int | None = None
+        self._pause_ends: datetime | None = None
+        self._look_again = 0.0
+
+    async def once(self) -> Rest:
+        # A node that is not sure of its own lease judges nobody else's.
+        if self._membership.trusted:
+            await self.rescue()
+            now = await self._time.ask()
+            await self.end_pauses(now)
+            if self._prune_at is None or now >= self._prune_at:
+                await self.prune(now)
+                self._prune_at = now + PRUNE_EVERY
+        return After(self._poll.total_seconds())
+
+    async def rescue(self) -> None:
+        while True:
+            runs = await self._store.rescue(limit=RESCUE_BATCH)
+            for run in runs:
+                self._events.emit(RunRescued(run=run))
+            if len(runs) < RESCUE_BATCH:
+                return
+
+    async def prune(self, now: datetime) -> None:
+        total = 0
+        for _ in range(PRUNE_BATCHES):
+            count = await self._store.prune_runs(before=now - self._retention, limit=PRUNE_BATCH)
+            total += count
+            if count < PRUNE_BATCH:
+                break
+        if total:
+            self._events.emit(RunsPruned(count=total))
+
+    async def end_pauses(self, now: datetime) -> None:
+        """Looks through the paused schedules only when something has changed since the last look
+        or the earliest end that it saw has come."""
+        changes = self._store.changes()
+        come = self._pause_ends is not None and self._pause_ends <= now
+        news = changes != self._pauses_seen and self._clock.monotonic() >= self._look_again
+        if not come and not news:
+            return
+        began = self._clock.monotonic()
+        over, self._pause_ends = await self._ending(now)
+        self._pauses_seen = changes
+        took = self._clock.monotonic() - began
+        self._look_again = self._clock.monotonic() + took / PAUSE_SHARE
+        for schedule in over:
+            await self._resume(schedule, now)
+
+    async def _ending(self, now: datetime) -> tuple[list[Schedule], datetime | None]:
+        """Paused schedules whose pause is over, and when the next one ends."""
+        over: list[Schedule] = []
+        next_end: datetime | None = None
+        query = ScheduleQuery(enabled=False, limit=PAUSED_PAGE)
+        while True:
+            page = await self._store.list_schedules(query)
+            for schedule in page.items:
+                until = schedule.pause_until
+                if until is not None and until <= now:
+                    over.append(schedule)
+                elif until is not None:
+                    next_end = until if next_end is None else min(next_end, until)
+            if page.next is None:
+                return over, next_end
+            query = replace(query, after=page.next)
+
+    async def _resume(self, schedule: Schedule, now: datetime) -> None:
+        def change(current: Schedule, at: datetime) -> Schedule:
+            if current.enabled or current.pause_until is None or current.pause_until > at:
+                raise Conflict("the pause has been changed meanwhile")
+            return resumed(current, at, ACTOR)
+
+        until = schedule.pause_until
+        audit = AuditEntry(
+            at=now,
+            actor=ACTOR,
+            door="engine",
+            verb="resume",
+            object_kind="schedule",
+            object_id=schedule.id,
+            owner=str(schedule.owner),
+            changes={
+                "enabled": [False, True],
+                "pause_until": [until.isoformat() if until else None, None],
+            },
+            reason="the pause was over",
+        )
+        try:
+            after = await self._store.change_schedule(schedule.id, change, audit)
+        except (Conflict, NotFound):
+            return
+        self._events.emit(PauseEnded(schedule=after))

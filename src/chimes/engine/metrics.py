@@ -1,0 +1,149 @@
+"""Counts what the engine tells, for Prometheus. No name or owner of a schedule appears (S69)."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from chimes.engine.events import (
+    DutyFailed,
+    Event,
+    NodeBeat,
+    NodeLost,
+    PauseEnded,
+    RunDropped,
+    RunEnded,
+    RunRescued,
+    RunRetrying,
+    RunsPruned,
+    RunStarted,
+    ScheduleBroken,
+    SchedulesFired,
+    TargetStuck,
+    VerdictFenced,
+)
+from chimes.errors import StoreUnavailable
+from chimes.model.run import Run, RunStatus
+
+LAG_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
+RUN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)
+FAILURES = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN)
+
+
+class Metrics:
+    """A listener with its own registry, so that two engines in one process do not mix."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self.scheduled = self._counter("scheduled", "Slots that became runs")
+        self.dispatched = self._counter("dispatched", "Attempts that began")
+        self.success = self._counter("success", "Runs that succeeded")
+        self.failed = self._counter("failed", "Runs that failed, timed out or were lost for good")
+        self.canceled = self._counter("canceled", "Runs that were canceled while running")
+        self.missed = self._counter("missed", "Slots passed over by the misfire policy")
+        self.skipped = self._counter("skipped", "Slots skipped, by overlap or dependency")
+        self.retries = self._counter("retries", "Attempts that failed and are tried again")
+        self.fenced = self._counter("fenced", "Verdicts refused because ownership was lost")
+        self.dropped = self._counter("dropped", "Attempts stopped without a verdict")
+        self.rescued = self._counter("rescued", "Runs taken from nodes whose lease had ended")
+        self.stuck = self._counter("stuck", "Targets that did not stop when told")
+        self.broken = self._counter("broken", "Schedules that could not be planned")
+        self.pauses_ended = self._counter("pauses_ended", "Pauses that ended by themselves")
+        self.pruned = self._counter("pruned", "Runs forgotten after the retention")
+        self.leases_lost = self._counter("leases_lost", "Times this node lost its lease")
+        self.store_errors = self._counter("store_errors", "Passes that the store did not answer")
+        self.engine_errors = self._counter("engine_errors", "Passes that ended in a bug")
+        self.running = self._gauge("running", "Attempts in progress")
+        self.clock_skew = self._gauge(
+            "clock_skew_seconds", "This machine's clock ahead of the store's"
+        )
+        self.lag = self._histogram(
+            "lag_seconds", "From the planned moment to the start", LAG_BUCKETS
+        )
+        self.run_seconds = self._histogram("run_seconds", "Length of attempts", RUN_BUCKETS)
+        self.fire_seconds = self._histogram(
+            "fire_batch_seconds", "One batch of due schedules, in the store", RUN_BUCKETS
+        )
+
+    def text(self) -> bytes:
+        """In the exposition format."""
+        return generate_latest(self.registry)
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case RunStarted():
+                self.dispatched.inc()
+                self.running.inc()
+                if event.run.attempt == 1:
+                    self.lag.observe(max(0.0, event.lag))
+            case RunEnded():
+                self._attempt_over(event.seconds)
+                self._run_over(event.run)
+            case RunRetrying():
+                self._attempt_over(event.seconds)
+                self.retries.inc()
+            case VerdictFenced():
+                self._attempt_over(None)
+                self.fenced.inc()
+            case RunDropped():
+                self._attempt_over(None)
+                self.dropped.inc()
+            case SchedulesFired():
+                self._fired(event)
+            case NodeBeat():
+                self.clock_skew.set(event.clock_skew)
+            case _:
+                self._rarely(event)
+
+    def _rarely(self, event: Event) -> None:
+        match event:
+            case RunRescued():
+                self.rescued.inc()
+                self._run_over(event.run)
+            case TargetStuck():
+                self.stuck.inc()
+            case ScheduleBroken():
+                self.broken.inc()
+            case PauseEnded():
+                self.pauses_ended.inc()
+            case RunsPruned():
+                self.pruned.inc(event.count)
+            case NodeLost():
+                self.leases_lost.inc()
+            case DutyFailed():
+                unavailable = isinstance(event.error, StoreUnavailable)
+                (self.store_errors if unavailable else self.engine_errors).inc()
+            case _:
+                pass
+
+    def _fired(self, event: SchedulesFired) -> None:
+        self.fire_seconds.observe(event.seconds)
+        for run in event.runs:
+            match run.status:
+                case RunStatus.MISSED:
+                    self.missed.inc(run.missed_count or 1)
+                case RunStatus.SKIPPED:
+                    self.skipped.inc()
+                case _:
+                    self.scheduled.inc()
+
+    def _attempt_over(self, seconds: float | None) -> None:
+        self.running.dec()
+        if seconds is not None:
+            self.run_seconds.observe(seconds)
+
+    def _run_over(self, run: Run) -> None:
+        if run.status is RunStatus.SUCCEEDED:
+            self.success.inc()
+        elif run.status in FAILURES:
+            self.failed.inc()
+        elif run.status is RunStatus.CANCELED:
+            self.canceled.inc()
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(f"chimes_{name}", text, registry=self.registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(f"chimes_{name}", text, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"chimes_{name}", text, buckets=buckets, registry=self.registry)

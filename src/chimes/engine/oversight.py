@@ -1,0 +1,85 @@
+"""Looks after the runs in hand: stops those that somebody asked to cancel or took away, gives
+back those that cannot begin, and finds runs that the store gave this node without its knowing."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from chimes.engine.capacity import Capacity
+from chimes.engine.execution import Stop
+from chimes.engine.hands import Hands
+from chimes.engine.lifecycle import Rest, Told, Until
+from chimes.engine.membership import Membership
+from chimes.engine.storetime import StoreTime
+from chimes.model.listing import RunQuery
+from chimes.model.run import Reason, Run, RunStatus
+from chimes.store.port import Store
+
+#: At least this many seconds lie between two looks, however much is going on in the store.
+SPACING = 0.25
+RUNNING = RunQuery(statuses=(RunStatus.RUNNING,), limit=None)
+
+
+class Oversight:
+    name = "oversight"
+
+    def __init__(
+        self,
+        store: Store,
+        membership: Membership,
+        hands: Hands,
+        capacity: Capacity,
+        *,
+        time: StoreTime,
+        poll: timedelta,
+    ) -> None:
+        self._store = store
+        self._membership = membership
+        self._hands = hands
+        self._capacity = capacity
+        self._time = time
+        self._poll = poll
+
+    async def once(self) -> Rest:
+        since = self._store.changes()
+        await self.give_back()
+        if not self._hands.executing and not self._capacity.doubtful:
+            self._hands.stirred.clear()
+            return Told(event=self._hands.stirred, seconds=self._poll.total_seconds() * 10)
+        await self._look()
+        return Until(since=since, moment=self._time.now() + self._poll)
+
+    async def give_back(self) -> None:
+        holds = self._hands.unstarted()
+        if holds:
+            await self._store.release(holds)
+            self._hands.given_back(holds)
+
+    async def _look(self) -> None:
+        before = self._hands.executing
+        asked, asking = self._capacity.asked, self._capacity.asking
+        rows = (await self._store.list_runs(RUNNING)).items
+        mine = {(run.id, run.fence): run for run in rows}
+        after = self._hands.executing
+        for key, hold in before.items():
+            row = mine.get(key)
+            if key not in after:
+                continue
+            if row is None:
+                self._hands.stop(hold, Stop.LOST)
+            elif row.cancel_requested:
+                self._hands.stop(hold, Stop.CANCEL, row.reason or Reason.CANCELED_BY_HAND)
+        # Only while no question for runs is on its way can a run be told to be a stray.
+        if self._capacity.doubtful and not asking and asked == self._capacity.asked:
+            await self._release_strays(rows)
+            self._capacity.doubtful = False
+
+    async def _release_strays(self, rows: tuple[Run, ...]) -> None:
+        node_id = self._membership.node_id
+        strays = [
+            (run.id, run.fence)
+            for run in rows
+            if run.holder == node_id and not self._hands.holds(run)
+        ]
+        if strays:
+            await self._store.release(strays)

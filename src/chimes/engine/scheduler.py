@@ -1,0 +1,115 @@
+"""The scheduler's duty: turn due schedules into runs, then sleep until the next one is due."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime, timedelta
+
+from chimes.clock import Clock
+from chimes.engine.capacity import Capacity, Reserved
+from chimes.engine.events import Events, ScheduleBroken, SchedulesFired
+from chimes.engine.hands import Hands
+from chimes.engine.lifecycle import AtOnce, Rest, Until
+from chimes.engine.membership import Membership
+from chimes.engine.storetime import StoreTime
+from chimes.failpoints import hit
+from chimes.model.ids import ScheduleId
+from chimes.model.planning import FireContext, Firing, plan
+from chimes.model.schedule import Schedule
+from chimes.store.port import Places, Planner, Store
+
+#: Schedules in one transaction: more would let the first of a crowd wait for the last.
+BATCH = 200
+
+
+class Scheduler:
+    name = "scheduler"
+
+    def __init__(
+        self,
+        store: Store,
+        membership: Membership,
+        *,
+        clock: Clock,
+        time: StoreTime,
+        events: Events,
+        poll: timedelta,
+        hands: Hands | None = None,
+        capacity: Capacity | None = None,
+        kinds: frozenset[str] = frozenset(),
+        most: int = 0,
+        planner: Planner = plan,
+    ) -> None:
+        """Without hands and capacity everything fired goes into the queue. `most` schedules are
+        fired in one pass (C13; 0: all that are due)."""
+        self._store = store
+        self._membership = membership
+        self._clock = clock
+        self._time = time
+        self._events = events
+        self._poll = poll
+        self._hands = hands
+        self._capacity = capacity
+        self._kinds = kinds
+        self._most = most
+        self._planner = planner
+        self._moved: dict[ScheduleId, Schedule] = {}
+
+    async def once(self) -> Rest:
+        since = self._store.changes()
+        due = await self._store.next_due()
+        now = await self._time.ask()
+        if due is None or due > now:
+            poll = now + self._poll
+            return Until(since=since, moment=poll if due is None else min(due, poll))
+        left = self._most or None
+        while await self._fire(min(BATCH, left or BATCH)):
+            if left is not None:
+                left -= BATCH
+                if left <= 0:
+                    return Until(since=self._store.changes(), moment=now + self._poll)
+            await asyncio.sleep(0)
+        return AtOnce()
+
+    async def _fire(self, limit: int) -> bool:
+        """One batch; whether more are due."""
+        began = self._clock.monotonic()
+        self._moved.clear()
+        with self._offer() as reserved:
+            fired = await self._store.fire_due(
+                self._plan, limit=limit, places=self._places(reserved)
+            )
+            hit("fire.after")
+            if self._hands is not None:
+                reserved.used = self._hands.take(fired.claimed)
+        if self._capacity is not None and any(run.claimable for run in fired.others):
+            self._capacity.backlog = True
+        for schedule in fired.broken:
+            self._moved.pop(schedule.id, None)
+            self._events.emit(ScheduleBroken(schedule=schedule))
+        if self._moved or fired.claimed or fired.others:
+            self._events.emit(
+                SchedulesFired(
+                    schedules=tuple(self._moved.values()),
+                    runs=fired.claimed + fired.others,
+                    seconds=self._clock.monotonic() - began,
+                )
+            )
+        return fired.more
+
+    def _plan(self, schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+        firing = self._planner(schedule, context, now)
+        self._moved[schedule.id] = firing.schedule
+        return firing
+
+    def _offer(self) -> AbstractContextManager[Reserved]:
+        capacity = self._capacity
+        if capacity is None or capacity.backlog or not self._membership.trusted:
+            return nullcontext(Reserved(0))
+        return capacity.reserve()
+
+    def _places(self, reserved: Reserved) -> Places | None:
+        if not reserved.free:
+            return None
+        return Places(node_id=self._membership.node_id, kinds=self._kinds, free=reserved.free)

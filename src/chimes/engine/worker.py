@@ -1,0 +1,73 @@
+"""The worker's duty: fill this node's free places from the queue. One claim loop per process;
+what it brings fans out in memory (PERFORMANCE)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from chimes.engine.capacity import Capacity
+from chimes.engine.hands import Hands
+from chimes.engine.lifecycle import AtOnce, Rest, Told, Until
+from chimes.engine.membership import Membership
+from chimes.engine.storetime import StoreTime
+from chimes.failpoints import hit
+from chimes.store.port import Places, Store
+
+
+class Worker:
+    name = "worker"
+
+    def __init__(
+        self,
+        store: Store,
+        membership: Membership,
+        hands: Hands,
+        capacity: Capacity,
+        *,
+        time: StoreTime,
+        kinds: frozenset[str],
+        poll: timedelta,
+    ) -> None:
+        self._store = store
+        self._membership = membership
+        self._hands = hands
+        self._capacity = capacity
+        self._time = time
+        self._kinds = kinds
+        self._poll = poll
+        self._in_vain = False
+
+    async def once(self) -> Rest:
+        since = self._store.changes()
+        if not self._membership.trusted:
+            return Until(since=since, moment=self._time.now() + self._poll)
+        if not self._capacity.free:
+            return Told(event=self._capacity.room)
+        if not self._capacity.backlog:
+            # Nothing was left at the last claim: looking is cheaper than trying to take.
+            wake_at = await self._nothing_until()
+            if wake_at is not None:
+                return Until(since=since, moment=wake_at)
+        with self._capacity.reserve() as reserved:
+            if not reserved.free:
+                return Told(event=self._capacity.room)
+            runs = await self._store.claim(self._places(reserved.free))
+            hit("claim.after")
+            reserved.used = self._hands.take(runs)
+        self._capacity.backlog = len(runs) == reserved.free
+        self._in_vain = not runs
+        return AtOnce()
+
+    async def _nothing_until(self) -> datetime | None:
+        """When to look again; None: there is something to claim now."""
+        now = await self._time.ask()
+        available = await self._store.next_available()
+        if available is not None and available <= now and not self._in_vain:
+            return None
+        poll = now + self._poll
+        # What the last claim left over is of a kind that this node does not know.
+        self._in_vain = False
+        return poll if available is None or available <= now else min(available, poll)
+
+    def _places(self, free: int) -> Places:
+        return Places(node_id=self._membership.node_id, kinds=self._kinds, free=free)
