@@ -93,7 +93,9 @@ class CronOracle:
         if body in ("*", "?", ""):
             first, last = low, high
         elif "-" in body:
-            first, last = (number.get(end) if end in number else int(end) for end in body.split("-"))
+            first, last = (
+                number.get(end) if end in number else int(end) for end in body.split("-")
+            )
         else:
             first = number[body] if body in number else int(body)
             last = high if step else first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from time import perf_counter
+from time import process_time
 
 import pytest
 from cron_oracle import utc
@@ -192,10 +192,10 @@ def test_quartz_in_a_gap() -> None:  # T13
     ["0 0 31 2 *", "0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 0 1 1 ? 2001", "0 0 0 ? 2 SUN#5 2026"],
 )
 def test_never_fires(expression: str) -> None:  # T14, S19
-    start = perf_counter()
+    start = process_time()
     trigger = Cron(expression, timezone="Europe/Berlin")
     assert trigger.next_after(utc(2026, 1, 1)) is None
-    assert perf_counter() - start < 0.05
+    assert process_time() - start < 0.05
     assert never_fires(trigger, utc(2026, 1, 1))
     with pytest.raises(InvalidTrigger) as caught:
         ensure_fires(trigger, utc(2026, 1, 1))
@@ -212,9 +212,9 @@ def test_never_fires(expression: str) -> None:  # T14, S19
 )
 def test_rare_days(expression: str, moment: datetime, expected: datetime) -> None:  # T14, S20
     trigger = Cron(expression)
-    start = perf_counter()
+    start = process_time()
     assert trigger.next_after(moment) == expected
-    assert perf_counter() - start < 0.05
+    assert process_time() - start < 0.05
     assert trigger.previous_before(expected) <= moment
     assert trigger.previous_before(expected + timedelta(seconds=1)) == expected
     assert not never_fires(trigger, moment)

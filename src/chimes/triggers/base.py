@@ -7,6 +7,7 @@ inclusive bounds of F. `max_runs` is kept for the engine, which counts.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import ClassVar, NamedTuple, Protocol, Self
@@ -124,8 +125,9 @@ class TriggerBase:
         """What the author of the trigger should be told."""
         return ()
 
+    @abstractmethod
     def to_dict(self) -> dict[str, object]:
-        raise NotImplementedError
+        """The trigger as `trigger_from_dict` reads it; what has its default value is left out."""
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copied and pickled by value; what was compiled for searching is compiled again."""

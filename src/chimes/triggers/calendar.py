@@ -18,6 +18,7 @@ Slots that come to coincide are one fire, so the fires stay a set (T1).
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -80,7 +81,8 @@ class Calendar:
         if self.weekly:
             weekday = (day + 4) % 7
             return any(window.covers(weekday, minute) for window in self.weekly)
-        return day in self.dates
+        index = bisect_left(self.dates, day)
+        return index < len(self.dates) and self.dates[index] == day
 
     def edges(self) -> set[int]:
         """The minutes of the day at which the answer of `covers` may change."""

@@ -21,7 +21,7 @@ from chimes.triggers.duration import shown
 from chimes.triggers.every import interval
 from chimes.triggers.exclusions import OpenDays, bands
 from chimes.triggers.interval import IntervalSearch
-from chimes.triggers.moment import format_moment, to_microseconds
+from chimes.triggers.moment import format_moment, from_microseconds, to_microseconds
 from chimes.triggers.reading import nearest
 from chimes.triggers.zone import UTC_NAME, Zone, parse_zone
 
@@ -125,7 +125,7 @@ class Cron(TriggerBase):
         return replace(self, timezone=name)
 
     def anchored(self, moment: datetime) -> Self:
-        aware = bound(moment, None, "anchor")
+        aware = from_microseconds(to_microseconds(moment))
         if self.anchor is not None or self._fields is not None:
             return self
         return replace(self, anchor=aware)

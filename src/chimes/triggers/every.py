@@ -12,7 +12,7 @@ from chimes.triggers.base import TriggerBase, bound
 from chimes.triggers.calendar import Calendar
 from chimes.triggers.duration import format_duration_iso, parse_duration
 from chimes.triggers.interval import IntervalSearch
-from chimes.triggers.moment import format_moment, to_microseconds
+from chimes.triggers.moment import format_moment, from_microseconds, to_microseconds
 
 SHORTEST = timedelta(milliseconds=1)
 LONGEST = timedelta(days=3653)
@@ -60,7 +60,7 @@ class Every(TriggerBase):
         put(self, "_search", IntervalSearch(step // _MICROSECOND, first, self.exclude))
 
     def anchored(self, moment: datetime) -> Self:
-        aware = bound(moment, None, "anchor")
+        aware = from_microseconds(to_microseconds(moment))
         return self if self.anchor is not None else replace(self, anchor=aware)
 
     def jitter_for(self, schedule_id: str, slot: datetime) -> timedelta:

@@ -94,13 +94,9 @@ class Zone:
         """
         table = self.table(wall)
         first = bisect_right(table.instants, wall - 2 * 86400)
-        for segment in table.segments[first:]:
-            second = wall - segment.offset
-            if second < segment.start:
-                return segment.start, True
-            if second < segment.end:
-                return second, False
-        raise AssertionError("the last segment has no end")
+        segment = next(each for each in table.segments[first:] if wall - each.offset < each.end)
+        second = wall - segment.offset
+        return max(second, segment.start), second < segment.start
 
 
 @lru_cache(maxsize=1)
