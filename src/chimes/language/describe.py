@@ -1,0 +1,57 @@
+"""Trigger to words, in any language that has a module of its own.
+
+A language is one module with the functions of `Language`; it is loaded when it is asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Protocol, cast
+
+from chimes.errors import InvalidInput
+from chimes.language.cautions import Caution, cautions
+from chimes.triggers import Note, Trigger
+
+#: One line per language.
+LANGUAGES = {"en": "chimes.language.en"}
+
+
+class Language(Protocol):
+    """What a language module offers."""
+
+    def sentence(self, trigger: Trigger) -> str:
+        """What the trigger does, exactly; the zone is always named where one applies."""
+
+    def note(self, note: Note) -> str:
+        """What is special about one fire."""
+
+    def caution(self, caution: Caution) -> str:
+        """What the author of a trigger may not have meant."""
+
+
+def describe(trigger: Trigger, lang: str = "en") -> str:
+    """The trigger in words: `Every day at 02:30, America/New_York time`."""
+    return _language(lang).sentence(trigger)
+
+
+def note_in_words(note: Note, lang: str = "en") -> str:
+    """The note of a fire (`trigger.fires`) in words."""
+    return _language(lang).note(note)
+
+
+def warnings_in_words(trigger: Trigger, lang: str = "en") -> tuple[str, ...]:
+    """What is easily meant otherwise, such as a step that does not divide the hour."""
+    language = _language(lang)
+    own = [language.note(note) for note in trigger.warnings()]
+    return (*own, *(language.caution(each) for each in cautions(trigger)))
+
+
+def _language(lang: str) -> Language:
+    module = LANGUAGES.get(lang.partition("-")[0].lower())
+    if module is None:
+        raise InvalidInput(
+            f"There are no words in language {lang[:32]!r}; there are {', '.join(LANGUAGES)}",
+            field="lang",
+            code="unknown_language",
+        )
+    return cast(Language, import_module(module))
