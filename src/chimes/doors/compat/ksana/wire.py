@@ -151,7 +151,7 @@ def _status_out(schedule: Schedule, now: datetime) -> str:
         return "paused"
     if schedule.last_status is not None:
         return _STATUS[schedule.last_status]
-    overdue = isinstance(schedule.trigger, Once) and schedule.trigger.at <= now
+    overdue = isinstance(schedule.trigger, Once) and schedule.trigger.instant <= now
     return "missed" if overdue and schedule.enabled and schedule.next_slot is None else ""
 
 
@@ -188,7 +188,7 @@ def _trigger(
         if not run_at:
             raise InvalidInput("run_at is required for 'once' schedule", field="schedule.run_at")
         once = Once(_moment(run_at, "run_at"))
-        if once.at <= now and once != unchanged:
+        if once.instant <= now and once != unchanged:
             raise InvalidInput("run_at must be in the future", field="schedule.run_at")
         return once
     if kind != "every":
@@ -300,7 +300,7 @@ def _moment(text: str, name: str) -> datetime:
 # --- out ----------------------------------------------------------------------------------------
 def _schedule_out(trigger: Trigger, given: Mapping[str, object]) -> dict[str, str]:
     if isinstance(trigger, Once):
-        return {"kind": "once", "run_at": _time_out(trigger.at)}
+        return {"kind": "once", "run_at": _time_out(trigger.instant)}
     if isinstance(trigger, Cron):
         return {"kind": "cron", "expression": trigger.expression, "timezone": trigger.zone}
     start_at = trigger.anchor if given.get("start_at") or not given else None
@@ -319,9 +319,11 @@ def _given(schedule: Schedule) -> Mapping[str, object]:
 
 def _duration_out(value: timedelta, given: object) -> str:
     """In the form it was given, as long as that still says the same (TIME.md)."""
-    if isinstance(given, str) and given and parse_duration(
-        given, allow_zero=True, allow_negative=True
-    ) == value:
+    if (
+        isinstance(given, str)
+        and given
+        and parse_duration(given, allow_zero=True, allow_negative=True) == value
+    ):
         return given
     return format_duration_go(value) if value else ""
 

@@ -1,0 +1,149 @@
+"""Ksana's routes: thin, with the answers that its users know."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from starlette.responses import JSONResponse, Response
+
+from chimes.doors.auth import authenticate
+from chimes.doors.body import read_json
+from chimes.doors.compat.ksana.defaults import JobDefaults
+from chimes.doors.compat.ksana.wire import Job, edited_by_job, job_from_schedule, schedule_from_job
+from chimes.doors.context import Doorway
+from chimes.doors.door import DoorRouter
+from chimes.doors.problems import Problem
+from chimes.doors.refusal import unparsable
+from chimes.model.access import Actor
+from chimes.model.ids import ScheduleId, uuid7
+from chimes.model.listing import ScheduleQuery
+from chimes.model.schedule import Schedule
+
+DOOR = "ksana"
+_ACCEPTS = ("ApiKey", "X-API-Key", "Bearer")
+_TITLES = {
+    400: "Validation failed",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Job not found",
+    405: "Method not allowed",
+    409: "Conflict",
+    413: "Request body too large",
+    415: "Unsupported media type",
+    429: "Too many requests",
+    503: "Service unavailable",
+}
+
+
+def ksana_door(doorway: Doorway) -> DoorRouter:
+    """R3.30–R3.36; /health is the server's."""
+    door = DoorRouter(door=DOOR, prefixes=["/jobs"], render=render)
+    jobs = _Jobs(doorway)
+    for path, method, handler in (
+        ("/jobs", "POST", jobs.create),
+        ("/jobs", "GET", jobs.all),
+        ("/jobs/{job_id}", "GET", jobs.one),
+        ("/jobs/{job_id}", "PATCH", jobs.patch),
+        ("/jobs/{job_id}", "DELETE", jobs.delete),
+        ("/jobs/{job_id}/run-now", "POST", jobs.run_now),
+        ("/jobs/{job_id}/pause", "POST", jobs.pause),
+        ("/jobs/{job_id}/resume", "POST", jobs.resume),
+    ):
+        door.add_api_route(path, handler, methods=[method], response_model=None)
+    return door
+
+
+class _Jobs:
+    def __init__(self, doorway: Doorway) -> None:
+        settings = doorway.settings
+        self._schedules = doorway.schedules
+        self._store = doorway.store
+        self._defaults = JobDefaults(
+            timeout=settings.default_timeout,
+            max_retries=settings.max_retries,
+            retry_backoff=settings.retry_backoff,
+        )
+
+    async def create(self, request: Request) -> Response:
+        actor = await _actor(request)
+        data = await _body(request)
+        now = await self._store.now()
+        new_id = uuid7(now).replace("-", "")
+        draft = schedule_from_job(data, actor, self._defaults, new_id=new_id, now=now)
+        return await self._answer(await self._schedules.create(actor, draft), 201)
+
+    async def all(self, request: Request) -> Response:
+        page = await self._schedules.find(await _actor(request), ScheduleQuery(limit=None))
+        now = await self._store.now()
+        return JSONResponse([job_from_schedule(schedule, now) for schedule in page.items])
+
+    async def one(self, request: Request, job_id: str) -> Response:
+        return await self._answer(await self._schedules.get(await _actor(request), _id(job_id)))
+
+    async def patch(self, request: Request, job_id: str) -> Response:
+        actor = await _actor(request)
+        data = await _body(request)
+        now = await self._store.now()
+        changed = await self._schedules.change(
+            actor, _id(job_id), lambda schedule: edited_by_job(schedule, data, now)
+        )
+        return await self._answer(changed)
+
+    async def delete(self, request: Request, job_id: str) -> Response:
+        await self._schedules.delete(await _actor(request), _id(job_id))
+        return Response(status_code=204)
+
+    async def run_now(self, request: Request, job_id: str) -> Response:
+        """At once, beside a run that may be under way (ADR 5)."""
+        run = await self._schedules.run_now(await _actor(request), _id(job_id), beside_others=True)
+        return _message("Job triggered successfully", {"X-Ksana-Run-Id": run.id})
+
+    async def pause(self, request: Request, job_id: str) -> Response:
+        await self._schedules.pause(await _actor(request), _id(job_id))
+        return _message("Job paused successfully")
+
+    async def resume(self, request: Request, job_id: str) -> Response:
+        await self._schedules.resume(await _actor(request), _id(job_id))
+        return _message("Job resumed successfully")
+
+    async def _answer(self, schedule: Schedule, status: int = 200) -> Response:
+        job: Job = job_from_schedule(schedule, await self._store.now())
+        return JSONResponse(job, status_code=status)
+
+
+def render(request: Request, problem: Problem) -> Response:
+    """`{error, message}`. Input that is not valid is 400 here; a key that is wrong, rather than
+    missing, is 403."""
+    status = 400 if problem.status == 422 else problem.status
+    title = _TITLES.get(status, problem.title)
+    headers = dict(problem.headers)
+    if problem.code == "bad_json":
+        title = "Invalid JSON"
+    if status == 401:
+        headers["WWW-Authenticate"] = "ApiKey"
+        if _sent_a_key(request):
+            status, title = 403, _TITLES[403]
+    message = problem.errors[0].detail if problem.errors else problem.detail
+    return JSONResponse({"error": title, "message": message}, status_code=status, headers=headers)
+
+
+def _sent_a_key(request: Request) -> bool:
+    return "authorization" in request.headers or "x-api-key" in request.headers
+
+
+async def _actor(request: Request) -> Actor:
+    return await authenticate(request, door=DOOR, accepts=_ACCEPTS)
+
+
+async def _body(request: Request) -> object:
+    data = await read_json(request)
+    if not isinstance(data, dict):
+        raise unparsable("a job is an object")
+    return data
+
+
+def _id(job_id: str) -> ScheduleId:
+    return ScheduleId(job_id)
+
+
+def _message(text: str, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse({"message": text}, headers=headers)
