@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 
 from chimes.clock import Clock, SystemClock
@@ -19,16 +20,17 @@ from chimes.store.wakeup import Wakeup
 class MemoryBase:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._lock = threading.RLock()
+        self._lock: AbstractContextManager[object, None] = threading.RLock()
         self._wakeup = Wakeup()
         self._state = State()
 
     def wake(self) -> None:
         self._wakeup.wake()
 
-    async def _commit(self) -> None:
+    async def _commit(self, *, durable: bool = True) -> None:
         """Called after every change, before the verb answers; a store that writes its state
-        somewhere returns only when the change is safe there."""
+        somewhere returns only when the change is safe there. Not `durable`: it may be written
+        with the next change, for nobody is worse off if it dies with the process."""
 
     def _audit(self, entry: AuditEntry | None) -> None:
         if entry is not None:

@@ -23,7 +23,7 @@ class MemoryRecords(MemoryBase):
             now = self._clock.now()
             joined = replace(node, started_at=now, heartbeat_at=now, lease_until=now + lease)
             self._state.nodes[node.id] = joined
-        await self._commit()
+        await self._commit(durable=False)
         return joined
 
     async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
@@ -38,7 +38,7 @@ class MemoryRecords(MemoryBase):
                 clock_offset=(clock - now).total_seconds(),
             )
             held = self._state.held_by(node_id)
-        await self._commit()
+        await self._commit(durable=False)
         return Beat(
             alive=True, now=now, cancel=tuple(run.id for run in held if run.cancel_requested)
         )
@@ -130,7 +130,8 @@ class MemoryRecords(MemoryBase):
         with self._lock:
             known = self._state.remember(scope, key, fingerprint, self._clock.now(), keep)
         if known is None:
-            await self._commit()
+            # The change that it guards is written later, and with it this record.
+            await self._commit(durable=False)
         return known
 
     async def answer_request(self, scope: str, key: str, answer: Remembered) -> None:

@@ -126,11 +126,12 @@ class State:
             return False
         active = [self.active[run_id] for run_id in self.by_key.get(key, ())]
         waiting = sorted((run for run in active if run.blocked), key=queue_order)
-        room = sum(run.admitted for run in active)
-        let_go = [run for place, run in enumerate(waiting, room) if place < run.concurrency_limit]
-        for run in let_go:
-            self.put_run(unblocked(run))
-        return bool(let_go)
+        before = admitted = sum(run.admitted for run in active)
+        for run in waiting:
+            if admitted < run.concurrency_limit:
+                self.put_run(unblocked(run))
+                admitted += 1
+        return admitted > before
 
     def waiting_of(self, schedule_id: ScheduleId) -> list[Run]:
         return [

@@ -1,0 +1,74 @@
+"""Cancelling a run in each of its states."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chimes.model.ids import RunId
+from chimes.model.listing import AuditQuery
+from chimes.model.run import Reason, RunStatus, canceled
+from chimes.model.schedule import recorded
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from tests.builders import LEASE, MINUTE, a_retry, a_run, a_schedule, a_verdict, an_entry, places
+from tests.store_contract.scenes import NODE, all_runs, running_run, running_slot
+
+BY_HAND = Reason.CANCELED_BY_HAND
+
+
+async def test_nobody_cannot_be_canceled(store: Store) -> None:
+    assert await store.cancel_run(RunId("nobody"), BY_HAND, an_entry()) is None
+    assert await store.list_audit(AuditQuery()) == ()
+
+
+async def test_a_waiting_run_of_a_schedule_shows_on_it(store: Store, clock: SettableClock) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    (run,) = await store.add_runs([a_run(schedule)])
+    ended = canceled(run, BY_HAND, clock.advance(1))
+    assert await store.cancel_run(run.id, BY_HAND, an_entry(verb="cancel")) == ended
+    assert await store.get_run(run.id) == ended
+    assert await store.get_schedule(schedule.id) == recorded(schedule, ended)
+    assert [entry.verb for entry in await store.list_audit(AuditQuery())] == ["cancel"]
+
+
+async def test_a_blocked_run_ends_and_frees_nothing(store: Store) -> None:
+    rows = await store.add_runs([a_run(concurrency_key="k") for _ in range(3)])
+    after = await store.cancel_run(rows[1].id, BY_HAND)
+    assert after is not None
+    assert (after.status, after.blocked) == (RunStatus.CANCELED, False)
+    assert (await all_runs(store))[rows[2].id] == rows[2]
+
+
+async def test_a_run_between_two_attempts_ends(store: Store, clock: SettableClock) -> None:
+    run = await running_run(store)
+    (waiting,) = (await store.finish([a_retry(run, clock.now(), MINUTE)])).accepted
+    assert await store.cancel_run(run.id, BY_HAND) == canceled(waiting, BY_HAND, clock.now())
+    clock.advance(MINUTE)
+    assert await store.next_available() is None
+
+
+async def test_a_running_run_is_asked_and_its_node_told(store: Store, clock: SettableClock) -> None:
+    schedule, run = await running_slot(store)
+    before = store.changes()
+    asked = replace(run, cancel_requested=True, reason=BY_HAND)
+    assert await store.cancel_run(run.id, BY_HAND) == asked
+    assert store.changes() > before
+    assert await store.get_run(run.id) == asked
+    assert await store.get_schedule(schedule.id) == schedule
+    beat = await store.beat(NODE, LEASE, clock=clock.now())
+    assert beat.cancel == (run.id,)
+    (ended,) = (await store.finish([a_verdict(run, clock.now())])).accepted
+    assert ended.status is RunStatus.SUCCEEDED
+    assert (await store.beat(NODE, LEASE, clock=clock.now())).cancel == ()
+
+
+# I4
+async def test_an_ended_run_stays_as_it_is(store: Store, clock: SettableClock) -> None:
+    schedule, run = await running_slot(store)
+    (ended,) = (await store.finish([a_verdict(run, clock.now())])).accepted
+    summary = await store.get_schedule(schedule.id)
+    clock.advance(1)
+    assert await store.cancel_run(run.id, BY_HAND, an_entry()) == ended
+    assert await store.get_run(run.id) == ended
+    assert await store.get_schedule(schedule.id) == summary
+    assert await store.claim(places()) == ()

@@ -1,0 +1,292 @@
+"""Verdicts: fenced, repeatable, and what follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chimes.model.ids import RunId
+from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
+from chimes.model.run import AttemptEnd, Reason, RunStatus, canceled, settled, unblocked
+from chimes.model.schedule import deleted, paused, recorded
+from chimes.store.port import Finished, Store
+from chimes.testing import SettableClock
+from tests.builders import (
+    LEASE,
+    MINUTE,
+    NOW,
+    SECOND,
+    a_retry,
+    a_run,
+    a_verdict,
+    log_lines,
+    places,
+)
+from tests.store_contract.scenes import all_runs, contents, joined, running_run, running_slot
+
+ENDS = [AttemptEnd.SUCCEEDED, AttemptEnd.FAILED, AttemptEnd.TIMEOUT, AttemptEnd.CANCELED]
+
+
+# R3.25
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_verdict_ends_the_run_and_shows_on_its_schedule(
+    store: Store, clock: SettableClock, end: AttemptEnd
+) -> None:
+    schedule, run = await running_slot(store)
+    now = clock.advance(2.5)
+    verdict = a_verdict(run, now, end, reason="some_code", logs=tuple(log_lines("line")))
+    ended = settled(run, verdict, now)
+    assert (ended.status, ended.finished_at) == (RunStatus(end.value), now)
+    assert await store.finish([verdict]) == Finished(accepted=(ended,))
+    assert await store.get_run(run.id) == ended
+    assert await store.get_schedule(schedule.id) == recorded(schedule, ended)
+    assert [entry.message for entry in await store.read_logs(run.id)] == ["line"]
+
+
+async def test_a_run_without_a_schedule_ends_too(store: Store, clock: SettableClock) -> None:
+    run = await running_run(store)
+    verdict = a_verdict(run, clock.now())
+    assert await store.finish([verdict]) == Finished(accepted=(settled(run, verdict, NOW),))
+
+
+async def test_an_empty_batch_is_nothing(store: Store) -> None:
+    assert await store.finish([]) == Finished()
+
+
+# C14, R3.24
+async def test_a_retry_goes_back_to_the_queue(store: Store, clock: SettableClock) -> None:
+    schedule, run = await running_slot(store)
+    now = clock.advance(1)
+    verdict = a_retry(run, now, 5 * SECOND)
+    waiting = settled(run, verdict, now)
+    assert await store.finish([verdict]) == Finished(accepted=(waiting,))
+    assert (waiting.status, waiting.available_at) == (RunStatus.QUEUED, now + 5 * SECOND)
+    assert await store.get_schedule(schedule.id) == schedule
+    assert await store.next_available() == now + 5 * SECOND
+    assert await store.claim(places()) == ()
+    clock.advance(5)
+    (again,) = await store.claim(places())
+    assert (again.id, again.attempt, again.fence) == (run.id, 2, 2)
+    assert again.attempts == (verdict.attempt,)
+
+
+# F23
+async def test_a_repeated_verdict_is_accepted_and_changes_nothing(
+    store: Store, clock: SettableClock
+) -> None:
+    _, run = await running_slot(store)
+    verdict = a_verdict(run, clock.advance(1), logs=tuple(log_lines("once")))
+    first = await store.finish([verdict])
+    after = await contents(store)
+    clock.advance(1)
+    assert await store.finish([verdict]) == first
+    assert await store.finish([verdict, verdict]) == Finished(accepted=first.accepted * 2)
+    assert await contents(store) == after
+
+
+# F23
+async def test_a_repeated_retry_is_accepted_even_after_the_next_claim(
+    store: Store, clock: SettableClock
+) -> None:
+    run = await running_run(store)
+    verdict = a_retry(run, clock.now(), SECOND)
+    await store.finish([verdict])
+    clock.advance(1)
+    (again,) = await store.claim(places())
+    assert await store.finish([verdict]) == Finished(accepted=(again,))
+    assert await store.get_run(run.id) == again
+
+
+# F23: the answer was lost and the worker thought better of it meanwhile
+async def test_another_verdict_on_the_same_attempt_is_refused(
+    store: Store, clock: SettableClock
+) -> None:
+    run = await running_run(store)
+    (ended,) = (await store.finish([a_verdict(run, clock.now())])).accepted
+    other = a_verdict(run, clock.now(), AttemptEnd.FAILED)
+    assert await store.finish([other]) == Finished(refused=(run.id,))
+    assert await store.get_run(run.id) == ended
+
+
+# F15, I4, I5
+async def test_a_stale_verdict_is_refused(store: Store, clock: SettableClock) -> None:
+    schedule, run = await running_slot(store)
+    clock.advance(LEASE)
+    await store.rescue(limit=10)
+    await joined(store, "node-2")
+    (taken,) = await store.claim(places("node-2"))
+    stale = a_verdict(run, clock.now(), logs=tuple(log_lines("too late")))
+    before = await contents(store)
+    assert await store.finish([stale]) == Finished(refused=(run.id,))
+    assert await contents(store) == before
+    fresh = a_verdict(taken, clock.now(), AttemptEnd.FAILED)
+    (ended,) = (await store.finish([fresh])).accepted
+    assert await store.finish([stale]) == Finished(refused=(run.id,))
+    assert await store.get_run(run.id) == ended
+    summary = await store.get_schedule(schedule.id)
+    assert summary is not None
+    assert summary.last_status is RunStatus.FAILED
+
+
+# I5: queued again, nobody owns it
+async def test_a_verdict_on_a_rescued_run_that_waits_is_refused(
+    store: Store, clock: SettableClock
+) -> None:
+    run = await running_run(store)
+    clock.advance(LEASE)
+    (waiting,) = await store.rescue(limit=10)
+    assert await store.finish([a_verdict(run, clock.now())]) == Finished(refused=(run.id,))
+    assert await store.get_run(run.id) == waiting
+
+
+# The fence decides, not the lease: nobody has taken the run yet.
+async def test_a_late_verdict_counts_while_nobody_took_the_run(
+    store: Store, clock: SettableClock
+) -> None:
+    run = await running_run(store)
+    clock.advance(LEASE + SECOND)
+    assert len((await store.finish([a_verdict(run, clock.now())])).accepted) == 1
+
+
+async def test_a_batch_says_which_were_accepted_and_which_refused(
+    store: Store, clock: SettableClock
+) -> None:
+    await joined(store)
+    await store.add_runs([a_run(priority=priority) for priority in (3, 2, 1)])
+    first, second, third = await store.claim(places())
+    now = clock.advance(1)
+    verdicts = [
+        a_verdict(third, now, AttemptEnd.FAILED),
+        replace(a_verdict(second, now), fence=second.fence + 1),
+        replace(a_verdict(first, now), run_id=RunId("nobody")),
+        a_verdict(first, now),
+    ]
+    finished = await store.finish(verdicts)
+    assert finished.accepted == (settled(third, verdicts[0], now), settled(first, verdicts[3], now))
+    assert finished.refused == (second.id, "nobody")
+    assert await store.get_run(second.id) == second
+
+
+# F65
+async def test_a_verdict_may_pause_the_schedule(store: Store, clock: SettableClock) -> None:
+    schedule, run = await running_slot(store)
+    now = clock.advance(1)
+    verdict = a_verdict(run, now, AttemptEnd.FAILED, pause_schedule="gone")
+    (ended,) = (await store.finish([verdict])).accepted
+    expected = paused(recorded(schedule, ended), now, "chimes", note="gone")
+    assert await store.get_schedule(schedule.id) == expected
+    assert (expected.enabled, expected.next_run_at) == (False, None)
+    await store.finish([verdict])
+    assert await store.get_schedule(schedule.id) == expected
+
+
+async def test_a_paused_or_deleted_schedule_is_not_paused_again(
+    store: Store, clock: SettableClock
+) -> None:
+    for change in (
+        lambda s, now: paused(s, now, "me", note="by hand"),
+        lambda s, now: deleted(s, now, "me"),
+    ):
+        schedule, run = await running_slot(store)
+        before = await store.change_schedule(schedule.id, change)
+        verdict = a_verdict(run, clock.now(), AttemptEnd.FAILED, pause_schedule="gone")
+        (ended,) = (await store.finish([verdict])).accepted
+        assert await store.get_schedule(schedule.id) == recorded(before, ended)
+
+
+# C6, queued
+async def test_the_next_of_the_key_goes_when_one_ends(store: Store, clock: SettableClock) -> None:
+    await joined(store)
+    key = {"concurrency_key": "k"}
+    rows = [a_run(**key), a_run(**key), a_run(priority=5, **key), a_run(concurrency_key="other")]
+    await store.add_runs(rows)
+    first = next(run for run in await store.claim(places()) if run.id == rows[0].id)
+    before = store.changes()
+    await store.finish([a_verdict(first, clock.now())])
+    assert store.changes() > before
+    runs = await all_runs(store)
+    assert runs[rows[2].id] == rows[2]
+    assert runs[rows[1].id] == replace(rows[1], blocked=True)
+    (second,) = await store.claim(places())
+    await store.finish([a_verdict(second, clock.now(), AttemptEnd.FAILED)])
+    assert await store.get_run(rows[1].id) == rows[1]
+
+
+async def test_a_retry_keeps_its_place_of_the_key(store: Store, clock: SettableClock) -> None:
+    run = await running_run(store, a_run(concurrency_key="k"))
+    (waiting,) = await store.add_runs([a_run(concurrency_key="k")])
+    await store.finish([a_retry(run, clock.now(), MINUTE)])
+    assert await store.get_run(waiting.id) == waiting
+    assert waiting.blocked
+
+
+async def test_as_many_go_as_the_limit_lets(store: Store, clock: SettableClock) -> None:
+    await joined(store)
+    key = {"concurrency_key": "k", "concurrency_limit": 2}
+    rows = await store.add_runs([a_run(**key) for _ in range(6)])
+    assert [run.blocked for run in rows] == [False, False, True, True, True, True]
+    both = await store.claim(places())
+    await store.finish([a_verdict(run, clock.now()) for run in both])
+    assert [run.id for run in await store.claim(places())] == [rows[2].id, rows[3].id]
+
+
+# A run keeps the limit it was made with, also when the schedule is edited meanwhile.
+async def test_each_waiting_run_has_its_own_limit(store: Store, clock: SettableClock) -> None:
+    run = await running_run(store, a_run(concurrency_key="k"))
+    narrow = a_run(concurrency_key="k", concurrency_limit=1)
+    (waiting,) = await store.add_runs([narrow])
+    (wide,) = await store.add_runs([a_run(concurrency_key="k", concurrency_limit=2)])
+    assert (waiting.blocked, wide.blocked) == (True, False)
+    await store.finish([a_verdict(run, clock.now())])
+    # `wide` still counts, so the one that tolerates nobody beside it goes on waiting.
+    assert await store.get_run(waiting.id) == waiting
+    (claimed_wide,) = await store.claim(places())
+    await store.finish([a_verdict(claimed_wide, clock.now())])
+    assert await store.get_run(waiting.id) == unblocked(waiting)
+
+
+async def test_queued_slots_of_a_schedule_go_one_after_the_other(
+    store: Store, clock: SettableClock
+) -> None:
+    _, run = await running_slot(store, policy=Policy(overlap=Overlap.QUEUE))
+    order = [run.slot]
+    for _ in range(3):
+        clock.advance(MINUTE)
+        await store.fire_due(plan, limit=10)
+    await joined(store, "node-2")
+    while True:
+        await store.finish([a_verdict(run, clock.now())])
+        claimed = await store.claim(places("node-2"))
+        if not claimed:
+            break
+        (run,) = claimed
+        order.append(run.slot)
+    assert order == [NOW + number * MINUTE for number in range(4)]
+
+
+async def test_a_cancel_beats_a_retry(store: Store, clock: SettableClock) -> None:
+    schedule, run = await running_slot(store)
+    await store.cancel_run(run.id, Reason.CANCELED_BY_HAND)
+    now = clock.advance(1)
+    (ended,) = (await store.finish([a_retry(run, now, SECOND)])).accepted
+    assert (ended.status, ended.reason) == (RunStatus.CANCELED, Reason.CANCELED_BY_HAND)
+    assert ended.finished_at == now
+    assert len(ended.attempts) == 1
+    summary = await store.get_schedule(schedule.id)
+    assert summary == recorded(schedule, ended)
+
+
+# C16
+async def test_a_waiting_run_ends_by_a_cancel(store: Store, clock: SettableClock) -> None:
+    (first,), (second,) = (
+        await store.add_runs([a_run(concurrency_key="k")]),
+        await store.add_runs([a_run(concurrency_key="k")]),
+    )
+    now = clock.advance(3)
+    ended = canceled(first, "because", now)
+    before = store.changes()
+    assert await store.cancel_run(first.id, "because") == ended
+    assert store.changes() > before
+    assert await all_runs(store) == {first.id: ended, second.id: unblocked(second)}

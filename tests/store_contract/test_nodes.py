@@ -1,0 +1,215 @@
+"""Nodes: one lease for all runs of a node, and what becomes of them when it ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from chimes.model.ids import NodeId
+from chimes.model.node import Beat
+from chimes.model.policy import OnLost, Policy
+from chimes.model.run import CRASH_LIMIT, AttemptEnd, Reason, RunStatus, lost, marked_started
+from chimes.model.schedule import recorded
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from tests.builders import (
+    LEASE,
+    MINUTE,
+    NOW,
+    SECOND,
+    a_node,
+    a_run,
+    a_schedule,
+    a_verdict,
+    places,
+)
+from tests.store_contract.scenes import NODE, all_runs, joined, running_run, running_slot
+
+
+async def test_a_node_joins_at_the_stores_time(store: Store, clock: SettableClock) -> None:
+    given = a_node("b", roles=("api",), capacity=7, version="9.9", started_at=NOW - MINUTE)
+    now = clock.advance(3.000001)
+    node = await store.join(given, LEASE)
+    assert node == replace(given, started_at=now, heartbeat_at=now, lease_until=now + LEASE)
+    other = await store.join(a_node("a"), MINUTE)
+    assert await store.nodes() == (other, node)
+
+
+async def test_a_beat_renews_the_lease(store: Store, clock: SettableClock) -> None:
+    node = await store.join(a_node(), LEASE)
+    now = clock.advance(10)
+    ahead = now + timedelta(seconds=2.5)
+    assert await store.beat(NODE, MINUTE, clock=ahead) == Beat(alive=True, now=now)
+    renewed = replace(node, heartbeat_at=now, lease_until=now + MINUTE, clock_offset=2.5)
+    assert await store.nodes() == (renewed,)
+    assert (await store.beat(NODE, LEASE, clock=now - MINUTE)).alive
+    (node,) = await store.nodes()
+    assert node.clock_offset == -60.0
+
+
+async def test_a_beat_tells_which_runs_are_to_stop(store: Store, clock: SettableClock) -> None:
+    mine, kept = [await running_run(store) for _ in range(2)]
+    theirs = await running_run(store, node_id="node-2")
+    await store.cancel_run(mine.id, "x")
+    await store.cancel_run(theirs.id, "x")
+    assert (await store.beat(NODE, LEASE, clock=clock.now())).cancel == (mine.id,)
+    assert (await store.beat(NodeId("node-2"), LEASE, clock=clock.now())).cancel == (theirs.id,)
+    assert kept.id not in (mine.id, theirs.id)
+
+
+# F16, I5
+async def test_a_beat_after_the_lease_is_refused_for_ever(
+    store: Store, clock: SettableClock
+) -> None:
+    run = await running_run(store)
+    now = clock.advance(LEASE)
+    dead = Beat(alive=False, now=now)
+    assert await store.beat(NODE, LEASE, clock=now) == dead
+    assert await store.beat(NODE, LEASE, clock=now) == dead
+    (rescued,) = await store.rescue(limit=10)
+    assert await store.beat(NODE, LEASE, clock=now) == dead
+    assert await store.claim(places()) == ()
+    await joined(store, "node-2")
+    (taken,) = await store.claim(places("node-2"))
+    assert (taken.id, taken.fence, taken.attempt) == (run.id, run.fence + 1, run.attempt + 1)
+    assert taken.attempts == rescued.attempts
+    assert await store.beat(NODE, LEASE, clock=now) == dead
+
+
+async def test_a_beat_just_before_the_end_counts(store: Store, clock: SettableClock) -> None:
+    await joined(store)
+    clock.advance(LEASE - timedelta(microseconds=1))
+    assert (await store.beat(NODE, LEASE, clock=clock.now())).alive
+    clock.advance(LEASE - timedelta(microseconds=1))
+    assert await store.rescue(limit=10) == ()
+    assert (await store.beat(NODE, LEASE, clock=clock.now())).alive
+
+
+async def test_an_unknown_node_is_not_alive(store: Store, clock: SettableClock) -> None:
+    assert await store.beat(NODE, LEASE, clock=NOW) == Beat(alive=False, now=NOW)
+    assert await store.nodes() == ()
+
+
+# F69: what a stopping node still holds is taken over at once
+async def test_leaving_gives_the_runs_up(store: Store, clock: SettableClock) -> None:
+    run = await running_run(store)
+    theirs = await running_run(store, node_id="node-2")
+    now = clock.advance(1)
+    before = store.changes()
+    await store.leave(NODE)
+    assert store.changes() > before
+    assert [node.id for node in await store.nodes()] == ["node-2"]
+    assert await all_runs(store) == {run.id: lost(run, now), theirs.id: theirs}
+    assert not (await store.beat(NODE, LEASE, clock=now)).alive
+    await store.leave(NODE)
+    await store.leave(NodeId("nobody"))
+
+
+# F04-F06
+async def test_rescue_takes_the_runs_of_ended_leases_only(
+    store: Store, clock: SettableClock
+) -> None:
+    theirs = await running_run(store, node_id="node-2")
+    clock.advance(1)
+    mine = [await running_run(store) for _ in range(3)]
+    clock.advance(LEASE - SECOND)
+    before = store.changes()
+    assert await store.rescue(limit=10) == (lost(theirs, clock.now()),)
+    assert store.changes() > before
+    assert [node.id for node in await store.nodes()] == ["node-1"]
+    now = clock.advance(1)
+    rescued = await store.rescue(limit=10)
+    assert {run.id: run for run in rescued} == {run.id: lost(run, now) for run in mine}
+    assert await store.nodes() == ()
+    assert await store.rescue(limit=10) == ()
+    for run in rescued:
+        assert await store.get_run(run.id) == run
+        assert (run.status, run.fence) == (RunStatus.QUEUED, 1)
+
+
+async def test_rescue_takes_up_to_its_limit_and_comes_back_for_the_rest(
+    store: Store, clock: SettableClock
+) -> None:
+    for _ in range(3):
+        await running_run(store)
+    clock.advance(LEASE)
+    first = await store.rescue(limit=2)
+    assert len(await store.nodes()) == 1
+    second = await store.rescue(limit=2)
+    assert (len(first), len(second)) == (2, 1)
+    assert len({run.id for run in first + second}) == 3
+    assert await store.nodes() == ()
+
+
+async def test_an_idle_node_whose_lease_ended_is_forgotten(
+    store: Store, clock: SettableClock
+) -> None:
+    await joined(store)
+    clock.advance(LEASE)
+    assert len(await store.nodes()) == 1
+    assert await store.rescue(limit=10) == ()
+    assert await store.nodes() == ()
+
+
+# F66
+async def test_a_run_that_kills_its_nodes_is_given_up(store: Store, clock: SettableClock) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    (run,) = await store.add_runs([a_run(schedule, concurrency_key="k")])
+    (behind,) = await store.add_runs([a_run(concurrency_key="k")])
+    for number in range(CRASH_LIMIT):
+        assert behind == await store.get_run(behind.id)
+        await joined(store, f"victim-{number}")
+        (claimed,) = await store.claim(places(f"victim-{number}"))
+        assert (claimed.id, claimed.attempt, claimed.fence) == (run.id, number + 1, number + 1)
+        clock.advance(LEASE)
+        (after,) = await store.rescue(limit=10)
+    assert (after.status, after.reason) == (RunStatus.FAILED, Reason.CRASH_LIMIT)
+    assert [attempt.end for attempt in after.attempts] == [AttemptEnd.LOST] * CRASH_LIMIT
+    assert after.finished_at == clock.now()
+    assert await store.get_schedule(schedule.id) == recorded(schedule, after)
+    await joined(store, "next")
+    (claimed,) = await store.claim(places("next"))
+    assert claimed.id == behind.id
+
+
+# Decision 9
+async def test_on_lost_stop_ends_a_run_that_had_begun(store: Store, clock: SettableClock) -> None:
+    schedule, run = await running_slot(store, policy=Policy(on_lost=OnLost.STOP))
+    await store.start(run.id, run.fence)
+    now = clock.advance(LEASE)
+    (after,) = await store.rescue(limit=10)
+    assert after == lost(marked_started(run), now)
+    assert (after.status, after.reason) == (RunStatus.UNKNOWN, Reason.LOST_AFTER_START)
+    assert await store.get_schedule(schedule.id) == recorded(schedule, after)
+    await joined(store, "node-2")
+    assert await store.claim(places("node-2")) == ()
+    stale = a_verdict(run, now)
+    assert (await store.finish([stale])).refused == (run.id,)
+
+
+async def test_on_lost_stop_repeats_a_run_that_had_not_begun(
+    store: Store, clock: SettableClock
+) -> None:
+    _, run = await running_slot(store, policy=Policy(on_lost=OnLost.STOP))
+    clock.advance(LEASE)
+    (after,) = await store.rescue(limit=10)
+    assert after == lost(run, clock.now())
+    assert after.status is RunStatus.QUEUED
+
+
+async def test_a_lost_run_that_was_to_stop_is_canceled(store: Store, clock: SettableClock) -> None:
+    run = await running_run(store, a_run(concurrency_key="k"))
+    (behind,) = await store.add_runs([a_run(concurrency_key="k")])
+    await store.cancel_run(run.id, "by hand")
+    clock.advance(LEASE)
+    (after,) = await store.rescue(limit=10)
+    assert (after.status, after.reason) == (RunStatus.CANCELED, "by hand")
+    assert await store.get_run(behind.id) == replace(behind, blocked=False)
+
+
+async def test_a_lost_run_is_available_at_once(store: Store, clock: SettableClock) -> None:
+    run = await running_run(store)
+    now = clock.advance(LEASE)
+    await store.rescue(limit=10)
+    assert await store.next_available() == now
+    assert not await store.start(run.id, run.fence)

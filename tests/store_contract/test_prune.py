@@ -1,0 +1,111 @@
+"""Forgetting old runs without ever making one of their slots again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from chimes.model.ids import RunId
+from chimes.model.planning import plan
+from chimes.model.run import Run, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.store.port import Fired, Store
+from chimes.testing import SettableClock
+from tests.builders import (
+    HOUR,
+    MINUTE,
+    NOW,
+    SECOND,
+    a_retry,
+    a_run,
+    a_schedule,
+    a_verdict,
+    log_lines,
+)
+from tests.store_contract.scenes import all_runs, running_run, running_slot
+
+
+def ended(schedule: Schedule | None, minutes_ago: int, **given: Any) -> Run:
+    moment = NOW - minutes_ago * MINUTE
+    values = {"status": RunStatus.SUCCEEDED, "finished_at": moment, "slot": moment}
+    return a_run(schedule, **(values | given))
+
+
+async def test_old_ended_runs_go_with_their_logs(store: Store, clock: SettableClock) -> None:
+    old = await running_run(store)
+    await store.append_logs(old.id, old.fence, log_lines("old"))
+    await store.finish([a_verdict(old, clock.now())])
+    clock.advance(10)
+    edge = await running_run(store)
+    waits = await running_run(store)
+    await store.finish([a_verdict(edge, clock.now()), a_retry(waits, clock.now(), SECOND)])
+    runs = await running_run(store)
+    await store.add_runs([a_run(created_at=NOW - HOUR)])
+    before = await all_runs(store)
+    assert await store.prune_runs(before=clock.now(), limit=100) == 1
+    del before[old.id]
+    assert await all_runs(store) == before
+    assert {edge.id, waits.id, runs.id} <= set(before)
+    assert await store.read_logs(old.id) == ()
+    assert await store.prune_runs(before=clock.now(), limit=100) == 0
+
+
+async def test_the_oldest_go_first_up_to_the_limit(store: Store) -> None:
+    rows = [ended(None, minutes) for minutes in (1, 5, 3, 2, 4)]
+    await store.add_runs(rows)
+    assert await store.prune_runs(before=NOW, limit=2) == 2
+    assert set(await all_runs(store)) == {rows[0].id, rows[2].id, rows[3].id}
+    assert await store.prune_runs(before=NOW, limit=100) == 3
+    assert await all_runs(store) == {}
+
+
+async def test_the_mark_rises_to_the_newest_forgotten_slot(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    other = await store.add_schedule(a_schedule())
+    await store.add_runs([ended(schedule, 5), ended(schedule, 9), ended(schedule, 2)])
+    await store.add_runs([ended(schedule, 90, slot=None, id=RunId("manual"))])
+    assert await store.prune_runs(before=NOW - 4 * MINUTE, limit=100) == 3
+    marked = replace(schedule, purged_until=NOW - 5 * MINUTE)
+    assert await store.get_schedule(schedule.id) == marked
+    assert await store.get_schedule(other.id) == other
+    # An older one that ends late does not lower the mark.
+    await store.add_runs([ended(schedule, 7)])
+    assert await store.prune_runs(before=NOW - 4 * MINUTE, limit=100) == 1
+    assert await store.get_schedule(schedule.id) == marked
+
+
+async def test_a_missed_row_stands_for_all_its_slots(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    row = ended(
+        schedule,
+        60,
+        status=RunStatus.MISSED,
+        missed_count=30,
+        missed_until=NOW - 31 * MINUTE,
+    )
+    await store.add_runs([row])
+    assert await store.prune_runs(before=NOW, limit=100) == 1
+    after = await store.get_schedule(schedule.id)
+    assert after == replace(schedule, purged_until=NOW - 31 * MINUTE)
+
+
+async def test_a_forgotten_id_may_come_again_but_no_slot(store: Store) -> None:
+    """The id of a manual run means nothing once its row is gone."""
+    run = ended(None, 5)
+    await store.add_runs([run])
+    await store.prune_runs(before=NOW, limit=100)
+    assert await store.add_runs([run]) == (run,)
+
+
+# C5, I2: uniqueness does not die with retention
+async def test_a_forgotten_slot_is_never_made_again(store: Store, clock: SettableClock) -> None:
+    schedule, run = await running_slot(store)
+    await store.finish([a_verdict(run, clock.now())])
+    clock.advance(30)
+    assert await store.prune_runs(before=clock.now(), limit=10) == 1
+    await store.change_schedule(
+        schedule.id, lambda s, now: replace(s, next_slot=NOW, next_run_at=NOW)
+    )
+    assert await store.fire_due(plan, limit=10) == Fired()
+    assert await all_runs(store) == {}
+    assert await store.next_due() == NOW + MINUTE

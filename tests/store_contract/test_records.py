@@ -1,0 +1,243 @@
+"""Audit trail, keys, remembered requests, counts."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from chimes.errors import AlreadyExists, Conflict, NotFound
+from chimes.model.access import ApiKey, Role, revoked
+from chimes.model.audit import AuditEntry, chained, verify_chain
+from chimes.model.ids import KeyId
+from chimes.model.listing import AuditQuery, Counts
+from chimes.model.planning import plan
+from chimes.model.run import AttemptEnd, RunStatus
+from chimes.model.schedule import deleted
+from chimes.store.port import Remembered, Store
+from chimes.testing import SettableClock
+from tests.builders import (
+    ALICE,
+    BOB,
+    MINUTE,
+    NOW,
+    SECOND,
+    a_key,
+    a_run,
+    a_schedule,
+    a_verdict,
+    an_entry,
+    due_schedule,
+    places,
+)
+from tests.store_contract.scenes import joined
+
+
+# --- audit ------------------------------------------------------------------------------------
+async def test_entries_are_numbered_and_chained(store: Store) -> None:
+    first = await store.append_audit(an_entry(verb="one"))
+    assert first == chained(an_entry(verb="one"), number=1, previous_hash="")
+    second = await store.append_audit(
+        an_entry(verb="two", allowed=False, changes={}, number=9, hash="x", previous_hash="y")
+    )
+    assert second == chained(
+        an_entry(verb="two", allowed=False, changes={}), number=2, previous_hash=first.hash
+    )
+    assert await store.list_audit(AuditQuery()) == (second, first)
+
+
+async def test_the_chain_holds_over_entries_of_all_verbs(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule(), an_entry(verb="create"))
+    await store.change_schedule(
+        schedule.id, lambda s, now: deleted(s, now, "me"), an_entry(verb="delete")
+    )
+    (run,) = await store.add_runs([a_run()], an_entry(verb="run"))
+    await store.cancel_run(run.id, "x", an_entry(verb="cancel"))
+    key = await store.add_key(a_key(), an_entry(verb="key create"))
+    await store.change_key(key.id, revoked, an_entry(verb="key revoke"))
+    entries = list(reversed(await store.list_audit(AuditQuery())))
+    verbs = ["create", "delete", "run", "cancel", "key create", "key revoke"]
+    assert [entry.verb for entry in entries] == verbs
+    assert [entry.number for entry in entries] == [1, 2, 3, 4, 5, 6]
+    assert verify_chain(entries) is None
+
+
+async def test_entries_appended_at_once_make_one_chain(store: Store) -> None:
+    await asyncio.gather(*(store.append_audit(an_entry(object_id=str(n))) for n in range(30)))
+    entries = list(reversed(await store.list_audit(AuditQuery(limit=100))))
+    assert [entry.number for entry in entries] == list(range(1, 31))
+    assert {entry.object_id for entry in entries} == {str(n) for n in range(30)}
+    assert verify_chain(entries) is None
+
+
+async def test_the_audit_is_asked_newest_first(store: Store) -> None:
+    rows = [
+        an_entry(verb="create", object_id="a", owner="user:alice"),
+        an_entry(verb="pause", object_id="a", owner="user:alice"),
+        an_entry(verb="create", object_id="b", owner="user:bob"),
+        an_entry(verb="pause", object_id="b", owner="user:bob"),
+    ]
+    for row in rows:
+        await store.append_audit(row)
+
+    async def numbers(query: AuditQuery) -> list[int]:
+        return [entry.number for entry in await store.list_audit(query)]
+
+    assert await numbers(AuditQuery()) == [4, 3, 2, 1]
+    assert await numbers(AuditQuery(limit=3)) == [4, 3, 2]
+    assert await numbers(AuditQuery(before=3)) == [2, 1]
+    assert await numbers(AuditQuery(before=3, limit=1)) == [2]
+    assert await numbers(AuditQuery(owner="user:bob")) == [4, 3]
+    assert await numbers(AuditQuery(object_id="a")) == [2, 1]
+    assert await numbers(AuditQuery(verb="pause", object_id="b")) == [4]
+    assert await numbers(AuditQuery(verb="nothing")) == []
+
+
+# --- keys -------------------------------------------------------------------------------------
+async def test_a_key_comes_back_whole(store: Store) -> None:
+    bare = a_key()
+    full = a_key(
+        role=Role.OPERATOR,
+        owner=BOB,
+        expires_at=NOW + MINUTE,
+        last_used_at=NOW - MINUTE,
+        revoked_at=NOW,
+    )
+    for key in (bare, full):
+        assert await store.add_key(key) == key
+        assert await store.get_key(key.id) == key
+    assert await store.get_key(KeyId("nobody")) is None
+
+
+async def test_a_key_id_is_used_once(store: Store) -> None:
+    key = await store.add_key(a_key(), an_entry())
+    with pytest.raises(AlreadyExists):
+        await store.add_key(replace(key, secret_hash="other"), an_entry())
+    assert await store.get_key(key.id) == key
+    assert len(await store.list_audit(AuditQuery())) == 1
+
+
+async def test_keys_are_listed_oldest_first(store: Store) -> None:
+    young = await store.add_key(a_key(created_at=NOW + SECOND))
+    twin_b = await store.add_key(a_key(id=KeyId("b")))
+    twin_a = await store.add_key(a_key(id=KeyId("a"), revoked_at=NOW))
+    assert await store.list_keys() == (twin_a, twin_b, young)
+
+
+async def test_a_key_changes_in_one_step(store: Store, clock: SettableClock) -> None:
+    key = await store.add_key(a_key())
+    now = clock.advance(1)
+    assert await store.change_key(key.id, revoked, an_entry()) == replace(key, revoked_at=now)
+    assert await store.get_key(key.id) == replace(key, revoked_at=now)
+    assert len(await store.list_audit(AuditQuery())) == 1
+
+
+async def test_a_key_change_that_fails_changes_nothing(store: Store) -> None:
+    key = await store.add_key(a_key())
+
+    def refuse(before: ApiKey, now: datetime) -> ApiKey:
+        raise Conflict("no")
+
+    with pytest.raises(Conflict):
+        await store.change_key(key.id, refuse, an_entry())
+    with pytest.raises(NotFound):
+        await store.change_key(KeyId("nobody"), revoked, an_entry())
+    assert await store.get_key(key.id) == key
+    assert await store.list_audit(AuditQuery()) == ()
+
+
+# --- remembered requests ----------------------------------------------------------------------
+KEEP = timedelta(hours=24)
+
+
+async def test_the_first_request_is_new_and_the_second_known(store: Store) -> None:
+    assert await store.remember_request("alice", "k", "print", keep=KEEP) is None
+    under_way = Remembered(fingerprint="print")
+    assert await store.remember_request("alice", "k", "other print", keep=KEEP) == under_way
+    answer = Remembered(
+        fingerprint="print", status=201, body='{"id": "水"}', headers=(("ETag", '"1"'), ("A", "b"))
+    )
+    await store.answer_request("alice", "k", answer)
+    assert await store.remember_request("alice", "k", "print", keep=KEEP) == answer
+
+
+async def test_requests_of_another_scope_or_key_are_others(store: Store) -> None:
+    await store.remember_request("alice", "k", "print", keep=KEEP)
+    assert await store.remember_request("bob", "k", "print", keep=KEEP) is None
+    assert await store.remember_request("alice", "K", "print", keep=KEEP) is None
+
+
+async def test_a_failed_request_may_be_tried_again(store: Store) -> None:
+    await store.remember_request("alice", "k", "print", keep=KEEP)
+    await store.forget_request("alice", "k")
+    assert await store.remember_request("alice", "k", "new print", keep=KEEP) is None
+    await store.forget_request("alice", "never seen")
+
+
+async def test_requests_are_kept_for_their_time(store: Store, clock: SettableClock) -> None:
+    await store.remember_request("alice", "k", "print", keep=KEEP)
+    answer = Remembered(fingerprint="print", status=200)
+    clock.advance(KEEP - SECOND)
+    await store.answer_request("alice", "k", answer)
+    assert await store.remember_request("alice", "k", "print", keep=KEEP) == answer
+    clock.advance(1)
+    assert await store.remember_request("alice", "k", "new", keep=KEEP) is None
+    assert await store.remember_request("alice", "k", "x", keep=KEEP) == Remembered(
+        fingerprint="new"
+    )
+
+
+async def test_only_a_remembered_request_is_answered(store: Store) -> None:
+    await store.answer_request("alice", "k", Remembered(fingerprint="p", status=200))
+    assert await store.remember_request("alice", "k", "q", keep=KEEP) is None
+
+
+async def test_one_of_many_equal_requests_is_the_first(store: Store) -> None:
+    asked = [store.remember_request("alice", "k", "print", keep=KEEP) for _ in range(20)]
+    answers = await asyncio.gather(*asked)
+    assert sum(answer is None for answer in answers) == 1
+
+
+# --- insights ---------------------------------------------------------------------------------
+async def test_an_empty_store_counts_nothing(store: Store) -> None:
+    assert await store.counts() == Counts(schedules=0, enabled=0, due=0, runs={})
+
+
+async def test_counts(store: Store, clock: SettableClock) -> None:
+    await joined(store)
+    for schedule in (
+        due_schedule(NOW - SECOND),
+        due_schedule(NOW),
+        a_schedule(owner=ALICE),
+        due_schedule(NOW, enabled=False),
+    ):
+        await store.add_schedule(schedule)
+    gone = await store.add_schedule(due_schedule(NOW))
+    await store.change_schedule(gone.id, lambda s, now: deleted(s, now, "me"))
+    await store.add_runs([a_run() for _ in range(4)])
+    first, second, _ = await store.claim(places(free=3))
+    await store.finish(
+        [a_verdict(first, clock.now()), a_verdict(second, clock.now(), AttemptEnd.FAILED)]
+    )
+    assert await store.counts() == Counts(
+        schedules=4,
+        enabled=3,
+        due=2,
+        runs={
+            RunStatus.QUEUED: 1,
+            RunStatus.RUNNING: 1,
+            RunStatus.SUCCEEDED: 1,
+            RunStatus.FAILED: 1,
+        },
+    )
+    await store.fire_due(plan, limit=10)
+    counts = await store.counts()
+    assert (counts.due, counts.runs[RunStatus.QUEUED]) == (0, 3)
+
+
+async def test_an_entry_is_plain_data(store: Store) -> None:
+    entry = await store.append_audit(an_entry(changes={"labels": [{}, {"a": None}], "x": [1, 2.5]}))
+    assert isinstance(entry, AuditEntry)
+    assert await store.list_audit(AuditQuery()) == (entry,)

@@ -1,0 +1,244 @@
+"""Runs: add, claim, start, release, slots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chimes.model.ids import RunId
+from chimes.model.listing import AuditQuery
+from chimes.model.run import RunStatus, claimed, marked_started, released
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from tests.builders import (
+    LEASE,
+    MINUTE,
+    NOW,
+    SECOND,
+    a_retry,
+    a_run,
+    a_schedule,
+    a_verdict,
+    an_entry,
+    full_run,
+    places,
+)
+from tests.store_contract.scenes import NODE, all_runs, joined, running_run
+
+
+async def test_a_run_comes_back_whole(store: Store) -> None:
+    # A row that has ended is never made to wait, whatever it says.
+    for run in (replace(full_run(), blocked=False), a_run(), a_run(result={})):
+        assert await store.add_runs([run]) == (run,)
+        assert await store.get_run(run.id) == run
+
+
+async def test_an_unknown_run_is_none(store: Store) -> None:
+    assert await store.get_run(RunId("nobody")) is None
+
+
+async def test_runs_are_answered_in_the_order_given(store: Store) -> None:
+    rows = [a_run(priority=priority) for priority in (1, 3, 2)]
+    assert await store.add_runs(rows, an_entry(verb="run")) == tuple(rows)
+    assert [entry.verb for entry in await store.list_audit(AuditQuery())] == ["run"]
+    assert await store.add_runs([]) == ()
+
+
+async def test_a_known_id_is_answered_with_the_existing_run(store: Store) -> None:
+    run = await running_run(store)
+    twin = a_run(id=run.id, priority=9)
+    other = a_run()
+    assert await store.add_runs([other, twin, other]) == (other, run, other)
+    assert await all_runs(store) == {run.id: run, other.id: other}
+
+
+# C5
+async def test_a_taken_slot_is_answered_with_the_existing_run(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    neighbour = await store.add_schedule(a_schedule())
+    first = a_run(schedule, slot=NOW)
+    twin = a_run(schedule, slot=NOW)
+    assert await store.add_runs([first, twin]) == (first, first)
+    assert await store.get_run(twin.id) is None
+    free = [a_run(schedule, slot=NOW + SECOND / 1_000_000), a_run(neighbour, slot=NOW)]
+    assert await store.add_runs(free) == tuple(free)
+    # C7: manual runs have no slot and are never twins.
+    manual = [a_run(schedule), a_run(schedule)]
+    assert await store.add_runs(manual) == tuple(manual)
+
+
+async def test_a_run_at_the_limit_of_its_key_waits(store: Store) -> None:
+    def of_key(key: str | None, limit: int = 2) -> None:
+        return a_run(concurrency_key=key, concurrency_limit=limit)
+
+    rows = [of_key("k"), of_key("k"), of_key("k"), of_key("other"), of_key(None), of_key("k", 3)]
+    added = await store.add_runs(rows)
+    assert [run.blocked for run in added] == [False, False, True, False, False, False]
+    assert added == tuple(
+        replace(row, blocked=run.blocked) for row, run in zip(rows, added, strict=True)
+    )
+    await joined(store)
+    assert added[2].id not in {run.id for run in await store.claim(places())}
+    assert (await store.add_runs([of_key("k", 4)]))[0].blocked is False
+    assert (await store.add_runs([of_key("k", 4)]))[0].blocked is True
+
+
+async def test_ended_rows_neither_wait_nor_count(store: Store) -> None:
+    ended = a_run(concurrency_key="k", status=RunStatus.SKIPPED, finished_at=NOW)
+    assert await store.add_runs([ended]) == (ended,)
+    (first,) = await store.add_runs([a_run(concurrency_key="k")])
+    assert not first.blocked
+    another = replace(ended, id=RunId("ended too"))
+    assert await store.add_runs([another]) == (another,)
+
+
+async def test_taken_slots(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    first, second = a_run(schedule, slot=NOW), a_run(schedule, slot=NOW + MINUTE)
+    await store.add_runs([first, second, a_run(schedule), a_run(a_schedule(), slot=NOW)])
+    wanted = [NOW, NOW + MINUTE, NOW + 2 * MINUTE]
+    assert await store.slots_taken(schedule.id, wanted) == {NOW: first, NOW + MINUTE: second}
+    assert await store.slots_taken(schedule.id, []) == {}
+    many = [NOW + n * SECOND for n in range(2000)]
+    assert await store.slots_taken(schedule.id, many) == {NOW: first, NOW + MINUTE: second}
+
+
+async def test_next_available_is_the_earliest_of_the_claimable(
+    store: Store, clock: SettableClock
+) -> None:
+    assert await store.next_available() is None
+    await store.add_runs(
+        [
+            a_run(available_at=NOW + 3 * MINUTE),
+            a_run(available_at=NOW + 2 * MINUTE, concurrency_key="k"),
+            a_run(available_at=NOW + MINUTE, concurrency_key="k"),
+            a_run(available_at=NOW - MINUTE, status=RunStatus.FAILED, finished_at=NOW),
+        ]
+    )
+    assert await store.next_available() == NOW + 2 * MINUTE
+    await running_run(store, a_run(available_at=NOW - MINUTE))
+    assert await store.next_available() == NOW + 2 * MINUTE
+
+
+# F46: catch-up behind on-time work of the same priority
+async def test_claims_go_by_rank_then_time_then_age_then_id(
+    store: Store, clock: SettableClock
+) -> None:
+    rows = [
+        a_run(id=RunId("6"), priority=1),
+        a_run(id=RunId("5"), priority=2, catch_up=True, available_at=NOW - MINUTE),
+        a_run(id=RunId("4"), priority=2, created_at=NOW + SECOND),
+        a_run(id=RunId("3"), priority=2),
+        a_run(id=RunId("2"), priority=2),
+        a_run(id=RunId("1"), priority=2, available_at=NOW - SECOND, created_at=NOW + SECOND),
+        a_run(id=RunId("0"), priority=3, catch_up=True),
+        a_run(id=RunId("7"), priority=-4),
+    ]
+    await store.add_runs(rows)
+    await joined(store)
+    expected = sorted(rows, key=lambda run: run.id)
+    now = clock.advance(1)
+    first = await store.claim(places(free=3))
+    assert first == tuple(claimed(run, NODE, now) for run in expected[:3])
+    rest = await store.claim(places(free=100))
+    assert [run.id for run in rest] == [run.id for run in expected[3:]]
+    assert await store.claim(places()) == ()
+    assert await all_runs(store) == {run.id: claimed(run, NODE, now) for run in rows}
+
+
+async def test_claims_take_no_more_than_free(store: Store) -> None:
+    await store.add_runs([a_run()])
+    await joined(store)
+    assert await store.claim(places(free=0)) == ()
+
+
+# F70
+async def test_claims_take_known_kinds_only(store: Store) -> None:
+    await store.add_runs([a_run()])
+    await joined(store)
+    assert await store.claim(places(kinds=frozenset())) == ()
+    assert await store.claim(places(kinds=frozenset({"task", "flow"}))) == ()
+    assert len(await store.claim(places(kinds=frozenset({"task", "http"})))) == 1
+
+
+async def test_claims_leave_runs_of_later(store: Store, clock: SettableClock) -> None:
+    moment = NOW + SECOND
+    await store.add_runs([a_run(available_at=moment)])
+    await joined(store)
+    clock.set(moment - SECOND / 1_000_000)
+    assert await store.claim(places()) == ()
+    clock.set(moment)
+    assert len(await store.claim(places())) == 1
+
+
+# F14, I5
+async def test_claims_need_a_living_lease(store: Store, clock: SettableClock) -> None:
+    await store.add_runs([a_run()])
+    assert await store.claim(places("never joined")) == ()
+    await joined(store)
+    clock.advance(LEASE)
+    assert await store.claim(places()) == ()
+    await joined(store, "node-2")
+    assert len(await store.claim(places("node-2"))) == 1
+
+
+async def test_claims_after_leaving_are_empty(store: Store) -> None:
+    await store.add_runs([a_run()])
+    await joined(store)
+    await store.leave(NODE)
+    assert await store.claim(places()) == ()
+
+
+async def test_the_started_mark_needs_the_current_fence(store: Store, clock: SettableClock) -> None:
+    run = await running_run(store)
+    assert not await store.start(run.id, run.fence - 1)
+    assert not await store.start(run.id, run.fence + 1)
+    assert await store.get_run(run.id) == run
+    assert await store.start(run.id, run.fence)
+    assert await store.get_run(run.id) == marked_started(run)
+    assert await store.start(run.id, run.fence)
+    await store.finish([a_verdict(run, clock.now())])
+    assert not await store.start(run.id, run.fence)
+    assert not await store.start(RunId("nobody"), 1)
+
+
+# F69
+async def test_a_released_run_waits_as_if_never_claimed(store: Store, clock: SettableClock) -> None:
+    before = a_run()
+    run = await running_run(store, before)
+    clock.advance(2)
+    await store.release([(run.id, run.fence)])
+    after = await store.get_run(run.id)
+    assert after == released(run) == replace(before, fence=1)
+    (again,) = await store.claim(places())
+    assert (again.attempt, again.fence) == (1, 2)
+
+
+async def test_a_retry_that_is_released_keeps_its_first_start(
+    store: Store, clock: SettableClock
+) -> None:
+    run = await running_run(store)
+    await store.finish([a_retry(run, clock.advance(1), SECOND)])
+    clock.advance(1)
+    (second,) = await store.claim(places())
+    await store.release([(second.id, second.fence)])
+    assert await store.get_run(run.id) == released(second)
+    assert released(second).started_at == NOW
+
+
+async def test_what_is_not_owned_or_has_begun_is_not_released(
+    store: Store, clock: SettableClock
+) -> None:
+    stale, ended, begun = [await running_run(store) for _ in range(3)]
+    (ended,) = (await store.finish([a_verdict(ended, clock.now())])).accepted
+    await store.start(begun.id, begun.fence)
+    before = await all_runs(store)
+    await store.release(
+        [
+            (stale.id, stale.fence - 1),
+            (ended.id, ended.fence),
+            (begun.id, begun.fence),
+            (RunId("nobody"), 1),
+        ]
+    )
+    assert await all_runs(store) == before
+    await store.release([])
