@@ -10,7 +10,8 @@ from pathlib import Path
 
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings, StoreLocation, store_location
-from chimes.errors import ConfigError
+from chimes.errors import ConfigError, InvalidInput
+from chimes.model.egress import EgressRules
 from chimes.model.target import Target
 from chimes.model.target_rules import check_http_target
 from chimes.service.access import AccessService
@@ -18,7 +19,6 @@ from chimes.service.rules import SHORTEST_INTERVAL
 from chimes.service.runs import RunService
 from chimes.service.schedules import Limits, ScheduleService
 from chimes.store.port import Store
-from chimes.targets.egress import EgressRules
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 #: RELIABILITY 8, where keys are on.
@@ -66,7 +66,7 @@ async def build_services(settings: Settings, store: Store, clock: Clock) -> Serv
         allow=settings.egress_allow,
         only=settings.egress_only,
         allow_metadata=settings.egress_allow_metadata,
-        own_ports=frozenset({settings.port}),
+        own_ports=frozenset({(settings.host, settings.port)}),
     )
     return Services(
         store=store,
@@ -113,8 +113,10 @@ def _keys_in(path: Path) -> list[str]:
 
 def _target_check(egress: EgressRules) -> Callable[[Target], None]:
     def check(target: Target) -> None:
-        check_http_target(target)
-        egress.check_literal(target.url)
+        try:
+            check_http_target(target, egress=egress)
+        except InvalidInput as error:
+            raise error.within("target") from None
 
     return check
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import uvicorn
 
@@ -21,8 +22,8 @@ from chimes.doors.compat.ksana.routes import ksana_door
 from chimes.doors.context import Doorway
 from chimes.doors.server import build_app
 from chimes.engine.engine import Engine
-from chimes.engine.metrics import EngineMetrics
-from chimes.engine.reports import report
+from chimes.engine.metrics import Metrics
+from chimes.engine.reports import Reports
 from chimes.errors import ConfigError
 from chimes.log import configure_logging
 from chimes.targets.http_callback import HttpCallback
@@ -48,15 +49,20 @@ async def _serve(settings: Settings, clock: Clock) -> int:
     await store.open()
     try:
         services = await build_services(settings, store, clock)
-        refuse_unsafe_bind(settings, services)
-        return await _Node(settings, location, services, clock).run()
+        listener = None
+        if "api" in settings.roles:
+            refuse_unsafe_bind(settings, services)
+            listener = listen(settings)
+            settings = replace(settings, port=listener.getsockname()[1])
+            services = await build_services(settings, store, clock)
+        return await _Node(settings, location, services, clock, listener).run()
     finally:
         await store.close()
 
 
 def refuse_unsafe_bind(settings: Settings, services: Services) -> None:
     """RELIABILITY 8: without a key only this machine may call (S62)."""
-    if "api" in settings.roles and services.open_mode and settings.host not in LOOPBACK:
+    if services.open_mode and settings.host not in LOOPBACK:
         raise ConfigError(
             f"refusing to listen on {settings.host} without a key: anybody who reaches the port "
             "could run anything. Make one with `chimes key create --role admin NAME` or set "
@@ -65,16 +71,37 @@ def refuse_unsafe_bind(settings: Settings, services: Services) -> None:
         )
 
 
+def listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}", key="port"
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
 class _Node:
     def __init__(
-        self, settings: Settings, location: StoreLocation, services: Services, clock: Clock
+        self,
+        settings: Settings,
+        location: StoreLocation,
+        services: Services,
+        clock: Clock,
+        listener: socket.socket | None,
     ) -> None:
         self._settings = settings
         self._location = location
         self._services = services
         self._clock = clock
-        self._metrics = EngineMetrics()
-        self._signals = 0
+        self._listener = listener
+        self._metrics = Metrics()
         self._told = asyncio.Event()
         self._draining = False
         workers = settings.workers or (JSON_WORKERS if location.kind == "json" else WORKERS)
@@ -86,41 +113,23 @@ class _Node:
         self._engine = Engine(
             services.store,
             {callbacks.kind: callbacks},
-            settings=settings,
-            capacity=workers,
+            settings=replace(settings, workers=workers),
             clock=clock,
             version=__version__,
-            listeners=[self._metrics.listen, report],
+            listeners=[self._metrics, Reports()],
         )
 
     async def run(self) -> int:
-        with _signals(self._on_signal):
-            listener = self._listen() if "api" in self._settings.roles else None
+        with _signals(self._told.set):
             await self._engine.start()
             server = None
-            if listener is not None:
-                server = _Server(self._config(listener), [listener])
+            if self._listener is not None:
+                server = _Server(self._config(self._listener), [self._listener])
                 await server.start()
-            self._say_hello(listener)
+            self._say_hello()
             await self._told.wait()
             await self._stop(server)
         return OK
-
-    def _listen(self) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self._settings.host else socket.AF_INET
-        listener = socket.socket(family)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((self._settings.host, self._settings.port))
-            listener.listen(2048)
-        except OSError as error:
-            listener.close()
-            raise ConfigError(
-                f"cannot listen on {self._settings.host}:{self._settings.port}: {error.strerror}",
-                key="port",
-            ) from None
-        listener.setblocking(False)
-        return listener
 
     def _config(self, listener: socket.socket) -> uvicorn.Config:
         services, settings = self._services, self._settings
@@ -148,34 +157,31 @@ class _Node:
         )
 
     def _not_ready(self) -> str:
-        return "draining" if self._draining else self._engine.not_ready()
+        if self._draining:
+            return "draining"
+        return "" if self._engine.trusted else "the lease of this node is not alive"
 
     async def _stop(self, server: _Server | None) -> None:
         """R3.39: stop accepting, wait for what runs, flush, leave. A second signal ends the wait
         (F69)."""
         self._draining = True
         self._told.clear()
-        logger.info("draining", extra={"running": len(self._engine.running)})
+        drain = asyncio.create_task(self._engine.drain())
         if server is not None:
             await server.stop()
-        drain = asyncio.create_task(self._engine.drain(self._settings.shutdown_grace))
         again = asyncio.create_task(self._told.wait())
         await asyncio.wait({drain, again}, return_when=asyncio.FIRST_COMPLETED)
+        again.cancel()
         if not drain.done():
             logger.warning("second signal: leaving at once")
-            self._engine.hurry()
+            await self._engine.drain()
         await drain
-        again.cancel()
 
-    def _on_signal(self) -> None:
-        self._signals += 1
-        self._told.set()
-
-    def _say_hello(self, listener: socket.socket | None) -> None:
+    def _say_hello(self) -> None:
         where = str(self._location.path) if self._location.path else "nowhere: memory only"
         lines = [f"Chimes {__version__} is running, pid {os.getpid()}"]
-        if listener is not None:
-            host, port = listener.getsockname()[:2]
+        if self._listener is not None:
+            host, port = self._listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             lines.append(
                 f"  API    http://{shown}:{port}/api/v1   (docs: http://{shown}:{port}/docs)"

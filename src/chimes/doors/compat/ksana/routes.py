@@ -122,7 +122,11 @@ def render(request: Request, problem: Problem) -> Response:
         headers["WWW-Authenticate"] = "ApiKey"
         if _sent_a_key(request):
             status, title = 403, _TITLES[403]
-    message = problem.errors[0].detail if problem.errors else problem.detail
+    message = problem.detail
+    if problem.errors:
+        first = problem.errors[0]
+        bad_url = first.name == "target.url" and first.code != "egress_denied"
+        message = "invalid HTTP URL" if bad_url else first.detail
     return JSONResponse({"error": title, "message": message}, status_code=status, headers=headers)
 
 
