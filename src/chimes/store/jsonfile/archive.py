@@ -1,0 +1,159 @@
+"""Rows that have left the file for `<stem>-<yyyymm>.jsonl`, so that a write stays short (F37).
+
+A row is appended, and is on the disk, before the first jobs.json without it. So a crash in between
+leaves it in both, and the one in jobs.json counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+
+from chimes.errors import InvalidInput
+from chimes.model.audit import AuditEntry
+from chimes.model.run import LogEntry, Run
+from chimes.store.codec.records import audit_from_plain, audit_to_plain
+from chimes.store.codec.run import log_from_plain, log_to_plain, run_from_plain, run_to_plain
+from chimes.store.jsonfile import disk
+from chimes.store.jsonfile.document import encode_line
+from chimes.store.jsonfile.state import Mark, age
+from chimes.store.plain import Reader
+
+#: An archive is written anew when this many of its rows, and at least half of them, are forgotten.
+REWRITE_FROM = 1000
+
+_log = logging.getLogger("chimes.store")
+
+
+class Archive:
+    """Append-only files, one for each month."""
+
+    def __init__(self, directory: Path, stem: str) -> None:
+        self._directory = directory
+        self._stem = stem
+        #: Rows in each file.
+        self.rows: dict[Path, int] = {}
+        #: Lines that could not be read; they stay where they are.
+        self.unreadable = 0
+
+    def path_for(self, moment: datetime) -> Path:
+        return self._directory / f"{self._stem}-{moment:%Y%m}.jsonl"
+
+    def append(self, rows: Iterable[tuple[datetime, bytes]]) -> None:
+        by_file: dict[Path, list[bytes]] = {}
+        for moment, line in rows:
+            by_file.setdefault(self.path_for(moment), []).append(line)
+        for path, lines in by_file.items():
+            disk.append(path, b"".join(lines))
+            self.rows[path] = self.rows.get(path, 0) + len(lines)
+        if by_file:
+            disk.sync_directory(self._directory)
+
+    def read(self, take: Callable[[object], None]) -> None:
+        for path in sorted(self._directory.glob(f"{self._stem}-*.jsonl")):
+            disk.protect(path)
+            self.rows[path] = 0
+            content = disk.read(path) or b""
+            whole = content.rfind(b"\n") + 1
+            if whole < len(content):
+                # The process died while appending; jobs.json still has those rows.
+                disk.cut(path, whole)
+            for number, line in enumerate(content[:whole].splitlines(), 1):
+                self.rows[path] += 1
+                try:
+                    take(json.loads(line))
+                except (InvalidInput, ValueError, TypeError) as error:
+                    self.unreadable += 1
+                    _log.warning("%s line %d cannot be read: %s", path.name, number, error)
+
+    def rewrite(self, path: Path, keep: Callable[[object], bool]) -> None:
+        lines = (disk.read(path) or b"").splitlines(keepends=True)
+        left = [line for line in lines if _kept(line, keep)]
+        if left:
+            disk.replace(path, b"".join(left))
+        else:
+            disk.remove(path)
+        disk.sync_directory(self._directory)
+        self.rows[path] = len(left)
+
+
+def _kept(line: bytes, keep: Callable[[object], bool]) -> bool:
+    try:
+        return keep(json.loads(line))
+    except (InvalidInput, ValueError, TypeError):
+        return True
+
+
+class RunArchive:
+    """Ended runs with their logs."""
+
+    def __init__(self, directory: Path) -> None:
+        self._archive = Archive(directory, "runs")
+        self._forgotten: dict[Path, int] = {}
+
+    @property
+    def unreadable(self) -> int:
+        return self._archive.unreadable
+
+    def append(self, runs: Iterable[tuple[Run, Iterable[LogEntry]]]) -> None:
+        self._archive.append((age(run)[0], encode_line(_plain(run, log))) for run, log in runs)
+
+    def read(self, pruned_until: Mark | None, take: Callable[[Run, list[LogEntry]], None]) -> None:
+        def one(data: object) -> None:
+            run, log = _run(data)
+            if pruned_until is None or age(run) > pruned_until:
+                take(run, log)
+            else:
+                self._count_forgotten(run)
+
+        self._archive.read(one)
+
+    def forget(self, runs: Iterable[Run], pruned_until: Mark) -> None:
+        """Once jobs.json says that these are forgotten."""
+        for run in runs:
+            self._count_forgotten(run)
+        for path, count in list(self._forgotten.items()):
+            rows = self._archive.rows.get(path, 0)
+            if count >= rows or (count >= REWRITE_FROM and 2 * count >= rows):
+                with contextlib.suppress(OSError):  # tried again with the next
+                    self._archive.rewrite(path, lambda data: age(_run(data)[0]) > pruned_until)
+                    del self._forgotten[path]
+
+    def _count_forgotten(self, run: Run) -> None:
+        path = self._archive.path_for(age(run)[0])
+        self._forgotten[path] = self._forgotten.get(path, 0) + 1
+
+
+def _plain(run: Run, log: Iterable[LogEntry]) -> dict[str, object]:
+    return {"run": run_to_plain(run), "logs": [log_to_plain(entry) for entry in log]}
+
+
+def _run(data: object) -> tuple[Run, list[LogEntry]]:
+    read = Reader(data)
+    return read.read("run", run_from_plain), [log_from_plain(line) for line in read.items("logs")]
+
+
+class AuditArchive:
+    def __init__(self, directory: Path) -> None:
+        self._archive = Archive(directory, "audit")
+
+    @property
+    def unreadable(self) -> int:
+        return self._archive.unreadable
+
+    def append(self, entries: Iterable[AuditEntry]) -> None:
+        self._archive.append((entry.at, encode_line(audit_to_plain(entry))) for entry in entries)
+
+    def read(self) -> dict[int, AuditEntry]:
+        found: dict[int, AuditEntry] = {}
+
+        def one(data: object) -> None:
+            entry = audit_from_plain(data)
+            found[entry.number] = entry
+
+        self._archive.read(one)
+        return found

@@ -1,0 +1,128 @@
+"""The state of a JSON file store, and its generations: what one write of the file holds."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from chimes.model.access import ApiKey
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import KeyId, RunId, ScheduleId
+from chimes.model.run import LogEntry, Run
+from chimes.model.schedule import Schedule
+from chimes.store.memory.state import State
+from chimes.store.port import Remembered
+
+Requests = dict[tuple[str, str], tuple[Remembered, datetime]]
+#: Retention forgets ended runs in this order.
+Mark = tuple[datetime, str]
+
+
+def age(run: Run) -> Mark:
+    return (run.finished_at or run.created_at, run.id)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLogs:
+    """The first `length` lines of a log, which only ever grows."""
+
+    lines: list[LogEntry]
+    length: int
+
+    def entries(self) -> Sequence[LogEntry]:
+        return self.lines[: self.length]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Generation:
+    schedules: dict[ScheduleId, Schedule] = field(default_factory=dict)
+    runs: dict[RunId, Run] = field(default_factory=dict)
+    logs: dict[RunId, RunLogs] = field(default_factory=dict)
+    audit: tuple[AuditEntry, ...] = ()
+    keys: dict[KeyId, ApiKey] = field(default_factory=dict)
+    requests: Requests = field(default_factory=dict)
+    #: Ended runs up to here are forgotten, also where an archive still has them.
+    pruned_until: Mark | None = None
+    #: Archived runs that this generation is the first to be without.
+    forgotten: tuple[tuple[Run, list[LogEntry]], ...] = ()
+
+
+@dataclass(slots=True)
+class FileState(State):
+    """`runs`, `logs` and `audit` hold the archived ones too; only what is kept goes into the
+    file."""
+
+    kept: dict[RunId, Run] = field(default_factory=dict)
+    #: The newest audit entry that lies in an archive.
+    archived_audit: int = 0
+    pruned_until: Mark | None = None
+    #: Archived runs that no generation on the disk is without yet.
+    forgotten: list[tuple[Run, list[LogEntry]]] = field(default_factory=list)
+
+    def put_run(self, run: Run) -> None:
+        State.put_run(self, run)
+        self.kept[run.id] = run
+
+    def forget_run(self, run: Run) -> None:
+        if run.id not in self.kept:
+            self.forgotten.append((run, self.logs.get(run.id, [])))
+        State.forget_run(self, run)
+        self.kept.pop(run.id, None)
+        self.pruned_until = max(self.pruned_until or age(run), age(run))
+
+    def put_archived(self, run: Run, log: Iterable[LogEntry]) -> None:
+        State.put_run(self, run)
+        if lines := list(log):
+            self.logs[run.id] = lines
+
+    def mark_archived(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            self.kept.pop(run.id, None)
+
+    def generation(self) -> Generation:
+        """A picture that later changes do not touch. The caller holds the lock."""
+        forgotten, self.forgotten = tuple(self.forgotten), []
+        first = bisect_right(self.audit, self.archived_audit, key=lambda entry: entry.number)
+        return Generation(
+            schedules=dict(self.schedules),
+            runs=dict(self.kept),
+            logs={
+                run_id: RunLogs(lines=lines, length=len(lines))
+                for run_id in self.kept
+                if (lines := self.logs.get(run_id))
+            },
+            audit=tuple(self.audit[first:]),
+            keys=dict(self.keys),
+            requests=dict(self.requests),
+            pruned_until=self.pruned_until,
+            forgotten=forgotten,
+        )
+
+    def back_to(self, durable: Generation, failed: Generation | None) -> FileState:
+        """The state as of `durable`. Nodes and requests under way are facts of this process and
+        stay; archives hold only what was durable."""
+        before = FileState(
+            nodes=self.nodes,
+            requests=self.requests,
+            archived_audit=self.archived_audit,
+            pruned_until=durable.pruned_until,
+        )
+        for run_id, run in self.runs.items():
+            if run_id not in self.kept:
+                before.put_archived(run, self.logs.get(run_id, ()))
+        for run, lines in (*(failed.forgotten if failed else ()), *self.forgotten):
+            before.put_archived(run, lines)
+        for schedule in durable.schedules.values():
+            before.put_schedule(schedule)
+        for run_id, run in durable.runs.items():
+            if run_id not in before.runs:
+                before.put_run(run)
+            if run_id in durable.logs:
+                before.logs[run_id] = list(durable.logs[run_id].entries())
+        archived = bisect_right(self.audit, self.archived_audit, key=lambda entry: entry.number)
+        before.audit = [*self.audit[:archived]]
+        before.audit += [e for e in durable.audit if e.number > self.archived_audit]
+        before.keys = dict(durable.keys)
+        return before

@@ -1,0 +1,237 @@
+"""The memory store with a file behind it (R3.6): every change is on the disk before its verb
+answers, and all of one change is in one file, so that a cursor and its run are never apart.
+
+Nodes are not written. The lock proves that the process that wrote the file is gone, so whatever
+it was running is lost when the file is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+
+from chimes.clock import Clock
+from chimes.errors import StoreUnavailable
+from chimes.model.audit import AuditEntry
+from chimes.model.run import LogEntry, Reason, Run, canceled
+from chimes.store.jsonfile import disk
+from chimes.store.jsonfile.archive import AuditArchive, RunArchive
+from chimes.store.jsonfile.commit import GroupCommit, StateLock
+from chimes.store.jsonfile.document import Contents, Encoder
+from chimes.store.jsonfile.generations import Generations
+from chimes.store.jsonfile.lock import DirectoryLock
+from chimes.store.jsonfile.pace import Pace
+from chimes.store.jsonfile.state import FileState, Generation, age
+from chimes.store.memory import MemoryStore
+from chimes.store.port import StoreStatus
+
+#: Ended runs and audit entries that stay in the file, and how many more may gather before those
+#: beyond are archived: an archive costs a sync of its own.
+ENDED_RUNS, AUDIT_ENTRIES = 500, 1000
+SLACK = 100
+MOST_ROWS = 5000
+
+_log = logging.getLogger("chimes.store")
+
+
+class JsonFileStore(MemoryStore):
+    _state: FileState
+    _lock: StateLock
+
+    def __init__(self, directory: Path, *, clock: Clock | None = None) -> None:
+        super().__init__(clock=clock)
+        self._directory = directory
+        self._lock = StateLock()
+        self._state = FileState()
+        self._directory_lock = DirectoryLock(directory)
+        self._generations = Generations(directory)
+        self._run_archive = RunArchive(directory)
+        self._audit_archive = AuditArchive(directory)
+        self._encoder = Encoder(Contents())
+        self._durable = Generation()
+        self._writing: Generation | None = None
+        self._commits: GroupCommit | None = None
+        self._pace = Pace(self._clock)
+        self._unwritten = False
+        self._degraded: tuple[str, ...] = ()
+        self._write_error = ""
+
+    # --- life -----------------------------------------------------------------------------------
+    async def open(self) -> None:
+        await asyncio.to_thread(self._open)
+
+    async def close(self) -> None:
+        commits, self._commits = self._commits, None
+        if commits is not None:
+            await asyncio.to_thread(self._close, commits)
+        await super().close()
+
+    async def status(self) -> StoreStatus:
+        return StoreStatus(
+            kind="json",
+            location=str(self._generations.current),
+            schema="1",
+            degraded="; ".join(filter(None, (*self._degraded, self._write_error))),
+        )
+
+    def _open(self) -> None:
+        try:
+            disk.make_directory(self._directory)
+            self._directory_lock.take()
+        except OSError as error:
+            raise StoreUnavailable(f"{self._directory}: {error}") from error
+        try:
+            self._load()
+            self._write(lambda: None)
+        except OSError as error:
+            self._directory_lock.release()
+            raise StoreUnavailable(f"{self._generations.current}: {error}") from error
+        except BaseException:
+            self._directory_lock.release()
+            raise
+        self._commits = GroupCommit(self._lock, self._write, self._undo)
+
+    def _close(self, commits: GroupCommit) -> None:
+        try:
+            if self._unwritten:
+                commits.join().exception()
+            commits.close()
+            self._generations.finish()
+        except (OSError, StoreUnavailable) as error:
+            _log.warning("jobs.json could not be copied at the end: %s", error)
+        finally:
+            self._directory_lock.release()
+
+    # --- reading --------------------------------------------------------------------------------
+    def _load(self) -> None:
+        now = self._clock.now()
+        self._generations.clean()
+        contents, reason = self._generations.load(now)
+        self._state = FileState(
+            pruned_until=contents.pruned_until,
+            requests={k: kept for k, kept in contents.requests.items() if kept[1] > now},
+            keys={key.id: key for key in contents.keys},
+        )
+        self._encoder = Encoder(contents)
+        self._load_rows(contents)
+        self._degraded = tuple(filter(None, (reason, *self._complaints(contents))))
+        self._durable = self._state.generation()
+        self._lose([run for run in self._state.active.values() if run.holder is not None], now)
+        self._cancel_runs_of_removed(contents.absent, now)
+
+    def _load_rows(self, contents: Contents) -> None:
+        state = self._state
+        for schedule in (*(job.schedule for job in contents.jobs), *contents.deleted):
+            state.put_schedule(schedule)
+        in_file = {run.id for run in contents.runs}
+
+        def take(run: Run, log: list[LogEntry]) -> None:
+            if run.id not in in_file:
+                state.put_archived(run, log)
+
+        self._run_archive.read(contents.pruned_until, take)
+        for run in contents.runs:
+            state.put_run(run)
+        for run_id, log in contents.logs.items():
+            state.logs[run_id] = log
+        entries = self._audit_archive.read()
+        first = contents.audit[0].number if contents.audit else max(entries, default=0) + 1
+        archived = sorted(number for number in entries if number < first)
+        state.audit = [*(entries[number] for number in archived), *contents.audit]
+        state.archived_audit = archived[-1] if archived else 0
+
+    def _complaints(self, contents: Contents) -> Iterable[str]:
+        for job in contents.jobs:
+            if job.edited:
+                _log.warning("job %s was edited in jobs.json", job.schedule.id)
+            if job.broken is not None:
+                _log.error("job %s is switched off: %s", job.schedule.id, job.schedule.last_error)
+                yield f"job {job.schedule.id} is switched off ({job.schedule.last_error})"
+        unreadable = self._run_archive.unreadable + self._audit_archive.unreadable
+        if unreadable:
+            yield f"{unreadable} archived lines cannot be read"
+
+    def _cancel_runs_of_removed(self, absent: frozenset[str], now: datetime) -> None:
+        """A job that was taken out of the file by hand is deleted, with its waiting runs (C16)."""
+        for run in list(self._state.active.values()):
+            owner = run.schedule_id
+            if owner is None or owner in self._state.schedules or owner in absent:
+                continue
+            self._state.put_run(canceled(run, Reason.SCHEDULE_DELETED, now))
+
+    # --- writing --------------------------------------------------------------------------------
+    async def _commit(self, *, durable: bool = True) -> None:
+        if not durable:
+            self._unwritten = True
+            return
+        commits = self._commits
+        if commits is None:
+            raise StoreUnavailable("the store is not open")
+        batch = commits.join()
+        self._pace.count()
+        try:
+            await asyncio.wrap_future(batch)
+        except StoreUnavailable as error:
+            raise StoreUnavailable(error.message) from error
+
+    def _write(self, begin: Callable[[], None]) -> None:
+        """One generation."""
+        self._archive()
+        with self._lock:
+            begin()
+            self._unwritten = False
+            self._writing = generation = self._state.generation()
+        self._generations.write(self._encoder.encode(generation, self._clock.now()))
+        self._durable, self._writing, self._write_error = generation, None, ""
+        if generation.forgotten and generation.pruned_until:
+            self._run_archive.forget(
+                (run for run, _ in generation.forgotten), generation.pruned_until
+            )
+
+    def _undo(self, error: Exception) -> None:
+        if not isinstance(error, OSError):
+            _log.error("jobs.json cannot be encoded", exc_info=error)
+        self._write_error = f"jobs.json cannot be written: {error}"
+        _log.error("%s", self._write_error)
+        self._state = self._state.back_to(self._durable, self._writing)
+        self._writing = None
+        self.wake()
+
+    def _archive(self) -> None:
+        """Only what is durable already leaves the file: a change that is undone must not have
+        left anything behind. Whether it works does not matter to the change under way."""
+        try:
+            self._archive_runs()
+            self._archive_audit()
+        except OSError as error:
+            _log.warning("rows could not be archived: %s", error)
+
+    def _archive_runs(self) -> None:
+        durable = self._durable
+        ended = [run for run in durable.runs.values() if run.status.terminal]
+        keep = max(0, min(ENDED_RUNS, MOST_ROWS - (len(durable.runs) - len(ended))))
+        if len(ended) <= keep + SLACK:
+            return
+        with self._lock:
+            ended = [run for run in ended if run.id in self._state.kept]
+        oldest = sorted(ended, key=age)[: max(0, len(ended) - keep)]
+        self._run_archive.append(
+            (run, durable.logs[run.id].entries() if run.id in durable.logs else ())
+            for run in oldest
+        )
+        with self._lock:
+            self._state.mark_archived(oldest)
+
+    def _archive_audit(self) -> None:
+        surplus = self._surplus_audit()
+        if surplus:
+            self._audit_archive.append(surplus)
+            with self._lock:
+                self._state.archived_audit = surplus[-1].number
+
+    def _surplus_audit(self) -> tuple[AuditEntry, ...]:
+        entries = [e for e in self._durable.audit if e.number > self._state.archived_audit]
+        return tuple(entries[:-AUDIT_ENTRIES]) if len(entries) > AUDIT_ENTRIES + SLACK else ()
