@@ -39,7 +39,7 @@ async def read_reply(response: aiohttp.ClientResponse) -> Reply:
         status=response.status,
         phrase=_clean(response.reason or "")[:100],
         headers=_kept_headers(response.headers.items()),
-        body=_clean(kept),
+        body=kept,
         truncated=truncated,
         location=_header(response, "Location"),
         retry_after=_header(response, "Retry-After"),
@@ -75,8 +75,8 @@ async def _read_body(response: aiohttp.ClientResponse) -> tuple[str, bool]:
                 break
         if received > READ_LIMIT or decoded > READ_LIMIT:
             break
-    text = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(kept))
-    # Replaced bytes take three each.
+    text = _clean(codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(kept)))
+    # A replaced byte takes three.
     cut = text.encode()[:KEEP_LIMIT].decode(errors="ignore")
     return cut, decoder.broken or decoded > len(kept) or len(cut) < len(text)
 

@@ -113,6 +113,8 @@ class HttpCallback:
             request.url,
             headers=request.headers,
             data=request.body or None,
+            # Without a body there is nothing for aiohttp to name a type of.
+            skip_auto_headers=None if request.body else ("Content-Type",),
             allow_redirects=False,
             ssl=request.verify_tls,
         )
