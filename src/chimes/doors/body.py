@@ -84,11 +84,11 @@ class _Counter:
             raise InvalidInput(f"the body has more than {MOST_KEYS} keys", code="too_many_keys")
         found = dict(pairs)
         if len(found) < len(pairs):
-            seen: set[str] = set()
-            twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+            keys = [key for key, _ in pairs]
+            twice = _shown(next(key for key in found if keys.count(key) > 1))
             raise InvalidInput(
-                f"the key {_shown(twice)} stands twice in an object",
-                field=_shown(twice),
+                f"the key {twice} stands twice in an object",
+                field=twice,
                 code="duplicate_key",
             )
         return found

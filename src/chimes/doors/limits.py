@@ -64,7 +64,7 @@ class RequestLimits:
         name, port = _split_port(host)
         server = scope.get("server")
         ours = {self._doorway.port, server[1] if server else None}
-        if name in LOOPBACK_NAMES and port in ours:
+        if name in LOOPBACK_NAMES and port is not None and port in ours:
             return
         if host in self._allowed or name in self._allowed:
             return

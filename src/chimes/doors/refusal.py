@@ -68,7 +68,10 @@ def foreign_origin() -> Refusal:
 
 def too_slow() -> Refusal:
     return Refusal(
-        408, "request_timeout", "the request did not arrive in time", headers={"Connection": "close"}
+        408,
+        "request_timeout",
+        "the request did not arrive in time",
+        headers={"Connection": "close"},
     )
 
 

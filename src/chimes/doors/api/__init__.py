@@ -1,0 +1,1 @@
+"""The native door: /api/v1."""

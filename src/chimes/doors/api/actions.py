@@ -1,0 +1,113 @@
+"""What can be done with a schedule besides changing its definition."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import JSONResponse, Response
+
+from chimes.doors.api.etag import schedule_answer
+from chimes.doors.api.inputs import BackfillIn, NothingIn, PauseIn, ReasonIn, RunIn, ToIn
+from chimes.doors.api.outputs import (
+    BODY,
+    EVERYWHERE,
+    MISSING,
+    TAKEN,
+    BackfillOut,
+    RunOut,
+    ScheduleOut,
+    gives,
+)
+from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
+from chimes.doors.api.wire import moment_from, time_out
+from chimes.doors.api.wire_runs import run_out
+from chimes.errors import InvalidInput
+from chimes.model.ids import ScheduleId
+from chimes.model.run import Run
+
+router = APIRouter(
+    prefix="/api/v1/schedules/{schedule_id}",
+    tags=["schedules"],
+    route_class=NativeRoute,
+    responses=EVERYWHERE | MISSING | TAKEN | BODY,
+)
+
+
+@router.post("/pause", responses=gives(ScheduleOut))
+async def pause_schedule(
+    schedule_id: str, door: ToDoorway, actor: Caller, body: PauseIn | None = None
+) -> Response:
+    """No more runs until it is resumed, or until the given moment."""
+    given = body or PauseIn()
+    until = None if given.until is None else moment_from(given.until, given.timezone, "until")
+    if given.note and given.reason and given.note != given.reason:
+        raise InvalidInput("note and reason are the same thing; send one", field="reason")
+    schedule = await door.schedules.pause(
+        actor, ScheduleId(schedule_id), note=given.note or given.reason, until=until
+    )
+    return schedule_answer(schedule)
+
+
+@router.post("/resume", responses=gives(ScheduleOut))
+async def resume_schedule(
+    schedule_id: str, door: ToDoorway, actor: Caller, body: NothingIn | None = None
+) -> Response:
+    """Go on with the first slot after now; what passed meanwhile is not made up for."""
+    return schedule_answer(await door.schedules.resume(actor, ScheduleId(schedule_id)))
+
+
+@router.post("/run", status_code=202, responses=gives(RunOut, 202, description="Queued"))
+async def run_schedule(
+    schedule_id: str, door: ToDoorway, actor: Caller, body: RunIn | None = None
+) -> Response:
+    """Run it once, now. Nothing about the schedule changes; allowed while it is paused."""
+    run = await door.schedules.run_now(
+        actor, ScheduleId(schedule_id), beside_others=bool(body and body.beside_others)
+    )
+    return new_run_answer(run)
+
+
+@router.post("/skip", responses=gives(ScheduleOut))
+async def skip_next(
+    schedule_id: str, door: ToDoorway, actor: Caller, body: ReasonIn | None = None
+) -> Response:
+    """Leave out the next slot; it is recorded as skipped."""
+    reason = body.reason if body else ""
+    return schedule_answer(await door.schedules.skip(actor, ScheduleId(schedule_id), reason=reason))
+
+
+@router.post("/move", responses=gives(ScheduleOut))
+async def move_next(schedule_id: str, body: ToIn, door: ToDoorway, actor: Caller) -> Response:
+    """Carry out the next slot at another moment; the slots after it stay."""
+    to = moment_from(body.to, body.timezone, "to")
+    return schedule_answer(await door.schedules.move(actor, ScheduleId(schedule_id), to))
+
+
+@router.post("/reschedule", responses=gives(ScheduleOut))
+async def reschedule(schedule_id: str, body: ToIn, door: ToDoorway, actor: Caller) -> Response:
+    """Make this moment the next slot; the past means now."""
+    to = moment_from(body.to, body.timezone, "to")
+    return schedule_answer(await door.schedules.reschedule(actor, ScheduleId(schedule_id), to))
+
+
+@router.post("/backfill", responses=gives(BackfillOut))
+async def backfill(schedule_id: str, body: BackfillIn, door: ToDoorway, actor: Caller) -> Response:
+    """Run past slots that were not carried out. `dry_run` only lists them."""
+    start = moment_from(body.start, body.timezone, "from")
+    end = moment_from(body.end, body.timezone, "to")
+    if end < start:
+        raise InvalidInput("`to` is earlier than `from`", field="to", code="out_of_range")
+    made = await door.schedules.backfill(
+        actor, ScheduleId(schedule_id), start, end, dry_run=body.dry_run
+    )
+    return JSONResponse(
+        {
+            "slots": [time_out(slot) for slot in made.slots],
+            "runs": [run_out(run) for run in made.runs],
+        }
+    )
+
+
+def new_run_answer(run: Run) -> Response:
+    return JSONResponse(
+        run_out(run), status_code=202, headers={"Location": f"/api/v1/runs/{run.id}"}
+    )

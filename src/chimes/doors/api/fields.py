@@ -1,0 +1,195 @@
+"""Kinds of fields in request bodies, and what all bodies have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
+
+from chimes.errors import InvalidInput
+from chimes.triggers import Trigger, parse_duration, trigger_from_dict
+from chimes.triggers.reading import nearest
+
+T = TypeVar("T")
+
+
+class Body(BaseModel):
+    """Exact types ("5" is not 5, true is not 1) and no fields that nobody asked for."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    #: Fields of the answer that a caller may be tempted to send back.
+    read_only: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_known(cls, data: object) -> object:
+        if isinstance(data, dict):
+            known = {field.alias or name for name, field in cls.model_fields.items()}
+            for name in data:
+                if name not in known:
+                    raise cls._unknown(str(name)[:64], known)
+        return data
+
+    @classmethod
+    def _unknown(cls, name: str, known: set[str]) -> PydanticCustomError:
+        if name in cls.read_only:
+            return PydanticCustomError(
+                "read_only", "{field} cannot be set", {"field": name, "hint": None}
+            )
+        return PydanticCustomError(
+            "unknown_field",
+            "{field} is not a known field",
+            {"field": name, "hint": nearest(name, known)},
+        )
+
+
+def told(check: Callable[[object], T]) -> Callable[[object], T]:
+    """A check whose InvalidInput becomes one of pydantic's errors, which know their place."""
+
+    def checked(value: object) -> T:
+        try:
+            return check(value)
+        except InvalidInput as error:
+            raise PydanticCustomError(
+                error.code,
+                "{detail}",
+                {"detail": error.message, "field": error.field, "hint": error.hint},
+            ) from None
+
+    return checked
+
+
+def _duration(value: object) -> timedelta:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        raise InvalidInput(
+            "a duration is text with a unit", code="wrong_type", hint=f'such as "{value}s"'
+        )
+    try:
+        return parse_duration(_text(value), allow_zero=True)
+    except InvalidInput as error:
+        # The name in the message would be that of the parser's parameter.
+        error.field = None
+        raise
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(f"expected text, got {type(value).__name__}", code="wrong_type")
+    return value
+
+
+def _labels(value: object) -> dict[str, str | None]:
+    """An object of texts, or a list of bare labels."""
+    if isinstance(value, list):
+        return dict.fromkeys((_text(each) for each in value), None)
+    if isinstance(value, dict):
+        return {name: each if each is None else _text(each) for name, each in value.items()}
+    raise InvalidInput("expected an object of texts, or a list of texts", code="wrong_type")
+
+
+def _content(value: object) -> str:
+    """Text as it is; JSON is written down."""
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return "" if value is None else _text(value)
+
+
+_bound = {
+    "start_at": {"type": "string", "description": "First moment that counts, inclusive."},
+    "end_at": {"type": "string", "description": "Last moment that counts, inclusive."},
+    "max_runs": {"type": "integer", "minimum": 1},
+    "exclude": {"type": "array", "items": {"type": "object"}, "maxItems": 16},
+}
+TRIGGER_SCHEMA: dict[str, object] = {
+    "oneOf": [
+        {
+            "type": "object",
+            "title": "Cron",
+            "required": ["kind", "expression"],
+            "additionalProperties": False,
+            "properties": {
+                "kind": {"const": "cron"},
+                "expression": {"type": "string", "maxLength": 256},
+                "timezone": {"type": "string", "description": "IANA name"},
+                "dialect": {"enum": ["auto", "unix", "seconds", "quartz"]},
+                "dst": {"enum": ["chimes", "vixie", "robfig"]},
+                "anchor": {"type": "string", "description": "Only for @every"},
+                **_bound,
+            },
+        },
+        {
+            "type": "object",
+            "title": "Every",
+            "required": ["kind", "every"],
+            "additionalProperties": False,
+            "properties": {
+                "kind": {"const": "every"},
+                "every": {"type": "string", "description": "PT1H30M or 1h30m"},
+                "anchor": {"type": "string", "description": "The first slot, if it is ahead"},
+                "jitter": {"type": "string"},
+                **_bound,
+            },
+        },
+        {
+            "type": "object",
+            "title": "Once",
+            "required": ["kind", "at"],
+            "additionalProperties": False,
+            "properties": {
+                "kind": {"const": "once"},
+                "at": {"type": "string", "description": "RFC 3339, RFC 9557, or local + timezone"},
+                "timezone": {"type": "string", "description": "IANA name"},
+                **_bound,
+            },
+        },
+    ],
+    "examples": [{"kind": "cron", "expression": "0 9 * * 1-5", "timezone": "Asia/Bangkok"}],
+}
+DURATION_SCHEMA: dict[str, object] = {
+    "type": "string",
+    "description": "ISO 8601 (PT1H30M) or Go style (1h30m); answered as ISO 8601.",
+    "examples": ["PT10S", "1h30m"],
+}
+MOMENT_SCHEMA: dict[str, object] = {
+    "type": "string",
+    "description": "RFC 3339, RFC 9557 (…[Asia/Bangkok]), or local time where a timezone is given.",
+    "examples": ["2030-02-10T09:00:00Z"],
+}
+
+TriggerField = Annotated[
+    Trigger, PlainValidator(told(trigger_from_dict)), WithJsonSchema(TRIGGER_SCHEMA)
+]
+DurationField = Annotated[
+    timedelta, PlainValidator(told(_duration)), WithJsonSchema(DURATION_SCHEMA)
+]
+LabelsField = Annotated[
+    dict[str, str | None],
+    PlainValidator(told(_labels)),
+    WithJsonSchema(
+        {
+            "oneOf": [
+                {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+                {"type": "array", "items": {"type": "string"}},
+            ],
+            "description": "Answered in the shape that was sent.",
+            "examples": [{"team": "billing"}, ["nightly"]],
+        }
+    ),
+]
+ContentField = Annotated[
+    str,
+    PlainValidator(told(_content)),
+    WithJsonSchema(
+        {
+            "type": ["string", "object", "array", "null"],
+            "description": "Text, or JSON, which is kept as its text.",
+        }
+    ),
+]
+#: Kept as text: the zone that places a local time may stand beside it.
+MomentField = Annotated[str, WithJsonSchema(MOMENT_SCHEMA)]

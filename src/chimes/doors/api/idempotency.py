@@ -1,0 +1,128 @@
+"""Idempotency-Key: the same request twice is done once and answered twice (S26)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from fastapi.exceptions import RequestValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from chimes.doors import refusal
+from chimes.doors.context import Doorway
+from chimes.doors.problems import answer_to
+from chimes.errors import ChimesError, InvalidInput, NotAllowed, RateLimited, StoreError
+from chimes.model.access import Actor
+from chimes.store.port import Remembered
+
+KEEP = timedelta(hours=24)
+_LONGEST = 200
+_KEPT_HEADERS = frozenset({"content-type", "location", "etag", "link"})
+_log = logging.getLogger("chimes.http")
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class OneTimeAnswer(JSONResponse):
+    """Has something that is shown once and must not be kept; `kept` is what a repeat gets."""
+
+    def __init__(self, content: object, *, kept: object, status_code: int = 200) -> None:
+        super().__init__(content, status_code=status_code)
+        self.kept = JSONResponse(kept).body
+
+
+def idempotency_key(request: Request) -> str | None:
+    """Only a POST can be a repeat; the other methods are repeatable as they are."""
+    keys = request.headers.getlist("idempotency-key")
+    if request.method != "POST" or not keys:
+        return None
+    key = keys[0].strip()
+    if len(keys) > 1 or not 0 < len(key) <= _LONGEST or not (key.isascii() and key.isprintable()):
+        raise InvalidInput(
+            f"one key of 1 to {_LONGEST} printable ASCII characters",
+            field="Idempotency-Key",
+            code="bad_key",
+            source="header",
+        )
+    return key
+
+
+async def answered_once(
+    request: Request, actor: Actor, key: str, body: object, handle: Handler
+) -> Response:
+    doorway: Doorway = request.app.state.doorway
+    scope = f"{actor.owner} {request.method} {request.url.path}"
+    content = json.dumps(body, sort_keys=True).encode()
+    fingerprint = hashlib.sha256(content).hexdigest()
+    known = await doorway.store.remember_request(scope, key, fingerprint, keep=KEEP)
+    if known is not None:
+        return _replayed(known, fingerprint)
+    first = _First(doorway, scope, key, fingerprint)
+    # Not ended by a time limit half way: whether it was done must not stay unknown.
+    return await asyncio.shield(asyncio.ensure_future(first.answer(request, handle)))
+
+
+class _First:
+    def __init__(self, doorway: Doorway, scope: str, key: str, fingerprint: str) -> None:
+        self._store = doorway.store
+        self._scope = scope
+        self._key = key
+        self._fingerprint = fingerprint
+
+    async def answer(self, request: Request, handle: Handler) -> Response:
+        try:
+            answer = await handle(request)
+        except (NotAllowed, RateLimited, StoreError):
+            await self._forget()
+            raise
+        except (ChimesError, RequestValidationError) as error:
+            answer = answer_to(request, error)
+        except BaseException:
+            await self._forget()
+            raise
+        if answer.status_code >= 500:
+            await self._forget()
+            return answer
+        content = answer.kept if isinstance(answer, OneTimeAnswer) else answer.body
+        await self._store.answer_request(
+            self._scope,
+            self._key,
+            Remembered(
+                fingerprint=self._fingerprint,
+                status=answer.status_code,
+                body=bytes(content).decode(),
+                headers=tuple(
+                    (name, value)
+                    for name, value in answer.headers.items()
+                    if name.lower() in _KEPT_HEADERS
+                ),
+            ),
+        )
+        return answer
+
+    async def _forget(self) -> None:
+        try:
+            await self._store.forget_request(self._scope, self._key)
+        except StoreError:
+            _log.warning("a failed request stays on record until its key expires")
+
+
+def _replayed(known: Remembered, fingerprint: str) -> Response:
+    if known.fingerprint != fingerprint:
+        raise InvalidInput(
+            "this key was used with another body",
+            field="Idempotency-Key",
+            code="key_reused",
+            source="header",
+        )
+    if not known.status:
+        raise refusal.under_way()
+    answer = Response(known.body, status_code=known.status)
+    for name, value in known.headers:
+        answer.headers[name] = value
+    answer.headers["Idempotency-Replayed"] = "true"
+    return answer

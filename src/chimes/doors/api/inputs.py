@@ -1,0 +1,211 @@
+"""What the native API takes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, JsonValue
+
+from chimes.doors.api.fields import (
+    Body,
+    ContentField,
+    DurationField,
+    LabelsField,
+    MomentField,
+    TriggerField,
+)
+from chimes.model.access import OwnerType, Role
+from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
+from chimes.service.rules import ID_LIMIT
+
+#: Enumerations come as their words; everything else is exact.
+Word = Field(strict=False)
+_USUAL = Policy()
+
+SCHEDULE_READ_ONLY = frozenset(
+    {
+        "owner_id",
+        "timezone",
+        "pause",
+        "next_run_at",
+        "next_slot",
+        "last_run_at",
+        "last_enqueued_at",
+        "last_status",
+        "last_error",
+        "fired_count",
+        "version",
+        "created_at",
+        "created_by",
+        "updated_at",
+        "updated_by",
+        "deleted_at",
+        "status",
+        "fence",
+        "role",
+        "words",
+    }
+)
+
+
+EXAMPLE_SCHEDULE: dict[str, JsonValue] = {
+    "name": "Morning report",
+    "trigger": {"kind": "cron", "expression": "0 9 * * 1-5", "timezone": "Asia/Bangkok"},
+    "target": {
+        "kind": "http",
+        "url": "https://example.com/report",
+        "method": "POST",
+        "body": '{"run":"{{run_id}}"}',
+    },
+    "policy": {"max_retries": 3, "timeout": "PT10S"},
+}
+
+
+class OwnerIn(Body):
+    type: Annotated[OwnerType, Word] = OwnerType.USER
+    id: Annotated[str, Field(min_length=1, max_length=ID_LIMIT)]
+
+
+class TargetIn(Body):
+    """An HTTP callback. `body` may be text or JSON; placeholders such as `{{run_id}}` are filled
+    at each attempt. `signing_secrets` are answered as `***` and kept where `***` comes back."""
+
+    kind: Literal["http"] = "http"
+    url: str
+    method: str = "POST"
+    headers: dict[str, str] = Field(default_factory=dict)
+    body: ContentField = ""
+    expected_status: list[Annotated[int, Field(ge=100, le=599)]] = Field(
+        default_factory=list, max_length=50
+    )
+    signing_secrets: list[str] = Field(default_factory=list, max_length=10)
+    verify_tls: bool = True
+
+
+class TargetPatch(TargetIn):
+    """Only what changes."""
+
+    url: str = ""
+
+
+class PolicyIn(Body):
+    """What is left out has the default of the server, or stays as it is in a PATCH."""
+
+    misfire: Annotated[Misfire, Word] = Misfire.ONE
+    misfire_grace: DurationField = _USUAL.misfire_grace
+    catch_up_limit: int = 1000
+    overlap: Annotated[Overlap, Word] = Overlap.SKIP
+    max_concurrent_runs: int | None = None
+    burst_allowed: bool = False
+    max_retries: int = 0
+    retry_backoff: DurationField = _USUAL.retry_backoff
+    backoff: Annotated[Backoff, Word] = Backoff.FIXED
+    backoff_cap: DurationField = _USUAL.backoff_cap
+    timeout: DurationField = _USUAL.timeout
+    on_lost: Annotated[OnLost, Word] = OnLost.RETRY
+    pause_on_gone: bool = True
+
+
+class DependencyIn(Body):
+    """Run only if the other schedule succeeded within this time."""
+
+    schedule_id: str
+    within: DurationField = timedelta(hours=1)
+
+
+class ScheduleIn(Body):
+    read_only: ClassVar[frozenset[str]] = SCHEDULE_READ_ONLY
+
+    id: str | None = Field(default=None, description="Made by the server where none is sent.")
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")] = "native"
+    name: str
+    owner: OwnerIn | None = Field(default=None, description="Only an admin names another owner.")
+    trigger: TriggerField
+    target: TargetIn
+    policy: PolicyIn = PolicyIn()
+    priority: int = 0
+    labels: LabelsField = Field(default_factory=dict)
+    enabled: bool = True
+    depends_on: DependencyIn | None = None
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_SCHEDULE]})
+
+
+class SchedulePatch(Body):
+    """What is left out stays. `trigger` and `labels` are replaced as a whole, `target` and
+    `policy` field by field."""
+
+    read_only: ClassVar[frozenset[str]] = SCHEDULE_READ_ONLY | {"id", "namespace", "owner"}
+
+    name: str = ""
+    trigger: TriggerField = Field(default=None)
+    target: TargetPatch = TargetPatch()
+    policy: PolicyIn = PolicyIn()
+    priority: int = 0
+    labels: LabelsField = Field(default_factory=dict)
+    enabled: bool = True
+    depends_on: DependencyIn | None = None
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"priority": 10, "policy": {"max_retries": 5}}]}
+    )
+
+
+class PauseIn(Body):
+    note: str = ""
+    reason: str = Field(default="", description="Another word for `note`.")
+    until: MomentField | None = None
+    timezone: str | None = None
+
+
+class ReasonIn(Body):
+    reason: str = ""
+
+
+class RunIn(Body):
+    beside_others: bool = Field(
+        default=False, description="At once, even while the schedule's limit is reached."
+    )
+
+
+class ToIn(Body):
+    to: MomentField
+    timezone: str | None = None
+
+
+class BackfillIn(Body):
+    """Both ends are included."""
+
+    start: MomentField = Field(alias="from")
+    end: MomentField = Field(alias="to")
+    timezone: str | None = None
+    dry_run: bool = False
+
+
+class NothingIn(Body):
+    """An empty object, or no body at all."""
+
+
+class PreviewIn(Body):
+    trigger: TriggerField
+    count: Annotated[int, Field(ge=1, le=100)] = 5
+    after: MomentField | None = Field(
+        default=None, alias="from", description="Fires after this moment; now where it is left out."
+    )
+
+
+class ExplainIn(Body):
+    """Either a trigger, or a cron expression by itself."""
+
+    trigger: TriggerField = Field(default=None)
+    expression: str | None = None
+    timezone: str | None = None
+
+
+class KeyIn(Body):
+    name: str
+    role: Annotated[Role, Word]
+    owner: OwnerIn | None = None
+    expires_at: MomentField | None = None
+    expires_in: DurationField = Field(default=None)

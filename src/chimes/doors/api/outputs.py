@@ -1,0 +1,328 @@
+"""What the native API answers, for its documentation; the tests hold the answers against it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+
+from chimes.doors.api.fields import TRIGGER_SCHEMA
+from chimes.model.access import OwnerType, Role
+from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
+from chimes.model.run import AttemptEnd, Origin, RunStatus
+
+Moment = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
+Duration = Annotated[str, WithJsonSchema({"type": "string", "format": "duration"})]
+TriggerOut = Annotated[dict[str, object], WithJsonSchema(TRIGGER_SCHEMA)]
+#: What a route documents besides its own answer.
+Answers = dict[int | str, dict[str, Any]]
+
+
+class Out(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class FieldProblem(Out):
+    pointer: str | None = Field(default=None, description="JSON pointer into the body.")
+    parameter: str | None = Field(default=None, description="Name of a query parameter.")
+    header: str | None = None
+    detail: str
+    code: str
+    hint: str | None = None
+
+
+class ProblemOut(Out):
+    """RFC 9457."""
+
+    type: str = Field(examples=["urn:chimes:problem:invalid_input"])
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    request_id: str
+    errors: list[FieldProblem] = Field(default_factory=list)
+
+
+class OwnerOut(Out):
+    type: OwnerType
+    id: str
+
+
+class TargetOut(Out):
+    kind: Literal["http"]
+    url: str
+    method: str
+    headers: dict[str, str]
+    body: str
+    expected_status: list[int]
+    signing_secrets: list[Literal["***"]]
+    verify_tls: bool
+
+
+class PolicyOut(Out):
+    misfire: Misfire
+    misfire_grace: Duration
+    catch_up_limit: int
+    overlap: Overlap
+    max_concurrent_runs: int | None
+    burst_allowed: bool
+    max_retries: int
+    retry_backoff: Duration
+    backoff: Backoff
+    backoff_cap: Duration
+    timeout: Duration
+    on_lost: OnLost
+    pause_on_gone: bool
+
+
+class PauseOut(Out):
+    note: str
+    until: Moment | None
+
+
+class DependencyOut(Out):
+    schedule_id: str
+    within: Duration
+
+
+class ScheduleOut(Out):
+    id: str
+    namespace: str
+    name: str
+    owner: OwnerOut
+    trigger: TriggerOut
+    timezone: str
+    words: str
+    target: TargetOut
+    policy: PolicyOut
+    priority: int
+    labels: dict[str, str | None] | list[str]
+    enabled: bool
+    pause: PauseOut | None
+    depends_on: DependencyOut | None
+    next_run_at: Moment | None
+    next_slot: Moment | None
+    last_run_at: Moment | None
+    last_enqueued_at: Moment | None
+    last_status: RunStatus | None
+    last_error: str
+    fired_count: int
+    version: int
+    created_at: Moment
+    created_by: str
+    updated_at: Moment
+    updated_by: str
+
+
+class SchedulePage(Out):
+    items: list[ScheduleOut]
+    next_cursor: str | None
+
+
+class AttemptOut(Out):
+    number: int
+    fence: int
+    node: str
+    started_at: Moment
+    finished_at: Moment
+    duration_ms: float
+    end: AttemptEnd
+    error: str
+
+
+class RunOut(Out):
+    id: str
+    schedule_id: str | None
+    schedule_name: str
+    namespace: str
+    owner: OwnerOut
+    slot: Moment | None
+    origin: Origin
+    status: RunStatus
+    attempt: int
+    fence: int
+    priority: int
+    planned_at: Moment
+    created_at: Moment
+    available_at: Moment
+    claimed_at: Moment | None
+    started_at: Moment | None
+    finished_at: Moment | None
+    duration_ms: float | None
+    lag_ms: float | None
+    node: str | None
+    blocked: bool
+    cancel_requested: bool
+    result: dict[str, object] | None
+    error: str
+    reason: str
+    missed_count: int
+    missed_until: Moment | None
+    retry_of: str | None
+    parent_id: str | None
+    target: TargetOut
+    attempts: list[AttemptOut]
+
+
+class RunPage(Out):
+    items: list[RunOut]
+    next_cursor: str | None
+
+
+class LogOut(Out):
+    number: int
+    at: Moment
+    level: str
+    message: str
+
+
+class LogPage(Out):
+    items: list[LogOut]
+    next_after: int | None = Field(description="Hand it in as `after`; null: these were all.")
+
+
+class BackfillOut(Out):
+    slots: list[Moment]
+    runs: list[RunOut]
+
+
+class FireOut(Out):
+    at: Moment
+    local: Moment
+    note: str | None = None
+    words: str | None = Field(default=None, description="The note in words.")
+
+
+class PreviewOut(Out):
+    fires: list[FireOut]
+    words: str
+    warnings: list[str]
+    timezone: str
+
+
+class ExplainOut(Out):
+    words: str
+    warnings: list[str]
+    timezone: str
+    trigger: TriggerOut
+
+
+class UpcomingOut(Out):
+    schedule_id: str
+    name: str
+    at: Moment
+    local: Moment
+    timezone: str
+    owner: OwnerOut
+
+
+class UpcomingPage(Out):
+    items: list[UpcomingOut]
+
+
+class NodeOut(Out):
+    id: str
+    version: str
+    roles: list[str]
+    capacity: int
+    started_at: Moment
+    heartbeat_at: Moment
+    lease_until: Moment
+    alive: bool
+    clock_offset_ms: float
+
+
+class NodePage(Out):
+    items: list[NodeOut]
+
+
+class AuditOut(Out):
+    number: int
+    at: Moment
+    actor: str
+    door: str
+    verb: str
+    object_kind: str
+    object_id: str
+    owner: str
+    changes: dict[str, object]
+    reason: str
+    address: str
+    allowed: bool
+    previous_hash: str
+    hash: str
+
+
+class AuditPage(Out):
+    items: list[AuditOut]
+    next_before: int | None
+
+
+class KeyOut(Out):
+    id: str
+    name: str
+    role: Role
+    owner: OwnerOut
+    created_at: Moment
+    created_by: str
+    expires_at: Moment | None
+    last_used_at: Moment | None
+    revoked_at: Moment | None
+
+
+class NewKeyOut(KeyOut):
+    key: str = Field(description="Shown once.")
+
+
+class KeyPage(Out):
+    items: list[KeyOut]
+
+
+class StoreOut(Out):
+    kind: str
+    location: str
+    schema_version: str
+    degraded: str
+
+
+class SystemOut(Out):
+    version: str
+    now: Moment
+    open_mode: bool
+    default_timezone: str
+    ready: bool
+    not_ready: str
+    store: StoreOut
+    schedules: dict[str, int]
+    runs: dict[str, int]
+
+
+def problem(description: str) -> dict[str, Any]:
+    return {
+        "description": description,
+        "content": {"application/problem+json": {"schema": PROBLEM_REF}},
+    }
+
+
+PROBLEM_REF = {"$ref": "#/components/schemas/ProblemOut"}
+#: On every route: whatever is sent may be refused for these.
+EVERYWHERE: Answers = {
+    401: problem("A valid key is needed"),
+    403: problem("This key may not do that"),
+    422: problem("The input is not valid"),
+    429: problem("Too many requests"),
+    503: problem("The store cannot answer at the moment"),
+}
+MISSING: Answers = {404: problem("Not found, or not one that the caller may see")}
+TAKEN: Answers = {409: problem("Not possible in the present state")}
+STALE: Answers = {412: problem("Changed by somebody else in the meantime")}
+BODY: Answers = {
+    400: problem("The body is not JSON"),
+    413: problem("The body is too large"),
+    415: problem("The body is not application/json"),
+}
+
+
+def gives(model: type[Out], status: int = 200, **more: str) -> Answers:
+    return {status: {"model": model, "description": more.get("description", "Done")}}

@@ -1,0 +1,170 @@
+"""Query parameters of the lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from chimes.doors.api.paging import DEFAULT_LIMIT, MOST, position_from
+from chimes.errors import InvalidInput
+from chimes.model.access import Owner, OwnerType
+from chimes.model.ids import ScheduleId
+from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
+from chimes.model.run import Origin, RunStatus
+from chimes.triggers import parse_moment
+from chimes.triggers.reading import nearest
+
+Limit = Annotated[int, Field(ge=1, le=MOST)]
+Number = Annotated[int, Field(ge=0, le=2**53)]
+Word = Annotated[str, Field(max_length=200)]
+Sort = TypeVar("Sort", bound=StrEnum)
+
+
+class Query(BaseModel):
+    """A parameter with a typo would silently answer another question, so it is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PageQuery(Query):
+    limit: Limit = DEFAULT_LIMIT
+    cursor: Annotated[str, Field(max_length=2000)] | None = None
+    sort: Word | None = Field(default=None, description="A leading - sorts descending.")
+    order: Literal["asc", "desc"] | None = None
+
+
+class SchedulesQuery(PageQuery):
+    enabled: bool | None = None
+    name: Word | None = None
+    q: Word | None = Field(default=None, description="Part of the name, taken literally.")
+    label: Word | None = None
+    kind: Word | None = None
+    namespace: Word | None = None
+    owner: Word | None = Field(default=None, description="type:id, such as user:alice")
+
+    def to_query(self, question: str) -> ScheduleQuery:
+        sort, descending = _order(self, ScheduleSort, ScheduleSort.CREATED_AT, descending=False)
+        numbers = sort is not ScheduleSort.NAME
+        return ScheduleQuery(
+            owner=_owner(self.owner),
+            namespace=self.namespace,
+            name=self.name,
+            text=self.q,
+            enabled=self.enabled,
+            kind=self.kind,
+            label=self.label,
+            sort=sort,
+            descending=descending,
+            after=position_from(self.cursor, question, numbers=numbers),
+            limit=self.limit,
+        )
+
+
+class RunsQuery(PageQuery):
+    status: list[Word] = Field(
+        default_factory=list, max_length=20, description="Repeated, or separated by commas."
+    )
+    schedule_id: Word | None = None
+    namespace: Word | None = None
+    origin: Origin | None = None
+    since: Word | None = Field(default=None, description="Planned at or after.")
+    until: Word | None = Field(default=None, description="Planned before.")
+
+    def to_query(self, question: str, schedule_id: ScheduleId | None = None) -> RunQuery:
+        sort, descending = _order(self, RunSort, RunSort.CREATED_AT, descending=True)
+        return RunQuery(
+            namespace=self.namespace,
+            schedule_id=schedule_id or (ScheduleId(self.schedule_id) if self.schedule_id else None),
+            statuses=_statuses(self.status),
+            origin=self.origin,
+            since=None if self.since is None else _moment(self.since, "since"),
+            until=None if self.until is None else _moment(self.until, "until"),
+            sort=sort,
+            descending=descending,
+            after=position_from(self.cursor, question, numbers=True),
+            limit=self.limit,
+        )
+
+
+class LogsQuery(Query):
+    after: Number = Field(default=0, description="Entries numbered above this one.")
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+
+
+class UpcomingQuery(Query):
+    hours: Annotated[float, Field(gt=0, le=168, allow_inf_nan=False)] = 24.0
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+
+
+class AuditsQuery(Query):
+    before: Number | None = Field(default=None, description="Entries numbered below this one.")
+    limit: Limit = DEFAULT_LIMIT
+    object_id: Word | None = None
+    verb: Word | None = None
+    owner: Word | None = Field(default=None, description="type:id, such as user:alice")
+
+
+def _order(
+    asked: PageQuery, kind: type[Sort], usual: Sort, *, descending: bool
+) -> tuple[Sort, bool]:
+    if asked.sort is None:
+        return usual, descending if asked.order is None else asked.order == "desc"
+    name = asked.sort.removeprefix("-")
+    if name not in kind.__members__.values():
+        raise _unknown("sort", name, list(kind))
+    minus = asked.sort.startswith("-")
+    if minus and asked.order == "asc":
+        raise InvalidInput(
+            "order says asc and sort says descending",
+            field="order",
+            code="bad_order",
+            source="query",
+        )
+    return kind(name), minus or asked.order == "desc"
+
+
+def _statuses(given: Iterable[str]) -> tuple[RunStatus, ...]:
+    words = [word.strip() for each in given for word in each.split(",")]
+    for word in words:
+        if word not in RunStatus.__members__.values():
+            raise _unknown("status", word, list(RunStatus))
+    return tuple(dict.fromkeys(RunStatus(word) for word in words))
+
+
+def _owner(text: str | None) -> Owner | None:
+    if text is None:
+        return None
+    kind, colon, owner_id = text.partition(":")
+    if not colon or kind not in OwnerType.__members__.values():
+        raise InvalidInput(
+            "an owner is written as type:id, such as user:alice",
+            field="owner",
+            code="bad_owner",
+            source="query",
+        )
+    return Owner(type=OwnerType(kind), id=owner_id)
+
+
+def _moment(text: str, field: str) -> datetime:
+    # A plus sign that was not escaped arrives as a space.
+    unescaped = text.replace(" ", "+") if "T" in text else text
+    try:
+        return parse_moment(unescaped, field=field)
+    except InvalidInput as error:
+        raise InvalidInput(
+            error.message, field=field, code=error.code, hint=error.hint, source="query"
+        ) from None
+
+
+def _unknown(field: str, given: str, known: list[StrEnum]) -> InvalidInput:
+    return InvalidInput(
+        f"{field} is one of {', '.join(known)}",
+        field=field,
+        code="unknown_value",
+        hint=nearest(given, list(known)),
+        source="query",
+    )

@@ -1,0 +1,82 @@
+"""Runs: list, read, logs, cancel, retry."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from chimes.doors.api.actions import new_run_answer
+from chimes.doors.api.inputs import NothingIn
+from chimes.doors.api.outputs import (
+    BODY,
+    EVERYWHERE,
+    MISSING,
+    TAKEN,
+    LogPage,
+    RunOut,
+    RunPage,
+    gives,
+)
+from chimes.doors.api.paging import page, question_of
+from chimes.doors.api.queries import LogsQuery, RunsQuery
+from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
+from chimes.doors.api.wire_runs import log_out, run_out
+from chimes.model.ids import RunId
+
+router = APIRouter(
+    prefix="/api/v1/runs", tags=["runs"], route_class=NativeRoute, responses=EVERYWHERE
+)
+
+
+@router.get("", responses=gives(RunPage))
+async def list_runs(
+    request: Request, query: Annotated[RunsQuery, Query()], door: ToDoorway, actor: Caller
+) -> Response:
+    """A page of runs, newest first."""
+    found = await door.runs.find(actor, query.to_query(question_of(request)))
+    return page(request, [run_out(each) for each in found.items], found.next)
+
+
+@router.get("/{run_id}", responses=gives(RunOut) | MISSING)
+async def get_run(run_id: str, door: ToDoorway, actor: Caller) -> Response:
+    """One run with its attempts."""
+    return JSONResponse(run_out(await door.runs.get(actor, RunId(run_id))))
+
+
+@router.get("/{run_id}/logs", responses=gives(LogPage) | MISSING)
+async def get_logs(
+    run_id: str, query: Annotated[LogsQuery, Query()], door: ToDoorway, actor: Caller
+) -> Response:
+    """The log of a run, in order."""
+    found = await door.runs.logs(actor, RunId(run_id), after=query.after, limit=query.limit + 1)
+    shown = found[: query.limit]
+    more = len(found) > query.limit
+    return JSONResponse(
+        {
+            "items": [log_out(entry) for entry in shown],
+            "next_after": shown[-1].number if more else None,
+        }
+    )
+
+
+@router.post("/{run_id}/cancel", responses=gives(RunOut) | MISSING | TAKEN | BODY)
+async def cancel_run(
+    run_id: str, door: ToDoorway, actor: Caller, body: NothingIn | None = None
+) -> Response:
+    """A waiting run ends at once; a running one is asked to stop."""
+    return JSONResponse(run_out(await door.runs.cancel(actor, RunId(run_id))))
+
+
+@router.post(
+    "/{run_id}/retry",
+    status_code=202,
+    responses=gives(RunOut, 202, description="Queued") | MISSING | TAKEN | BODY,
+)
+async def retry_run(
+    run_id: str, door: ToDoorway, actor: Caller, body: NothingIn | None = None
+) -> Response:
+    """A new run that does the same again and names this one in `retry_of`."""
+    return new_run_answer(await door.runs.retry(actor, RunId(run_id)))

@@ -1,0 +1,102 @@
+"""Schedules: make, read, change, remove, list."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chimes.doors.api.etag import expected_version, schedule_answer, unless_known
+from chimes.doors.api.inputs import ScheduleIn, SchedulePatch
+from chimes.doors.api.outputs import (
+    BODY,
+    EVERYWHERE,
+    MISSING,
+    STALE,
+    TAKEN,
+    RunPage,
+    ScheduleOut,
+    SchedulePage,
+    gives,
+)
+from chimes.doors.api.paging import page, question_of
+from chimes.doors.api.queries import RunsQuery, SchedulesQuery
+from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
+from chimes.doors.api.wire import draft_from, patch_from, schedule_out
+from chimes.doors.api.wire_runs import run_out
+from chimes.model.ids import ScheduleId
+
+router = APIRouter(
+    prefix="/api/v1/schedules", tags=["schedules"], route_class=NativeRoute, responses=EVERYWHERE
+)
+
+
+@router.post("", status_code=201, responses=gives(ScheduleOut, 201) | TAKEN | BODY)
+async def create_schedule(body: ScheduleIn, door: ToDoorway, actor: Caller) -> Response:
+    """Make a schedule."""
+    draft = draft_from(body, actor, door.settings, await door.store.now())
+    schedule = await door.schedules.create(actor, draft)
+    answer = schedule_answer(schedule, status=201)
+    answer.headers["Location"] = f"/api/v1/schedules/{schedule.id}"
+    return answer
+
+
+@router.get("", responses=gives(SchedulePage))
+async def list_schedules(
+    request: Request,
+    query: Annotated[SchedulesQuery, Query()],
+    door: ToDoorway,
+    actor: Caller,
+) -> Response:
+    """A page of schedules. `next_cursor` leads to the next one."""
+    found = await door.schedules.find(actor, query.to_query(question_of(request)))
+    return page(request, [schedule_out(each) for each in found.items], found.next)
+
+
+@router.get("/{schedule_id}", responses=gives(ScheduleOut) | MISSING)
+async def get_schedule(
+    request: Request, schedule_id: str, door: ToDoorway, actor: Caller
+) -> Response:
+    """One schedule, with its ETag."""
+    schedule = await door.schedules.get(actor, ScheduleId(schedule_id))
+    return unless_known(request, schedule_answer(schedule))
+
+
+@router.patch("/{schedule_id}", responses=gives(ScheduleOut) | MISSING | STALE | TAKEN | BODY)
+async def change_schedule(
+    request: Request, schedule_id: str, body: SchedulePatch, door: ToDoorway, actor: Caller
+) -> Response:
+    """Change what is sent and nothing else. With If-Match: only if nobody was faster."""
+    current = await door.schedules.get(actor, ScheduleId(schedule_id))
+    version = expected_version(request, current.version)
+    changed = await door.schedules.change(
+        actor, current.id, patch_from(body), expected_version=version
+    )
+    return schedule_answer(changed)
+
+
+@router.delete("/{schedule_id}", status_code=204, responses=MISSING | STALE)
+async def delete_schedule(
+    request: Request, schedule_id: str, door: ToDoorway, actor: Caller
+) -> Response:
+    """Remove a schedule. Its history stays; a run that is under way ends by itself."""
+    current = await door.schedules.get(actor, ScheduleId(schedule_id))
+    version = expected_version(request, current.version)
+    await door.schedules.delete(actor, current.id, expected_version=version)
+    return Response(status_code=204)
+
+
+@router.get("/{schedule_id}/runs", responses=gives(RunPage) | MISSING)
+async def list_runs_of_schedule(
+    request: Request,
+    schedule_id: str,
+    query: Annotated[RunsQuery, Query()],
+    door: ToDoorway,
+    actor: Caller,
+) -> Response:
+    """The runs of one schedule, newest first."""
+    schedule = await door.schedules.get(actor, ScheduleId(schedule_id))
+    found = await door.runs.find(actor, query.to_query(question_of(request), schedule.id))
+    return page(request, [run_out(each) for each in found.items], found.next)

@@ -1,0 +1,223 @@
+"""Schedules between the native API and the model; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from chimes.config import Settings
+from chimes.doors.api.inputs import (
+    DependencyIn,
+    OwnerIn,
+    PolicyIn,
+    ScheduleIn,
+    SchedulePatch,
+    TargetIn,
+    TargetPatch,
+)
+from chimes.errors import InvalidInput
+from chimes.language import describe
+from chimes.model.access import Actor, Owner
+from chimes.model.ids import ScheduleId
+from chimes.model.policy import Policy
+from chimes.model.schedule import Dependency, Schedule
+from chimes.model.target import HttpTarget, Target
+from chimes.service.audit import MASK, masked
+from chimes.store.codec.schedule import owner_to_plain
+from chimes.triggers import format_duration_iso, format_moment, parse_moment
+
+Json = dict[str, object]
+
+
+def owner_from(given: OwnerIn) -> Owner:
+    return Owner(type=given.type, id=given.id)
+
+
+def default_policy(settings: Settings) -> Policy:
+    """What an HTTP target gets where its policy says nothing."""
+    return Policy(
+        misfire_grace=settings.misfire_grace,
+        max_retries=settings.max_retries,
+        retry_backoff=settings.retry_backoff,
+        timeout=settings.default_timeout,
+    )
+
+
+def policy_from(given: PolicyIn, base: Policy) -> Policy:
+    return replace(base, **{name: getattr(given, name) for name in given.model_fields_set})
+
+
+def target_from(given: TargetIn) -> HttpTarget:
+    return _merged_target(given, HttpTarget(url=given.url))
+
+
+def _merged_target(given: TargetIn | TargetPatch, before: HttpTarget) -> HttpTarget:
+    changes: dict[str, object] = {
+        name: getattr(given, name) for name in given.model_fields_set - {"kind"}
+    }
+    if "method" in changes:
+        changes["method"] = given.method.upper()
+    if "headers" in changes:
+        changes["headers"] = _unmasked_headers(given.headers, before.headers)
+    if "expected_status" in changes:
+        changes["expected_status"] = tuple(given.expected_status)
+    if "signing_secrets" in changes:
+        changes["signing_secrets"] = _unmasked_secrets(
+            given.signing_secrets, before.signing_secrets
+        )
+    return replace(before, **changes)
+
+
+def _unmasked_secrets(given: list[str], before: tuple[str, ...]) -> tuple[str, ...]:
+    """`***` at a place means: the secret that was there."""
+    kept = [MASK] * len(given)
+    for place, secret in enumerate(given):
+        if secret == MASK and place >= len(before):
+            raise InvalidInput(
+                f"there is no secret in place {place} to keep",
+                field=f"target.signing_secrets[{place}]",
+                code="masked",
+            )
+        kept[place] = before[place] if secret == MASK else secret
+    return tuple(kept)
+
+
+def _unmasked_headers(given: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    """A header that was answered as `***` comes back so and is kept."""
+    known = {name.lower(): value for name, value in before.items()}
+    hidden = {name.lower() for name, value in masked(before).items() if value == MASK}
+    return {
+        name: known[name.lower()] if value == MASK and name.lower() in hidden else value
+        for name, value in given.items()
+    }
+
+
+def dependency_from(given: DependencyIn) -> Dependency:
+    return Dependency(schedule_id=ScheduleId(given.schedule_id), within=given.within)
+
+
+def draft_from(
+    given: ScheduleIn, actor: Actor, settings: Settings, created_at: datetime
+) -> Schedule:
+    """The service makes the id, the first slot and the times where they are not given."""
+    if given.id == "":
+        raise InvalidInput("an id is not empty; leave it out instead", field="id", code="too_short")
+    return Schedule(
+        id=ScheduleId(given.id or ""),
+        namespace=given.namespace,
+        name=given.name,
+        owner=owner_from(given.owner) if given.owner else actor.owner,
+        trigger=given.trigger,
+        target=target_from(given.target),
+        policy=policy_from(given.policy, default_policy(settings)),
+        priority=given.priority,
+        labels=given.labels,
+        enabled=given.enabled,
+        depends_on=dependency_from(given.depends_on) if given.depends_on else None,
+        created_at=created_at,
+        updated_at=created_at,
+    )
+
+
+def patch_from(given: SchedulePatch) -> Callable[[Schedule], Schedule]:
+    """The edit that a PATCH asks for."""
+    plain = given.model_fields_set & {"name", "trigger", "priority", "labels", "enabled"}
+
+    def edit(before: Schedule) -> Schedule:
+        after = replace(before, **{name: getattr(given, name) for name in plain})
+        if "target" in given.model_fields_set:
+            after = replace(after, target=_merged_target(given.target, before.target))
+        if "policy" in given.model_fields_set:
+            after = replace(after, policy=policy_from(given.policy, before.policy))
+        if "depends_on" in given.model_fields_set:
+            depends_on = dependency_from(given.depends_on) if given.depends_on else None
+            after = replace(after, depends_on=depends_on)
+        return after
+
+    return edit
+
+
+def moment_from(text: str, timezone: str | None, field: str) -> datetime:
+    """RFC 3339, RFC 9557, or local time with the zone that stands beside it."""
+    return parse_moment(text, timezone, field=field)
+
+
+def schedule_out(schedule: Schedule) -> Json:
+    depends_on = schedule.depends_on
+    return {
+        "id": schedule.id,
+        "namespace": schedule.namespace,
+        "name": schedule.name,
+        "owner": owner_to_plain(schedule.owner),
+        "trigger": schedule.trigger.to_dict(),
+        "timezone": schedule.trigger.zone,
+        "words": describe(schedule.trigger),
+        "target": target_out(schedule.target),
+        "policy": policy_out(schedule.policy),
+        "priority": schedule.priority,
+        "labels": labels_out(schedule.labels),
+        "enabled": schedule.enabled,
+        "pause": None
+        if schedule.enabled
+        else {"note": schedule.pause_note, "until": time_out(schedule.pause_until)},
+        "depends_on": depends_on
+        and {
+            "schedule_id": depends_on.schedule_id,
+            "within": format_duration_iso(depends_on.within),
+        },
+        "next_run_at": time_out(schedule.next_run_at),
+        "next_slot": time_out(schedule.next_slot),
+        "last_run_at": time_out(schedule.last_run_at),
+        "last_enqueued_at": time_out(schedule.last_enqueued_at),
+        "last_status": schedule.last_status and schedule.last_status.value,
+        "last_error": schedule.last_error,
+        "fired_count": schedule.fired_count,
+        "version": schedule.version,
+        "created_at": time_out(schedule.created_at),
+        "created_by": schedule.created_by,
+        "updated_at": time_out(schedule.updated_at),
+        "updated_by": schedule.updated_by,
+    }
+
+
+def target_out(target: Target) -> Json:
+    return {
+        "kind": target.kind,
+        "url": target.url,
+        "method": target.method,
+        "headers": masked(target.headers),
+        "body": target.body,
+        "expected_status": list(target.expected_status),
+        "signing_secrets": [MASK for _ in target.signing_secrets],
+        "verify_tls": target.verify_tls,
+    }
+
+
+def policy_out(policy: Policy) -> Json:
+    return {
+        "misfire": policy.misfire.value,
+        "misfire_grace": format_duration_iso(policy.misfire_grace),
+        "catch_up_limit": policy.catch_up_limit,
+        "overlap": policy.overlap.value,
+        "max_concurrent_runs": policy.max_concurrent_runs,
+        "burst_allowed": policy.burst_allowed,
+        "max_retries": policy.max_retries,
+        "retry_backoff": format_duration_iso(policy.retry_backoff),
+        "backoff": policy.backoff.value,
+        "backoff_cap": format_duration_iso(policy.backoff_cap),
+        "timeout": format_duration_iso(policy.timeout),
+        "on_lost": policy.on_lost.value,
+        "pause_on_gone": policy.pause_on_gone,
+    }
+
+
+def labels_out(labels: Mapping[str, str | None]) -> Json | list[str]:
+    """A list where no label has a value, as it was sent."""
+    if labels and all(value is None for value in labels.values()):
+        return list(labels)
+    return dict(labels)
+
+
+def time_out(moment: datetime | None) -> str | None:
+    return None if moment is None else format_moment(moment)

@@ -1,0 +1,123 @@
+"""Runs, keys, nodes and audit entries as the native API shows them; pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from chimes.doors.api.wire import Json, target_out, time_out
+from chimes.model.access import ApiKey
+from chimes.model.audit import AuditEntry
+from chimes.model.node import Node
+from chimes.model.run import Attempt, LogEntry, Run
+from chimes.store.codec.schedule import owner_to_plain
+
+
+def run_out(run: Run) -> Json:
+    return {
+        "id": run.id,
+        "schedule_id": run.schedule_id,
+        "schedule_name": run.schedule_name,
+        "namespace": run.namespace,
+        "owner": owner_to_plain(run.owner),
+        "slot": time_out(run.slot),
+        "origin": run.origin.value,
+        "status": run.status.value,
+        "attempt": run.attempt,
+        "fence": run.fence,
+        "priority": run.priority,
+        "planned_at": time_out(run.planned_at),
+        "created_at": time_out(run.created_at),
+        "available_at": time_out(run.available_at),
+        "claimed_at": time_out(run.claimed_at),
+        "started_at": time_out(run.started_at),
+        "finished_at": time_out(run.finished_at),
+        "duration_ms": _milliseconds(run.started_at, run.finished_at),
+        "lag_ms": _milliseconds(run.planned_at, run.started_at),
+        "node": run.holder,
+        "blocked": run.blocked,
+        "cancel_requested": run.cancel_requested,
+        "result": None if run.result is None else dict(run.result),
+        "error": run.error,
+        "reason": run.reason,
+        "missed_count": run.missed_count,
+        "missed_until": time_out(run.missed_until),
+        "retry_of": run.retry_of,
+        "parent_id": run.parent_id,
+        "target": target_out(run.target),
+        "attempts": [attempt_out(attempt) for attempt in run.attempts],
+    }
+
+
+def attempt_out(attempt: Attempt) -> Json:
+    return {
+        "number": attempt.number,
+        "fence": attempt.fence,
+        "node": attempt.node,
+        "started_at": time_out(attempt.started_at),
+        "finished_at": time_out(attempt.finished_at),
+        "duration_ms": _milliseconds(attempt.started_at, attempt.finished_at),
+        "end": attempt.end.value,
+        "error": attempt.error,
+    }
+
+
+def log_out(entry: LogEntry) -> Json:
+    return {
+        "number": entry.number,
+        "at": time_out(entry.at),
+        "level": entry.level,
+        "message": entry.message,
+    }
+
+
+def key_out(key: ApiKey) -> Json:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "role": key.role.value,
+        "owner": owner_to_plain(key.owner),
+        "created_at": time_out(key.created_at),
+        "created_by": key.created_by,
+        "expires_at": time_out(key.expires_at),
+        "last_used_at": time_out(key.last_used_at),
+        "revoked_at": time_out(key.revoked_at),
+    }
+
+
+def node_out(node: Node, now: datetime) -> Json:
+    return {
+        "id": node.id,
+        "version": node.version,
+        "roles": list(node.roles),
+        "capacity": node.capacity,
+        "started_at": time_out(node.started_at),
+        "heartbeat_at": time_out(node.heartbeat_at),
+        "lease_until": time_out(node.lease_until),
+        "alive": node.lease_until > now,
+        "clock_offset_ms": round(node.clock_offset * 1000, 3),
+    }
+
+
+def audit_out(entry: AuditEntry) -> Json:
+    return {
+        "number": entry.number,
+        "at": time_out(entry.at),
+        "actor": entry.actor,
+        "door": entry.door,
+        "verb": entry.verb,
+        "object_kind": entry.object_kind,
+        "object_id": entry.object_id,
+        "owner": entry.owner,
+        "changes": dict(entry.changes),
+        "reason": entry.reason,
+        "address": entry.address,
+        "allowed": entry.allowed,
+        "previous_hash": entry.previous_hash,
+        "hash": entry.hash,
+    }
+
+
+def _milliseconds(begin: datetime | None, end: datetime | None) -> float | None:
+    if begin is None or end is None:
+        return None
+    return (end - begin) / timedelta(milliseconds=1)

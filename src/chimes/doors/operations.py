@@ -1,0 +1,97 @@
+"""What machines ask about the server: health, readiness, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from chimes.doors.auth import authenticate
+from chimes.doors.context import Doorway
+from chimes.errors import StoreError
+from chimes.model.listing import Counts
+
+STORE_SECONDS = 2.0
+#: Counting is work for the store; scrapers may come as often as they like.
+COUNTS_SECONDS = 5.0
+
+
+def operations(doorway: Doorway) -> APIRouter:
+    router = APIRouter(tags=["operations"])
+    counted = _Counted(doorway)
+
+    @router.get("/health")
+    async def health() -> JSONResponse:
+        """Whether the process is alive; 200 even when it is not in full order."""
+        reason = await _store_trouble(doorway)
+        state = {"status": "degraded", "reason": reason} if reason else {"status": "ok"}
+        return JSONResponse({**state, "version": doorway.version})
+
+    @router.get("/ready", responses={503: {"description": "This node wants no traffic now"}})
+    async def ready() -> JSONResponse:
+        """Whether this node wants traffic."""
+        reason = doorway.not_ready() or await _store_trouble(doorway, only_if_down=True)
+        if reason:
+            return JSONResponse({"status": "not ready", "reason": reason}, status_code=503)
+        return JSONResponse({"status": "ready"})
+
+    @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}})
+    async def metrics(request: Request) -> Response:
+        """Prometheus text; no owners, no names (S69)."""
+        await authenticate(request, door="metrics")
+        text = generate_latest(doorway.metrics) + generate_latest(await counted.registry())
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+async def _store_trouble(doorway: Doorway, *, only_if_down: bool = False) -> str:
+    try:
+        async with asyncio.timeout(STORE_SECONDS):
+            status = await doorway.store.status()
+    except (StoreError, TimeoutError):
+        return "the store cannot be reached"
+    return "" if only_if_down else status.degraded
+
+
+class _Counted:
+    """Gauges that the store computes."""
+
+    def __init__(self, doorway: Doorway) -> None:
+        self._doorway = doorway
+        self._counts: Counts | None = None
+        self._at = float("-inf")
+
+    async def registry(self) -> CollectorRegistry:
+        now = self._doorway.clock.monotonic()
+        if self._counts is None or now - self._at >= COUNTS_SECONDS:
+            self._counts = await self._doorway.store.counts()
+            self._at = now
+        registry = CollectorRegistry()
+        registry.register(_Gauges(self._counts))
+        return registry
+
+
+class _Gauges(Collector):
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        counts = self._counts
+        schedules = GaugeMetricFamily(
+            "chimes_schedules", "Schedules that are not deleted", labels=["state"]
+        )
+        schedules.add_metric(["enabled"], counts.enabled)
+        schedules.add_metric(["paused"], counts.schedules - counts.enabled)
+        yield schedules
+        yield GaugeMetricFamily("chimes_schedules_due", "Due and not yet fired", value=counts.due)
+        runs = GaugeMetricFamily("chimes_runs", "Runs on record", labels=["status"])
+        for status, count in counts.runs.items():
+            runs.add_metric([status.value], count)
+        yield runs
