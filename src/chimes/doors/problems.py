@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -30,7 +31,6 @@ _TABLE: tuple[tuple[type[errors.ChimesError], int, str, str], ...] = (
     (errors.RateLimited, 429, "rate_limited", "Too many requests"),
     (errors.StoreError, 503, "store_unavailable", "The store cannot answer at the moment"),
 )
-_HTTP_CODES = {404: ("not_found", "Not found"), 405: ("method_not_allowed", "Method not allowed")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,14 +78,15 @@ def problem_of(error: Exception) -> Problem:
             status=error.status,
             kind=error.code,
             code=error.code,
-            title=error.code.replace("_", " ").capitalize(),
+            title=HTTPStatus(error.status).phrase,
             detail=error.message,
             headers=error.headers,
         )
     if isinstance(error, RequestValidationError):
         return _invalid(tuple(_from_pydantic(each) for each in error.errors()))
     if isinstance(error, HTTPException):
-        code, title = _HTTP_CODES.get(error.status_code, ("refused", "The request was refused"))
+        title = HTTPStatus(error.status_code).phrase
+        code = title.lower().replace(" ", "_")
         return Problem(
             status=error.status_code,
             kind=code,

@@ -10,10 +10,13 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from chimes.doors.api import actions, runs, schedules, system, times
 from chimes.doors.auth import Gatekeeper
 from chimes.doors.context import Doorway
+from chimes.doors.description import operation_name
+from chimes.doors.docs import documentation
 from chimes.doors.door import DoorRouter
 from chimes.doors.envelope import Envelope
 from chimes.doors.limits import RequestLimits
@@ -21,6 +24,7 @@ from chimes.doors.operations import operations
 from chimes.doors.problems import answer_to
 from chimes.errors import ChimesError
 
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 NATIVE_ROUTERS = (schedules.router, actions.router, runs.router, times.router, system.router)
 
 
@@ -33,6 +37,7 @@ def build_app(doorway: Doorway, *, compat: Sequence[APIRouter] = ()) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=operation_name,
     )
     app.state.doorway = doorway
     app.state.gatekeeper = Gatekeeper(doorway)
@@ -44,7 +49,7 @@ def build_app(doorway: Doorway, *, compat: Sequence[APIRouter] = ()) -> FastAPI:
     ]
     for error in (ChimesError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, _answer)
-    for router in (operations(doorway), *NATIVE_ROUTERS, *compat):
+    for router in (operations(doorway), documentation(app), *NATIVE_ROUTERS, *compat):
         app.include_router(router)
     # The last one added is the outermost.
     if doorway.settings.cors_origins:
@@ -61,4 +66,20 @@ def build_app(doorway: Doorway, *, compat: Sequence[APIRouter] = ()) -> FastAPI:
 
 
 async def _answer(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        allowed = {"Allow": ", ".join(_allowed_methods(request))}
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers=allowed)
+        error = HTTPException(405, headers=allowed)
     return answer_to(request, error)
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """Of all routes of this path; the framework names those of the first one only."""
+
+    def matches(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes)
+
+    found = [method for method in METHODS if matches(method)]
+    return [*found, *(["HEAD"] if "GET" in found else []), "OPTIONS"]

@@ -126,7 +126,7 @@ class ScheduleService:
                 updated_by=actor.name,
             )
         )
-        self._check_target(schedule.target)
+        self._target_allowed(actor, schedule.target, None)
         self._check_trigger(actor, schedule.trigger, now)
         return planned(schedule, now)
 
@@ -164,7 +164,7 @@ class ScheduleService:
                 return before
             after = checked(after)
             if after.target != before.target:
-                self._check_target(after.target)
+                self._target_allowed(actor, after.target, before.target)
             if after.trigger != before.trigger:
                 trigger = self._settled_trigger(after.trigger, before.trigger, now)
                 after = replace(after, trigger=trigger)
@@ -360,6 +360,12 @@ class ScheduleService:
             if kept.every == before.every:
                 return kept
         return trigger.anchored(trigger.start_at or now)
+
+    def _target_allowed(self, actor: Actor, target: Target, before: Target | None) -> None:
+        switched_off = not target.verify_tls and (before is None or before.verify_tls)
+        if switched_off and actor.role is not Role.ADMIN:
+            raise NotAllowed("only an admin may switch certificate checks off")
+        self._check_target(target)
 
     def _check_trigger(self, actor: Actor, trigger: Trigger, now: datetime) -> None:
         limits = self._limits()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
@@ -31,21 +31,25 @@ class Body(BaseModel):
         if isinstance(data, dict):
             known = {field.alias or name for name, field in cls.model_fields.items()}
             for name in data:
+                if name in cls.read_only:
+                    raise PydanticCustomError("read_only", "{field} cannot be set", {"field": name})
                 if name not in known:
-                    raise cls._unknown(str(name)[:64], known)
+                    raise unknown_field(str(name)[:64], known)
         return data
 
-    @classmethod
-    def _unknown(cls, name: str, known: set[str]) -> PydanticCustomError:
-        if name in cls.read_only:
-            return PydanticCustomError(
-                "read_only", "{field} cannot be set", {"field": name, "hint": None}
-            )
-        return PydanticCustomError(
-            "unknown_field",
-            "{field} is not a known field",
-            {"field": name, "hint": nearest(name, known)},
-        )
+
+def unknown_field(name: str, known: Iterable[str]) -> PydanticCustomError:
+    return PydanticCustomError(
+        "unknown_field",
+        "{field} is not a known field",
+        {"field": name, "hint": nearest(name, known)},
+    )
+
+
+def without_defaults(schema: dict[str, Any]) -> None:
+    """For bodies in which a field that is left out does not have its default."""
+    for field in schema["properties"].values():
+        field.pop("default", None)
 
 
 def told(check: Callable[[object], T]) -> Callable[[object], T]:

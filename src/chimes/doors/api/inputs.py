@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, JsonValue
 
@@ -14,6 +14,7 @@ from chimes.doors.api.fields import (
     LabelsField,
     MomentField,
     TriggerField,
+    without_defaults,
 )
 from chimes.model.access import OwnerType, Role
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
@@ -21,6 +22,8 @@ from chimes.service.rules import ID_LIMIT
 
 #: Enumerations come as their words; everything else is exact.
 Word = Field(strict=False)
+#: Never read: what was not sent is not in `model_fields_set`. Unlike `| None`, null is refused.
+LEFT_OUT: Any = None
 _USUAL = Policy()
 
 SCHEDULE_READ_ONLY = frozenset(
@@ -86,11 +89,15 @@ class TargetIn(Body):
 class TargetPatch(TargetIn):
     """Only what changes."""
 
+    model_config = ConfigDict(json_schema_extra=without_defaults)
+
     url: str = ""
 
 
 class PolicyIn(Body):
     """What is left out has the default of the server, or stays as it is in a PATCH."""
+
+    model_config = ConfigDict(json_schema_extra=without_defaults)
 
     misfire: Annotated[Misfire, Word] = Misfire.ONE
     misfire_grace: DurationField = _USUAL.misfire_grace
@@ -123,7 +130,7 @@ class ScheduleIn(Body):
     owner: OwnerIn | None = Field(default=None, description="Only an admin names another owner.")
     trigger: TriggerField
     target: TargetIn
-    policy: PolicyIn = PolicyIn()
+    policy: PolicyIn = Field(default_factory=PolicyIn)
     priority: int = 0
     labels: LabelsField = Field(default_factory=dict)
     enabled: bool = True
@@ -139,17 +146,15 @@ class SchedulePatch(Body):
     read_only: ClassVar[frozenset[str]] = SCHEDULE_READ_ONLY | {"id", "namespace", "owner"}
 
     name: str = ""
-    trigger: TriggerField = Field(default=None)
-    target: TargetPatch = TargetPatch()
-    policy: PolicyIn = PolicyIn()
+    trigger: TriggerField = LEFT_OUT
+    target: TargetPatch = Field(default_factory=TargetPatch)
+    policy: PolicyIn = Field(default_factory=PolicyIn)
     priority: int = 0
     labels: LabelsField = Field(default_factory=dict)
     enabled: bool = True
     depends_on: DependencyIn | None = None
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"priority": 10, "policy": {"max_retries": 5}}]}
-    )
+    model_config = ConfigDict(json_schema_extra=without_defaults)
 
 
 class PauseIn(Body):
@@ -198,7 +203,7 @@ class PreviewIn(Body):
 class ExplainIn(Body):
     """Either a trigger, or a cron expression by itself."""
 
-    trigger: TriggerField = Field(default=None)
+    trigger: TriggerField = LEFT_OUT
     expression: str | None = None
     timezone: str | None = None
 
@@ -208,4 +213,4 @@ class KeyIn(Body):
     role: Annotated[Role, Word]
     owner: OwnerIn | None = None
     expires_at: MomentField | None = None
-    expires_in: DurationField = Field(default=None)
+    expires_in: DurationField = LEFT_OUT

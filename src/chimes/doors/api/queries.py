@@ -7,8 +7,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from chimes.doors.api.fields import unknown_field
 from chimes.doors.api.paging import DEFAULT_LIMIT, MOST, position_from
 from chimes.errors import InvalidInput
 from chimes.model.access import Owner, OwnerType
@@ -28,6 +29,15 @@ class Query(BaseModel):
     """A parameter with a typo would silently answer another question, so it is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_known(cls, data: object) -> object:
+        if isinstance(data, dict):
+            for name in data:
+                if name not in cls.model_fields:
+                    raise unknown_field(str(name)[:64], cls.model_fields)
+        return data
 
 
 class PageQuery(Query):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from chimes.config import Settings
 from chimes.doors.api.inputs import (
@@ -53,7 +54,7 @@ def target_from(given: TargetIn) -> HttpTarget:
 
 
 def _merged_target(given: TargetIn | TargetPatch, before: HttpTarget) -> HttpTarget:
-    changes: dict[str, object] = {
+    changes: dict[str, Any] = {
         name: getattr(given, name) for name in given.model_fields_set - {"kind"}
     }
     if "method" in changes:
