@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -90,8 +93,22 @@ async def test_f61_tls_1_0(authority: Authority) -> None:
         server.minimum_version = ssl.TLSVersion.TLSv1
         server.maximum_version = ssl.TLSVersion.TLSv1_1
     server.set_ciphers("ALL:@SECLEVEL=0")
-    outcome, requests = await attempt(authority, server)
-    assert (outcome.code, outcome.retryable, requests) == ("tls_version", False, 0)
+
+    def refuse(listener: socket.socket) -> None:
+        # Blocking sockets: asyncio's server hangs up without sending the alert.
+        peer, _ = listener.accept()
+        with peer, suppress(OSError):
+            server.wrap_socket(peer, server_side=True)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=refuse, args=(listener,))
+        thread.start()
+        async with calling(tls=authority.client()) as callback:
+            outcome = await callback.execute(
+                a_call(f"https://127.0.0.1:{listener.getsockname()[1]}/")
+            )
+        thread.join(10)
+    assert (outcome.end, outcome.code, outcome.retryable) == ("failed", "tls_version", False)
 
 
 # F61: a restart of the server looks like this, so it is worth another try

@@ -41,10 +41,13 @@ class HttpUrl:
         return literal_address(self.host)
 
     @property
+    def bracketed_host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    @property
     def origin(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port == DEFAULT_PORTS[self.scheme] else f":{self.port}"
-        return f"{self.scheme}://{host}{port}"
+        return f"{self.scheme}://{self.bracketed_host}{port}"
 
 
 def on_the_wire(tail: str) -> str:

@@ -67,8 +67,9 @@ def fill_body(body: str, facts: Mapping[str, str], *, form: bool) -> str:
 
 
 def looks_like_json(body: str) -> bool:
-    """The seed's rule for the content type, white space aside."""
-    return body.lstrip()[:1] in ("{", "[")
+    """The seed's rule for the content type, white space and placeholders aside."""
+    start = body.lstrip()[:2]
+    return start[:1] in ("{", "[") and start != "{{"
 
 
 def _fill_named(text: str, facts: Mapping[str, str], encode: Encode) -> str:

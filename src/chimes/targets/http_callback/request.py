@@ -96,7 +96,7 @@ def wire_url(destination: HttpUrl, tail: str) -> URL:
     path, _, query = on_the_wire(tail).partition("?")
     return URL.build(
         scheme=destination.scheme,
-        host=destination.host,
+        host=destination.bracketed_host,
         port=destination.port,
         path=path,
         query_string=query,

@@ -99,7 +99,7 @@ class HttpCallback:
                 ended = await self._exchange(request)
         except TimeoutError:
             pass
-        except (aiohttp.ClientError, EgressDenied, OSError, ValueError) as error:
+        except (aiohttp.ClientError, EgressDenied, OSError) as error:
             ended = failure_of(error)
         took = clock() - began
         outcome = _outcome(call, request, ended, timedelta(seconds=took))

@@ -1,0 +1,156 @@
+"""Callbacks per second through HttpCallback, beside the bare client in the same interleaved run.
+
+    python bench/http_callbacks.py [--rounds 7] [--calls 3000] [--in-flight 100]
+
+Goal (PERFORMANCE.md): at least 0.9 times the bare client's rate. The sink is a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import multiprocessing
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import Connection
+
+import aiohttp
+
+from chimes.model.egress import EgressRules
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.policy import Policy
+from chimes.model.run import AttemptEnd, Origin, Run
+from chimes.model.target import HttpTarget
+from chimes.targets.base import Call
+from chimes.targets.http_callback import HttpCallback
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
+BODY = '{"job_id": "job-1", "what": "tidy up", "items": [1, 2, 3]}'
+FILLED_BODY = '{"job_id": "<filled-by-service>", "run_id": "<filled-by-service>", "n": {{attempt}}}'
+SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+Send = Callable[[int], Awaitable[None]]
+
+
+class Sink(asyncio.Protocol):
+    """As little as answers: a request ends where its body's length says."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.data = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        head, separator, body = self.data.partition(b"\r\n\r\n")
+        if not separator:
+            return
+        length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
+        if len(body) >= length:
+            self.data = body[length:]
+            self.transport.write(ANSWER)
+
+
+def serve(parent: Connection) -> None:
+    async def run() -> None:
+        server = await asyncio.get_running_loop().create_server(Sink, "127.0.0.1", 0, backlog=1000)
+        parent.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(run())
+
+
+async def rate(send: Send, calls: int, in_flight: int) -> float:
+    numbers = iter(range(calls))
+
+    async def worker() -> None:
+        for number in numbers:
+            await send(number)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(in_flight)))
+    return calls / (time.perf_counter() - began)
+
+
+def a_call(target: HttpTarget, number: int) -> Call:
+    run = Run(
+        id=RunId(f"run-{number}"),
+        schedule_id=ScheduleId("job-1"),
+        schedule_name="tidy up",
+        slot=NOW,
+        origin=Origin.SCHEDULE,
+        target=target,
+        policy=Policy(timeout=timedelta(seconds=30)),
+        attempt=1,
+        fence=1,
+        created_at=NOW,
+        planned_at=NOW,
+        available_at=NOW,
+    )
+    return Call(run=run, triggered_at=NOW, log=lambda level, message: None)
+
+
+async def measure(port: int, rounds: int, calls: int, in_flight: int) -> None:
+    url = f"http://127.0.0.1:{port}/hook"
+    targets = {
+        "HttpCallback": HttpTarget(url=url, body=BODY),
+        "HttpCallback, placeholders": HttpTarget(url=url + "?r={{run_id}}", body=FILLED_BODY),
+        "HttpCallback, signed": HttpTarget(url=url, body=BODY, signing_secrets=(SECRET,)),
+    }
+    callback = HttpCallback(egress=EgressRules(), user_agent="bench", max_connections=in_flight)
+    await callback.open()
+
+    def through(target: HttpTarget) -> Send:
+        async def send(number: int) -> None:
+            outcome = await callback.execute(a_call(target, number))
+            assert outcome.end is AttemptEnd.SUCCEEDED
+
+        return send
+
+    connector = aiohttp.TCPConnector(limit=in_flight)
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        async def bare(number: int) -> None:
+            headers = {"Content-Type": "application/json", "Idempotency-Key": f"run-{number}"}
+            async with session.post(url, data=BODY.encode(), headers=headers) as response:
+                await response.read()
+
+        sends: dict[str, Send] = {"bare aiohttp": bare}
+        sends |= {name: through(target) for name, target in targets.items()}
+        rates: dict[str, list[float]] = {name: [] for name in sends}
+        for send in sends.values():
+            await rate(send, in_flight * 2, in_flight)
+        for number in range(rounds):
+            order = list(sends)[number % len(sends) :] + list(sends)[: number % len(sends)]
+            for name in order:
+                rates[name].append(await rate(sends[name], calls, in_flight))
+    await callback.close()
+    for name, found in rates.items():
+        ratio = statistics.median(
+            one / other for one, other in zip(found, rates["bare aiohttp"], strict=True)
+        )
+        print(f"{name:30} {statistics.median(found):8.0f} calls/s   {ratio:5.2f} x bare")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--calls", type=int, default=3000)
+    parser.add_argument("--in-flight", type=int, default=100)
+    given = parser.parse_args()
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=serve, args=(theirs,), daemon=True)
+    process.start()
+    try:
+        asyncio.run(measure(ours.recv(), given.rounds, given.calls, given.in_flight))
+    finally:
+        process.terminate()
+        process.join()
+
+
+if __name__ == "__main__":
+    main()

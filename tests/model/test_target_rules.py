@@ -1,0 +1,88 @@
+"""What an HTTP target must look like to be saved."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from chimes.errors import InvalidInput
+from chimes.model.egress import EgressRules
+from chimes.model.target import HttpTarget
+from chimes.model.target_rules import check_http_target
+
+SECRET = "whsec_" + base64.b64encode(b"k" * 24).decode()
+
+
+def check(**given: Any) -> None:
+    check_http_target(HttpTarget(**({"url": "http://example.com/"} | given)))
+
+
+def refused(**given: Any) -> tuple[str | None, str]:
+    with pytest.raises(InvalidInput) as caught:
+        check(**given)
+    return caught.value.field, caught.value.code
+
+
+def test_what_is_fine() -> None:
+    check(
+        method="PATCH",
+        headers={f"X-{n}": "v" * 8192 for n in range(97)}
+        | {"Authorization": "Bearer ü\t!", "User-Agent": "x", "Content-Type": "text/x"},
+        body="ü" * 32768,
+        expected_status=(200, 404, 599),
+        signing_secrets=(SECRET, "whsec_" + base64.b64encode(b"l" * 64).decode().rstrip("=")),
+    )
+    check(method="get", body="{{7*7}} {{secrets}}")
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["", "GET ", "G T", "GET\n", "CONNECT", "connect", "TRACE", "Track", "GÉT", "A" * 33, "G(T"],
+)
+def test_methods(method: str) -> None:
+    assert refused(method=method) == ("method", "method")
+
+
+def test_bodies() -> None:
+    assert refused(body="x" * 65537) == ("body", "body_too_long")
+    assert refused(body="ü" * 32769) == ("body", "body_too_long")
+    assert refused(body="a\x00b") == ("body", "not_text")
+    assert refused(body="\ud800") == ("body", "not_text")
+
+
+@pytest.mark.parametrize("statuses", [(199,), (600,), (0,), (-1,), tuple(range(200, 221))])
+def test_expected_statuses(statuses: tuple[int, ...]) -> None:
+    assert refused(expected_status=statuses) == ("expected_status", "expected_status")
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "",
+        "secret",
+        base64.b64encode(b"k" * 24).decode(),
+        "whsec_",
+        "whsec_***",
+        "whsec_ü",
+        "whsec_" + base64.b64encode(b"k" * 23).decode(),
+        "whsec_" + base64.b64encode(b"k" * 65).decode(),
+    ],
+)
+def test_signing_secrets(secret: str) -> None:
+    assert refused(signing_secrets=(SECRET, secret)) == ("signing_secrets", "signing_secret")
+
+
+def test_no_more_than_five_signing_secrets() -> None:
+    check(signing_secrets=(SECRET,) * 5)
+    assert refused(signing_secrets=(SECRET,) * 6) == ("signing_secrets", "signing_secret")
+
+
+def test_a_denied_address_is_refused_where_the_rules_are_given() -> None:
+    target = HttpTarget(url="http://127.0.0.1:8080/")
+    check_http_target(target)
+    check_http_target(target, egress=EgressRules(open_mode=True))
+    with pytest.raises(InvalidInput, match=r'egress\.allow: \["127\.0\.0\.1:8080"\]') as caught:
+        check_http_target(target, egress=EgressRules(open_mode=False))
+    assert (caught.value.field, caught.value.code) == ("url", "egress_denied")

@@ -1,0 +1,517 @@
+"""Callbacks out: SSRF, header injection, signatures, secrets (RELIABILITY S29, S32-S46).
+
+Every test that says "not called" has a canary: a real listener that must stay untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import socket
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+from standardwebhooks.webhooks import WebhookVerificationError
+
+from chimes.clock import SystemClock
+from chimes.errors import InvalidInput
+from chimes.model.egress import EgressRules
+from chimes.model.run import AttemptEnd, Outcome
+from chimes.model.target import HttpTarget
+from chimes.model.target_rules import check_http_target
+from tests.builders import NOW
+from tests.targets.sinks import (
+    OPEN,
+    SERVER,
+    Logged,
+    a_call,
+    a_sink,
+    answer,
+    calling,
+    serving,
+)
+
+KEYS = tuple("whsec_" + base64.b64encode(bytes([n]) * 24).decode() for n in (1, 2, 3))
+
+
+def here(host: str) -> Sequence[str]:
+    return ["127.0.0.1"]
+
+
+def refusal(egress: EgressRules | None = None, **target: Any) -> InvalidInput:
+    with pytest.raises(InvalidInput) as caught:
+        check_http_target(HttpTarget(**({"url": "http://h/"} | target)), egress=egress)
+    return caught.value
+
+
+def denied(outcome: Outcome) -> bool:
+    return (outcome.end, outcome.code, outcome.retryable) == ("failed", "egress_denied", False)
+
+
+# S29: success is judged by status codes; there is no pattern of the user's to run
+def test_s29_a_target_has_no_pattern() -> None:
+    assert {field.name for field in dataclasses.fields(HttpTarget)} == {
+        "kind",
+        "url",
+        "method",
+        "headers",
+        "body",
+        "expected_status",
+        "signing_secrets",
+        "verify_tls",
+    }
+
+
+LITERALS = [
+    "127.0.0.1", "[::1]", "0", "127.1", "0x7f.1", "2130706433", "0177.0.0.1",
+    "[::ffff:127.0.0.1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "100.64.0.1", "224.0.0.1",
+    "[fec0::1]", "169.254.169.254", "localhost", "metadata.google.internal",
+]  # fmt: skip
+
+
+# S32
+@pytest.mark.parametrize("host", LITERALS)
+async def test_s32_private_addresses_in_server_mode(host: str) -> None:
+    assert refusal(SERVER, url=f"http://{host}:8080/").code == "egress_denied"
+    async with a_sink() as canary, calling(SERVER) as callback:
+        outcome = await callback.execute(a_call(f"http://{host}:{canary.port}/"))
+    assert denied(outcome)
+    assert canary.connections == 0
+
+
+# S32: a name that says nothing, and resolves to each of them
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "169.254.169.254", "0.0.0.0"],
+)
+async def test_s32_names_of_private_addresses_in_server_mode(address: str) -> None:
+    async with a_sink() as canary, calling(SERVER, lookup=lambda _: [address]) as callback:
+        outcome = await callback.execute(a_call(f"http://innocent.example:{canary.port}/"))
+    assert denied(outcome)
+    assert address not in outcome.error, "the refusal does not map the inside for outsiders"
+    assert canary.connections == 0
+
+
+# S32: even where the loopback is open
+@pytest.mark.parametrize("host", ["0", "169.254.169.254", "224.0.0.1", "[fe80::1]"])
+async def test_s32_some_addresses_are_denied_in_open_mode_too(host: str) -> None:
+    assert refusal(OPEN, url=f"http://{host}:8080/").code == "egress_denied"
+    async with calling(OPEN) as callback:
+        assert denied(await callback.execute(a_call(f"http://{host}:8080/")))
+
+
+# S32: our own API, by every name of it
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "localhost", "own.example"])
+async def test_s32_our_own_port_is_denied(host: str) -> None:
+    async with a_sink() as canary:
+        rules = EgressRules(open_mode=True, own_ports=frozenset({("127.0.0.1", canary.port)}))
+        async with calling(rules, lookup=here) as callback:
+            assert denied(await callback.execute(a_call(f"http://{host}:{canary.port}/")))
+        assert canary.connections == 0
+
+
+# S32: bound to every address, so that only the connection itself shows that it leads back here
+async def test_s32_our_own_port_on_another_address_of_this_machine_gets_no_request() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return  # a machine without any other address has nothing to protect
+        address = probe.getsockname()[0]
+    received: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.read(100))
+
+    async with serving(listen, host="0.0.0.0") as port:
+        rules = EgressRules(open_mode=True, own_ports=frozenset({("0.0.0.0", port)}))
+        async with calling(rules) as callback:
+            assert denied(await callback.execute(a_call(f"http://{address}:{port}/")))
+    assert set(received) <= {b""}
+
+
+# S32: the allow-list is what opens it, and only for its port
+async def test_s32_an_allowed_private_address_is_called() -> None:
+    async with a_sink() as sink, a_sink() as canary:
+        rules = EgressRules(open_mode=False, allow=(f"127.0.0.0/8:{sink.port}",))
+        async with calling(rules, lookup=here) as callback:
+            for host in ("127.0.0.1", "ci.corp.example"):
+                outcome = await callback.execute(a_call(f"http://{host}:{sink.port}/"))
+                assert outcome.end is AttemptEnd.SUCCEEDED
+                assert denied(await callback.execute(a_call(f"http://{host}:{canary.port}/")))
+        assert canary.connections == 0
+
+
+# S33
+@pytest.mark.parametrize("order", [1, -1])
+async def test_s33_one_private_address_among_public_ones_denies_the_name(order: int) -> None:
+    async with a_sink() as canary:
+        addresses = ["8.8.8.8", "127.0.0.1"][::order]
+        async with calling(SERVER, lookup=lambda _: addresses) as callback:
+            outcome = await callback.execute(a_call(f"http://mixed.example:{canary.port}/"))
+        assert denied(outcome)
+        assert canary.connections == 0
+
+
+# S34: 127.0.0.2 plays the public address here, by allow-list; 127.0.0.1 is what must not be called
+async def test_s34_dns_rebinding_reaches_only_the_checked_address() -> None:
+    answers = [["127.0.0.2"], ["127.0.0.1"], ["127.0.0.1"]]
+    asked = 0
+
+    def rebinding(host: str) -> Sequence[str]:
+        nonlocal asked
+        asked += 1
+        return answers[min(asked, len(answers)) - 1]
+
+    seen: list[str] = []
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        seen.append(writer.get_extra_info("sockname")[0])
+        writer.write(answer("200 OK", Connection="close"))
+        await writer.drain()
+
+    async with serving(respond, host="0.0.0.0") as port:
+        rules = EgressRules(open_mode=False, allow=(f"127.0.0.2/32:{port}",))
+        async with calling(rules, lookup=rebinding) as callback:
+            first = await callback.execute(a_call(f"http://rebind.example:{port}/"))
+            assert (first.end, asked) == (AttemptEnd.SUCCEEDED, 1), "looked up once, dialled as is"
+            assert denied(await callback.execute(a_call(f"http://rebind.example:{port}/")))
+    assert seen == ["127.0.0.2"]
+
+
+# S34: a connection kept by an earlier call is judged like a new one
+async def test_s34_a_pooled_connection_does_not_bypass_the_rules() -> None:
+    async with a_sink() as sink:
+        rules = EgressRules(open_mode=False, allow=(f"trusted.example:{sink.port}",))
+        async with calling(rules, lookup=here) as callback:
+            trusted = await callback.execute(a_call(f"http://trusted.example:{sink.port}/"))
+            other = await callback.execute(a_call(f"http://other.example:{sink.port}/"))
+            literal = await callback.execute(a_call(f"http://127.0.0.1:{sink.port}/"))
+    assert trusted.end is AttemptEnd.SUCCEEDED
+    assert denied(other)
+    assert denied(literal)
+    assert sink.connections == 1
+    assert len(sink.requests) == 1
+
+
+# S35, F60
+@pytest.mark.parametrize("status", ["301", "302", "303", "307", "308"])
+async def test_s35_redirects_are_not_followed(status: str) -> None:
+    async with a_sink() as canary:
+        where = f"{canary.url}/steal?token=abcdefghij"
+        async with a_sink(answer(f"{status} Moved", Location=where)) as sink, calling() as callback:
+            outcome = await callback.execute(a_call(sink.url, body="secret body"))
+        assert (outcome.end, outcome.code, outcome.retryable) == ("failed", "redirect", False)
+        assert outcome.result is not None
+        assert outcome.result["location"] == where
+        assert canary.connections == 0
+        assert len(sink.requests) == 1
+
+
+# S35
+async def test_s35_a_loop_and_a_refresh_header_are_one_request() -> None:
+    async with a_sink() as sink, calling() as callback:
+        sink.answers = [answer("302 Found", Location=sink.url)]
+        assert (await callback.execute(a_call(sink.url))).code == "redirect"
+        sink.answers = [answer("200 OK", Refresh=f"0; url={sink.url}/again")]
+        outcome = await callback.execute(a_call(sink.url))
+        assert outcome.end is AttemptEnd.SUCCEEDED
+        assert len(sink.requests) == 2
+
+
+# S36
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "gopher://h/",
+        "ftp://h/",
+        "javascript:alert(1)",
+        "http://user:pw@host/",
+        "http://a@b@c",
+        "http://host:22",
+        "http://host#@evil",
+        "http://host\\@evil",
+        "http://ho\tst/",
+        "http://host/\n",
+        "http://host/\r\nX: y",
+        "http://host/" + "x" * 2048,
+    ],
+)
+async def test_s36_urls_that_are_refused(url: str) -> None:
+    assert refusal(OPEN, url=url).field == "url"
+    async with calling() as callback:
+        outcome = await callback.execute(a_call(url))
+    assert (outcome.end, outcome.retryable) == ("failed", False)
+
+
+# S37
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("X-A", "a\rb", "header_value"),
+        ("X-A", "a\nb", "header_value"),
+        ("X-A", "a\r\nX-Evil: 1", "header_value"),
+        ("X-A", "a\x00b", "header_value"),
+        ("X-A", "a\x1bb", "header_value"),
+        ("X-A", "a\x7fb", "header_value"),
+        ("X-A", "\ud800", "not_text"),
+        ("X-A", "x" * 8193, "header_too_long"),
+        ("X A", "v", "header_name"),
+        ("X-A:", "v", "header_name"),
+        ("X-A\r\nX-B", "v", "header_name"),
+        ("X-\x00", "v", "header_name"),
+        ("X-Ü", "v", "header_name"),
+        ("", "v", "header_name"),
+        ("(x)", "v", "header_name"),
+    ],
+)
+def test_s37_headers_that_are_refused(name: str, value: str, code: str) -> None:
+    refused = refusal(headers={name: value})
+    assert refused.code == code
+    assert refused.field is not None
+    assert refused.field.startswith("headers")
+
+
+# S37
+def test_s37_no_more_than_a_hundred_headers() -> None:
+    check_http_target(HttpTarget(url="http://h/", headers={f"X-{n}": "v" for n in range(100)}))
+    many = {f"X-{n}": "v" for n in range(101)}
+    assert refusal(headers=many).code == "too_many_headers"
+
+
+# S38
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Host", "Content-Length", "Transfer-Encoding", "Connection", "Proxy-Authorization",
+        "Proxy-Connection", "webhook-id", "Webhook-Signature", "WEBHOOK-TIMESTAMP", "Cookie",
+        "cookie", "X-Ksana-Run-Id", "Idempotency-Key", "X-Chimes-Fence", "x-chimes-anything",
+        "Upgrade", "TE", "Trailer", "Expect", "Keep-Alive",
+    ],
+)  # fmt: skip
+def test_s38_headers_that_are_ours(name: str) -> None:
+    refused = refusal(headers={name: "v"})
+    assert (refused.code, refused.field) == ("header_reserved", f"headers.{name}")
+
+
+# S38: the same header in two spellings would be two headers on the wire
+def test_s38_one_header_in_two_spellings() -> None:
+    assert refusal(headers={"X-A": "1", "x-a": "2"}).code == "header_twice"
+
+
+# S39
+@pytest.mark.parametrize("tail", ["/a\r\nX-Evil: 1", "/a b", "/?q=a\nb", "/\x00"])
+def test_s39_control_characters_and_spaces_in_a_path_are_refused(tail: str) -> None:
+    assert refusal(url=f"http://h{tail}").code == "url_character"
+
+
+# S39: raw bytes at the sink show one request only
+async def test_s39_everything_else_is_encoded_into_one_request() -> None:
+    evil = "/ü/%0d%0aX-Evil:%201/<>\"'^`{|}?q=ä%0D%0A%0D%0AGET%20/evil&p=100%&n={{schedule_name}}"
+    call_run = {"schedule_name": "x\r\n\r\nGET /evil HTTP/1.1\r\nX-Evil: 1\r\n\r\n"}
+    async with a_sink() as sink, calling() as callback:
+        outcome = await callback.execute(
+            a_call(
+                sink.url + evil,
+                method="POST",
+                headers={"X-Name": "{{schedule_name}}"},
+                body="{{schedule_name}}",
+                run=call_run,
+            )
+        )
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert len(sink.requests) == 1
+    raw = sink.last.raw
+    head, _, body = raw.partition(b"\r\n\r\n")
+    assert body == call_run["schedule_name"].encode()
+    assert b"\nX-Evil" not in head
+    assert head.split(b"\r\n")[0].count(b" ") == 2
+    assert all(0x20 < byte < 0x7F for byte in sink.last.target.encode())
+
+
+# S40
+async def test_s40_a_signature_verifies_and_during_a_rotation_both_do() -> None:
+    async with a_sink() as sink, calling() as callback:
+        call = a_call(
+            sink.url,
+            body='{"run_id": "<filled-by-service>", "ü": "{{slot}}"}',
+            signing_secrets=KEYS[:2],
+            triggered_at=SystemClock().now(),
+        )
+        await callback.execute(call)
+    assert len(sink.last.headers["webhook-signature"].split(" ")) == 2
+    for key in KEYS[:2]:
+        said = Webhook(key).verify(sink.last.body, sink.last.headers)
+        assert said["run_id"] == call.run.id
+    with pytest.raises(WebhookVerificationError):
+        Webhook(KEYS[2]).verify(sink.last.body, sink.last.headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(KEYS[0]).verify(sink.last.body + b" ", sink.last.headers)
+
+
+# S40
+def test_s40_short_secrets_are_refused() -> None:
+    short = "whsec_" + base64.b64encode(b"x" * 23).decode()
+    refused = refusal(signing_secrets=(short,))
+    assert (refused.field, refused.code) == ("signing_secrets", "signing_secret")
+
+
+# S41
+async def test_s41_a_retry_has_the_same_id_a_new_timestamp_and_a_higher_fence() -> None:
+    async with a_sink(answer("503 Busy"), answer("200 OK")) as sink, calling() as callback:
+        for attempt in (1, 2):
+            await callback.execute(
+                a_call(
+                    sink.url,
+                    signing_secrets=KEYS[:1],
+                    triggered_at=NOW + timedelta(seconds=5 * attempt),
+                    run={"id": "run-1", "attempt": attempt, "fence": attempt + 3},
+                )
+            )
+    first, second = (request.headers for request in sink.requests)
+    for name in ("webhook-id", "idempotency-key", "x-ksana-run-id"):
+        assert first[name] == second[name] == "run-1"
+    assert int(second["webhook-timestamp"]) == int(first["webhook-timestamp"]) + 5
+    assert (first["x-chimes-fence"], second["x-chimes-fence"]) == ("4", "5")
+    assert (first["x-chimes-attempt"], second["x-chimes-attempt"]) == ("1", "2")
+    assert first["webhook-signature"] != second["webhook-signature"]
+
+
+# S42, F50: this machine's clock is years from the store's
+async def test_s42_the_timestamp_is_the_stores() -> None:
+    stores_time = datetime.fromisoformat("2031-05-06T07:08:09.900000+00:00")
+    async with a_sink() as sink, calling() as callback:
+        await callback.execute(a_call(sink.url, triggered_at=stores_time, body="{{triggered_at}}"))
+    assert sink.last.headers["webhook-timestamp"] == str(int(stores_time.timestamp()))
+    assert sink.last.body == b"2031-05-06T07:08:09.900000Z"
+
+
+# S43
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
+async def test_s43_a_proxy_in_the_environment_is_not_used(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_sink() as canary, a_sink() as sink:
+        monkeypatch.setenv(name, canary.url)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        async with calling() as callback:
+            outcome = await callback.execute(a_call(sink.url))
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert canary.connections == 0
+    assert len(sink.requests) == 1
+
+
+# S44
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<script>alert(1)</script>" * 200_000,
+        b"\x1b[31mred\x1b]52;c;aGk=\x07" * 10_000,
+        b"\xff\xfe\x80abc" * 100_000,
+        b"a\x00b" * 100_000,
+        "ü".encode() * 50_000,
+        b"x" + "ü".encode() * 50_000,
+        b"\xed\xa0\x80" * 1000,
+        b"",
+    ],
+    ids=["script", "terminal", "not utf-8", "nul", "letters", "odd letters", "surrogates", "empty"],
+)
+@pytest.mark.parametrize(("status", "end"), [("200 OK", "succeeded"), ("500 Oops", "failed")])
+async def test_s44_hostile_bodies_are_kept_as_little_plain_text(
+    body: bytes, status: str, end: str
+) -> None:
+    async with a_sink(answer(status, body)) as sink, calling() as callback:
+        outcome = await callback.execute(a_call(sink.url))
+    assert outcome.end == end
+    assert outcome.result is not None
+    kept = outcome.result["body"]
+    assert isinstance(kept, str)
+    assert len(kept.encode()) <= 65536
+    assert "\x00" not in kept
+    assert outcome.result["truncated"] is (len(body) > 65536)
+    if body.startswith((b"<script", b"\x1b", "ü".encode())):
+        assert body.decode().startswith(kept)
+        assert len(kept.encode()) > 65000 or not outcome.result["truncated"]
+
+
+# S44
+async def test_s44_hostile_headers_and_phrases_too() -> None:
+    raw = (
+        b"HTTP/1.1 400 N\xff\xfeo\r\nX-Bad: \xff\xfe\r\nX-Long: "
+        + b"y" * 5000
+        + b"\r\nContent-Length: 0\r\n\r\n"
+    )
+    async with a_sink(raw) as sink, calling() as callback:
+        outcome = await callback.execute(a_call(sink.url))
+    assert outcome.result is not None
+    headers = outcome.result["headers"]
+    assert isinstance(headers, dict)
+    assert headers["X-Bad"] == "\ufffd\ufffd"
+    assert len(headers["X-Long"]) <= 1024
+    outcome.error.encode()
+
+
+# S45
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"url": "http://h/{{secret.API}}"},
+        {"body": "{{ secret.X }}"},
+        {"headers": {"Authorization": "Bearer {{secret.X}}"}},
+    ],
+)
+def test_s45_secrets_of_nobody_are_refused(target: dict[str, Any]) -> None:
+    assert refusal(**target).code == "unknown_secret"
+
+
+# S45: what the sink echoes, the URL holds and the log says
+async def test_s45_secrets_are_masked_everywhere() -> None:
+    token, key, api_key = "t0psecret-token", "urlsecret%2Bkey", "chm_abcdefghijkl"
+    async with a_sink() as sink, calling() as callback:
+        sink.answers = [
+            answer(
+                "500 Oops",
+                f"you sent Bearer {token} and urlsecret+key and {KEYS[0]} {api_key}".encode(),
+                X_Echo=token,
+                Location=f"/?x={token}",
+                Set_Cookie="sid=cookiesecret",
+                WWW_Authenticate="Digest nonce=abc",
+            )
+        ]
+        call = a_call(
+            f"{sink.url}/bot12345:AAbotsecret/send?api_key={key}&page=2&access_token=&q=hello",
+            headers={"Authorization": f"Bearer {token}", "X-API-Key": api_key, "X-Plain": "plain"},
+            signing_secrets=KEYS[:1],
+        )
+        outcome = await callback.execute(call)
+    assert isinstance(call.log, Logged)
+    everything = repr(outcome) + repr(call.log.lines)
+    for secret in (token, key, "urlsecret+key", KEYS[0], api_key, "AAbotsecret", "cookiesecret"):
+        assert secret not in everything
+    assert outcome.result is not None
+    assert outcome.result["url"] == (
+        f"{sink.url}/bot12345:***/send?api_key=***&page=2&access_token=***&q=hello"
+    )
+    assert outcome.result["body"] == "you sent *** and *** and *** ***"
+    assert sink.last.target.startswith(f"/bot12345:AAbotsecret/send?api_key={key}"), "it was sent"
+
+
+# S46: closed, silent and unroutable ports look alike; no timing is told beyond the attempt's own
+async def test_s46_failures_to_connect_are_uniform() -> None:
+    outcomes = []
+    async with calling() as callback:
+        for _ in range(3):
+            with socket.socket() as closed:
+                closed.bind(("127.0.0.1", 0))
+                port = closed.getsockname()[1]
+                outcomes.append(await callback.execute(a_call(f"http://127.0.0.1:{port}/")))
+    assert {(outcome.code, outcome.error) for outcome in outcomes} == {
+        ("connect_failed", "connection refused")
+    }

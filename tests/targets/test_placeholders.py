@@ -1,0 +1,164 @@
+"""Filling a body, header or URL touches the placeholders and nothing else (R3.47)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chimes.targets.http_callback.placeholders import MARKER, fill_body, fill_header, fill_url
+
+FACTS = {
+    "run_id": "R",
+    "job_id": "J",
+    "schedule_id": "J",
+    "schedule_name": 'na"me\\\n',
+    "slot": "2030-01-01T00:00:00Z",
+    "scheduled_at": "2030-01-01T00:00:00Z",
+    "triggered_at": "2030-01-01T00:00:01Z",
+    "attempt": "2",
+    "fence": "5",
+}
+
+
+def filled(body: str, *, form: bool = False) -> str:
+    return fill_body(body, FACTS, form=form)
+
+
+# R3.47: the seed's own example
+def test_the_seeds_example() -> None:
+    body = json.dumps(
+        {
+            "job_id": MARKER,
+            "run_id": MARKER,
+            "scheduled_at": MARKER,
+            "triggered_at": MARKER,
+            "note": MARKER,
+        },
+        indent=2,
+    )
+    assert json.loads(filled(body)) == {
+        "job_id": "J",
+        "run_id": "R",
+        "scheduled_at": "2030-01-01T00:00:00Z",
+        "triggered_at": "2030-01-01T00:00:01Z",
+        "note": MARKER,
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ('{"run_id":"<filled-by-service>"}', '{"run_id":"R"}'),
+        ('{ "run_id"\n:\t"<filled-by-service>" , "n":1.50 }', '{ "run_id"\n:\t"R" , "n":1.50 }'),
+        # any depth
+        ('[{"a":{"fence":"<filled-by-service>"}}]', '[{"a":{"fence":"5"}}]'),
+        # Go's encoder writes < and > so
+        (r'{"run_id":"\u003cfilled-by-service\u003e"}', '{"run_id":"R"}'),
+        (r'{"run\u005fid":"<filled-by-service>"}', r'{"run\u005fid":"R"}'),
+        ('{"schedule_name":"<filled-by-service>"}', r'{"schedule_name":"na\"me\\\n"}'),
+        # not the value of a known key, or not the whole value
+        ('{"other":"<filled-by-service>"}', '{"other":"<filled-by-service>"}'),
+        ('["run_id","<filled-by-service>"]', '["run_id","<filled-by-service>"]'),
+        ('{"run_id":["<filled-by-service>"]}', '{"run_id":["<filled-by-service>"]}'),
+        ('{"run_id":"id <filled-by-service>"}', '{"run_id":"id <filled-by-service>"}'),
+        ('{"<filled-by-service>":"run_id"}', '{"<filled-by-service>":"run_id"}'),
+        # what looks like a pair inside a string is text
+        (
+            r'{"x":"\"run_id\":\"<filled-by-service>\"","run_id":"<filled-by-service>"}',
+            r'{"x":"\"run_id\":\"<filled-by-service>\"","run_id":"R"}',
+        ),
+        # both kinds, and a bare number that is JSON only once it is filled
+        (
+            '{"n":{{attempt}},"s":"{{ slot }}","run_id":"<filled-by-service>"}',
+            '{"n":2,"s":"2030-01-01T00:00:00Z","run_id":"R"}',
+        ),
+        ('{"n":"{{schedule_name}}"}', r'{"n":"na\"me\\\n"}'),
+        # not JSON
+        ("run_id=<filled-by-service>&x=1", "run_id=R&x=1"),
+        ("run_id: <filled-by-service>\nx: 1", "run_id: R\nx: 1"),
+        ("nobody=<filled-by-service>", "nobody=<filled-by-service>"),
+        ("<filled-by-service>", "<filled-by-service>"),
+        ("{{schedule_name}}", 'na"me\\\n'),
+        ('{"run_id": "<filled-by-service>"', '{"run_id": "R"'),
+        # left alone
+        ("", ""),
+        ("{{7*7}} {{x}} {{Run_Id}} {{}} {{ {a} }}", "{{7*7}} {{x}} {{Run_Id}} {{}} {{ {a} }}"),
+    ],
+)
+def test_bodies(body: str, expected: str) -> None:
+    assert filled(body) == expected
+
+
+def test_form_values_are_encoded() -> None:
+    assert (
+        filled("at=%3Cfilled-by-service%3E&scheduled_at=%3Cfilled-by-service%3E", form=True)
+        == "at=%3Cfilled-by-service%3E&scheduled_at=2030-01-01T00%3A00%3A00Z"
+    )
+    assert filled("n={{schedule_name}}", form=True) == "n=na%22me%5C%0A"
+
+
+def test_headers_stay_one_line_and_urls_one_word() -> None:
+    assert fill_header("{{schedule_name}}!", FACTS) == 'na"me\\ !'
+    assert fill_url("/{{schedule_name}}/{{slot}}?{{x}}", FACTS) == (
+        "/na%22me%5C%0A/2030-01-01T00%3A00%3A00Z?{{x}}"
+    )
+
+
+# What is filled in is not looked at again.
+def test_a_value_is_not_filled_in_turn() -> None:
+    facts = FACTS | {"schedule_name": "{{run_id}}"}
+    assert fill_body("{{schedule_name}}", facts, form=False) == "{{run_id}}"
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.just(MARKER),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from([*FACTS]), inner),
+    max_leaves=20,
+)
+
+
+def expected_value(value: object) -> object:
+    if isinstance(value, dict):
+        return {
+            key: FACTS[key] if inner == MARKER and key in FACTS else expected_value(inner)
+            for key, inner in value.items()
+        }
+    return [expected_value(inner) for inner in value] if isinstance(value, list) else value
+
+
+# R3.47: any JSON, however it is written
+@settings(max_examples=50)
+@given(
+    st.dictionaries(st.text() | st.sampled_from([*FACTS]), values),
+    st.booleans(),
+    st.sampled_from([None, 2]),
+)
+def test_json_is_filled_by_meaning_and_otherwise_untouched(
+    document: dict[str, object], ascii_only: bool, indent: int | None
+) -> None:
+    body = json.dumps(document, ensure_ascii=ascii_only, indent=indent)
+    expected = json.dumps(expected_value(document), ensure_ascii=False, indent=indent)
+    if "{{" not in body:
+        assert json.loads(filled(body)) == json.loads(expected)
+        if MARKER not in body:
+            assert filled(body) == body
+
+
+# S29: nothing a user writes is searched for with anything that can blow up
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{{ " * 20_000,
+        "{{" + " " * 65_000,
+        '{"a":"' + '\\"' * 30_000 + '"' + MARKER,
+        "a=" * 30_000 + MARKER,
+        "[" * 60_000 + MARKER,
+        "a_" * 30_000 + "=" + MARKER,
+    ],
+)
+@pytest.mark.timeout(10)
+def test_hostile_bodies_come_back_unchanged_and_soon(body: str) -> None:
+    assert filled(body) == body
