@@ -71,6 +71,15 @@ def replace(path: Path, content: bytes, *, sync: bool = True) -> None:
     put_in_place(prepare(path, content, sync=sync), path)
 
 
+def overwrite(path: Path, content: bytes) -> None:
+    """In place and unsynced, for what may be torn; always of the same length."""
+    descriptor = os.open(path, _FLAGS, 0o600)
+    try:
+        os.write(descriptor, content)
+    finally:
+        os.close(descriptor)
+
+
 def keep_as(path: Path, previous: Path) -> None:
     """Give the file its second name, atomically and without writing its content again."""
     temporary = previous.with_name(previous.name + TEMPORARY)

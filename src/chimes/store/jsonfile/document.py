@@ -161,16 +161,15 @@ class Encoder:
             b'{\n  "version": %d,\n  "updated_at": %s,\n' % (VERSION, _dump(to_text(now))),
             *(b"  %s: %s,\n" % (_dump(name), _dump(self._extras[name])) for name in self._extras),
             b'  "jobs": ',
-            _block(self._section("jobs", present, self._job, dump=_dump_job), b"[]", b"    "),
+            *_block(self._section("jobs", present, self._job, dump=_dump_job), b"[]", b"    "),
         ]
-        filled = [
-            b"    %s: %s" % (_dump(name), _block(rows, ends, b"      "))
-            for name, rows, ends in sections
-            if rows
-        ]
-        if filled:
-            parts += [b',\n  "%s": {\n' % DETAILS.encode(), b",\n".join(filled), b"\n  }"]
-        return b"".join([*parts, b"\n}\n"])
+        start = b',\n  "%s": {' % DETAILS.encode()
+        for name, rows, ends in sections:
+            if rows:
+                parts += [start, b"\n    %s: " % _dump(name), *_block(rows, ends, b"      ")]
+                start = b","
+        parts.append(b"\n  }\n}\n" if start == b"," else b"\n}\n")
+        return b"".join(parts)
 
     def _job(self, schedule: Schedule) -> Plain:
         loaded = self._jobs.get(schedule.id)
@@ -264,9 +263,9 @@ def _utf8(
         return json.dumps(value, separators=separators, indent=indent).encode()
 
 
-def _block(rows: Iterable[bytes], ends: bytes, indent: bytes) -> bytes:
-    """One row to a line."""
+def _block(rows: Iterable[bytes], ends: bytes, indent: bytes) -> list[bytes]:
+    """One row to a line, in pieces: a file of megabytes is put together once."""
     joined = (b",\n" + indent).join(rows)
     if not joined:
-        return ends
-    return ends[:1] + b"\n" + indent + joined + b"\n" + indent[2:] + ends[1:]
+        return [ends]
+    return [ends[:1], b"\n", indent, joined, b"\n", indent[2:], ends[1:]]

@@ -69,9 +69,9 @@ class Generations:
             return Contents(), f"so was the previous one ({bad}; {aside.name}); started empty"
 
     def _tell_hand_edit(self, content: bytes) -> None:
-        recorded = (disk.read(self._sums) or b"").decode("ascii", "replace").split("\n")
+        recorded = (disk.read(self._sums) or b"").decode("ascii", "replace")
         self._last_sum = _sum(content)
-        if recorded != [""] and self._last_sum not in recorded:
+        if recorded and self._last_sum not in recorded:
             _log.warning("jobs.json was edited by hand since it was last written; it counts")
 
     def write(self, content: bytes) -> None:
@@ -79,7 +79,7 @@ class Generations:
         temporary = disk.prepare(self.current, content)
         try:
             this_sum = _sum(content)
-            disk.replace(self._sums, f"{self._last_sum}\n{this_sum}\n".encode(), sync=False)
+            disk.overwrite(self._sums, f"{self._last_sum:>85}\n{this_sum}\n".encode())
             self._keep_outgoing()
             disk.put_in_place(temporary, self.current)
             self._written = _identity(self.current)
@@ -120,4 +120,4 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
 
 
 def _sum(content: bytes) -> str:
-    return f"{len(content)} {hashlib.sha256(content).hexdigest()}"
+    return f"{len(content):>20} {hashlib.sha256(content).hexdigest()}"

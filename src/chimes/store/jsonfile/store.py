@@ -2,7 +2,7 @@
 answers, and all of one change is in one file, so that a cursor and its run are never apart.
 
 Nodes are not written. The lock proves that the process that wrote the file is gone, so whatever
-it was running is lost when the file is opened.
+it was running is lost at the moment that the file is opened; no lease has to be waited for.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ class JsonFileStore(MemoryStore):
         self._load_rows(contents)
         self._degraded = tuple(filter(None, (reason, *self._complaints(contents))))
         self._durable = self._state.generation()
-        self._lose([run for run in self._state.active.values() if run.holder is not None], now)
+        for run in self._lose([run for run in self._state.active.values() if run.holder], now):
+            _log.warning("run %s was lost with the process before this one", run.id)
         self._cancel_runs_of_removed(contents.absent, now)
 
     def _load_rows(self, contents: Contents) -> None:
