@@ -37,6 +37,8 @@ MINUTES_A_DAY: Final = 1440
 _KINDS: Final = ("dates", "holidays", "weekly")
 _MOST_DATES: Final = 4000
 _MOST_WINDOWS: Final = 64
+# Holidays are known for the years 1970 to 2199.
+_HOLIDAYS_END: Final = date(2200, 1, 1).toordinal() - EPOCH_ORDINAL
 _CLOCK = re.compile(r"([01][0-9]|2[0-4]):([0-5][0-9])")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
@@ -73,19 +75,25 @@ class Calendar:
     weekly: tuple[Window, ...] = ()
     on_excluded: OnExcluded = "skip"
 
-    def covers(self, day: int, minute: int) -> bool:
-        """Whether this calendar covers a minute of a day since 1970."""
+    def weekdays(self, minute: int) -> int:
+        """The weekdays on which a minute is blacked out (bit 0 is Sunday)."""
+        return sum(
+            1 << weekday
+            for weekday in range(7)
+            if any(window.covers(weekday, minute) for window in self.weekly)
+        )
+
+    def covers(self, day: int) -> bool:
+        """Whether the whole of a day since 1970 is a holiday or one of the dates."""
         if self.holidays is not None:
-            year = date.fromordinal(day + EPOCH_ORDINAL).year
-            return day in holiday_days(self.holidays, year)
-        if self.weekly:
-            weekday = (day + 4) % 7
-            return any(window.covers(weekday, minute) for window in self.weekly)
+            if not 0 <= day < _HOLIDAYS_END:
+                return False
+            return day in holiday_days(self.holidays, date.fromordinal(day + EPOCH_ORDINAL).year)
         index = bisect_left(self.dates, day)
         return index < len(self.dates) and self.dates[index] == day
 
     def edges(self) -> set[int]:
-        """The minutes of the day at which the answer of `covers` may change."""
+        """The minutes of the day at which the answer of `weekdays` may change."""
         return {edge for window in self.weekly for edge in (window.start, window.end)}
 
     def to_dict(self) -> dict[str, object]:

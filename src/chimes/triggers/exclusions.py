@@ -22,17 +22,30 @@ class Band:
 
     start: int
     end: int
-    calendars: tuple[Calendar, ...]
+    # Each calendar with the weekdays on which its windows cover this band.
+    rules: tuple[tuple[int, Calendar], ...]
     moves: bool
     _policies: dict[int, OnExcluded | None] = field(default_factory=dict, compare=False)
 
     def policy(self, day: int) -> OnExcluded | None:
         """What happens to slots of this day; None if they fire where they are."""
         if day not in self._policies:
-            self._policies[day] = next(
-                (each.on_excluded for each in self.calendars if each.covers(day, self.start)), None
-            )
+            self._policies[day] = self._decide(day)
         return self._policies[day]
+
+    def _decide(self, day: int) -> OnExcluded | None:
+        weekday = (day + 4) % 7
+        for weekdays, calendar in self.rules:
+            if weekdays >> weekday & 1 or calendar.covers(day):
+                return calendar.on_excluded
+        return None
+
+    def always_closed(self) -> bool:
+        """Whether windows cover it on every weekday, so that nothing can fire or move here."""
+        covered = 0
+        for weekdays, _ in self.rules:
+            covered |= weekdays
+        return covered == 0b1111111
 
     def business(self, day: int) -> bool:
         return 0 < (day + 4) % 7 < 6 and self.policy(day) is None
@@ -67,10 +80,17 @@ class Band:
 
 
 def bands(calendars: tuple[Calendar, ...]) -> list[Band]:
-    """The day cut up so that each band is excluded as a whole or not at all."""
+    """The day cut up so that each band is excluded as a whole or not at all.
+
+    Bands that are never open are left out.
+    """
     edges = sorted({0, MINUTES_A_DAY}.union(*(calendar.edges() for calendar in calendars)))
     moves = any(calendar.on_excluded != "skip" for calendar in calendars)
-    return [Band(start, end, calendars, moves) for start, end in pairwise(edges)]
+    found = [
+        Band(start, end, tuple((each.weekdays(start), each) for each in calendars), moves)
+        for start, end in pairwise(edges)
+    ]
+    return [band for band in found if not band.always_closed()]
 
 
 class OpenDays:

@@ -25,8 +25,15 @@ class IntervalSearch:
         self._step = step
         self._anchor = anchor or 0
         self._first = anchor
-        self._bands = bands(calendars) if calendars else []
-        self._reach = FARTHEST_MOVE if any(band.moves for band in self._bands) else 0
+        self._bands = self._relevant(bands(calendars)) if calendars else None
+        moves = any(calendar.on_excluded != "skip" for calendar in calendars)
+        self._reach = FARTHEST_MOVE if moves else 0
+
+    def _relevant(self, found: list[Band]) -> list[Band]:
+        if self._step % _DAY:
+            return found
+        minute = self._anchor % _DAY // _MINUTE
+        return [band for band in found if band.start <= minute < band.end]
 
     def number(self, slot: int) -> int:
         """k of the slot at, or last before, this instant."""
@@ -46,10 +53,10 @@ class IntervalSearch:
 
     def after(self, moment: int) -> int | None:
         """The first fire after this instant."""
-        if not self._bands:
+        if self._bands is None:
             return self.slot_from(moment + 1)
         day = moment // _DAY
-        last = day + SEARCH_DAYS
+        last = day + SEARCH_DAYS if self._bands else day - 1
         while day <= last:
             found = [
                 slot
@@ -66,10 +73,10 @@ class IntervalSearch:
 
     def before(self, moment: int) -> int | None:
         """The last fire before this instant."""
-        if not self._bands:
+        if self._bands is None:
             return self.slot_until(moment - 1)
         day = moment // _DAY
-        last = day - SEARCH_DAYS
+        last = day - SEARCH_DAYS if self._bands else day + 1
         while day >= last:
             found = [
                 slot

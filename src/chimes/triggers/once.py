@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import ClassVar, Literal, Self
 
 from chimes.triggers.base import TriggerBase
@@ -47,15 +47,20 @@ class SingleFire:
         if not calendars:
             return self
         day, rest = divmod(to_microseconds(local.replace(tzinfo=UTC)), _DAY)
-        band = next(each for each in bands(calendars) if rest < each.end * 60_000_000)
+        minute = rest // 60_000_000
+        band = next((each for each in bands(calendars) if each.start <= minute < each.end), None)
+        if band is None:
+            return SingleFire(None, None)
         policy = band.policy(day)
         if policy is None:
             return self
         target = None if policy == "skip" else band.moved(day, policy)
         if target is None:
             return SingleFire(None, None)
-        placed, _ = place(local + timedelta(days=target - day), zone)
-        return SingleFire(to_microseconds(placed), "moved_by_calendar")
+        wall, fraction = divmod(target * _DAY + rest, 1_000_000)
+        second, in_gap = zone.from_local(wall)
+        at = second * 1_000_000 + (0 if in_gap else fraction)
+        return SingleFire(at, "moved_by_calendar")
 
 
 @dataclass(frozen=True, slots=True, init=False)
