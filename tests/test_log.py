@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from chimes.log import LONGEST_TEXT, QUIET, LineHandler, configure_logging, escaped
-from chimes.redaction import HIDDEN, Redactor
+from chimes.log import LONGEST_TEXT, QUIET, LineHandler, configure_logging
+from chimes.redaction import HIDDEN, Redactor, escaped
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TextIO
 
-from chimes.redaction import Redactor
+from chimes.redaction import Redactor, escaped
 
 LONGEST_TEXT = 16_384
 
@@ -137,17 +137,6 @@ class TextFormatter(logging.Formatter):
             shown = value if isinstance(value, str) else json.dumps(value, default=str)
             parts.append(f"{name}={shown}")
         return escaped("  ".join([*parts, f"({record.name})"]))
-
-
-def escaped(text: str) -> str:
-    """The text in one line, with nothing in it that a terminal would obey."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -1,4 +1,4 @@
-"""Secrets taken out of whatever is about to be shown (RELIABILITY 8)."""
+"""Text made fit to be shown: without secrets (RELIABILITY 8), without control characters (S68)."""
 
 from __future__ import annotations
 
@@ -82,3 +82,14 @@ class Redactor:
         if depth < _DEEPEST and isinstance(value, list | tuple | set | frozenset):
             return [self.value(inner, depth + 1) for inner in value]
         return self.text(value if isinstance(value, str) else str(value))
+
+
+def escaped(text: str) -> str:
+    """The text in one line, with nothing in it that a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,3 @@
+from chimes.cli import main
+
+main()

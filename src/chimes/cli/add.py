@@ -1,0 +1,151 @@
+"""`add`: create a schedule, after showing what was understood."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from chimes.cli.backend import Backend, post
+from chimes.cli.expression import trigger_from_text
+from chimes.cli.failure import FAILED, USAGE, Failure
+from chimes.cli.lazy import Command
+from chimes.cli.options import form_options, reach_options, yes_option
+from chimes.cli.output import Json, Output, echo, tell
+from chimes.cli.shapes import schedule_details
+from chimes.cli.time import default_zone, fires_after, shown_fire
+from chimes.clock import SystemClock
+from chimes.language import describe, note_in_words, warnings_in_words
+from chimes.triggers import Every, Trigger
+
+_SHOWN = 5
+
+
+@click.command("add", cls=Command)
+@click.argument("expression")
+@click.option("--http", metavar="URL", required=True, help="Call this URL.")
+@click.option("--method", default="POST", show_default=True)
+@click.option("--header", multiple=True, metavar="'NAME: VALUE'")
+@click.option("--body", help="Text to send; @FILE reads a file, - reads stdin.")
+@click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
+@click.option("--name", help="Else made from the method and the URL.")
+@click.option("--label", multiple=True, metavar="NAME[=VALUE]")
+@click.option("--priority", type=int)
+@click.option("--retry", type=click.IntRange(0), help="Extra attempts after the first.")
+@click.option("--timeout", metavar="DURATION", help="Of one attempt.")
+@click.option("--overlap", type=click.Choice(["allow", "skip", "queue", "cancel_old"]))
+@click.option("--misfire", type=click.Choice(["skip", "one", "all"]))
+@click.option("--jitter", metavar="DURATION", help="For intervals: up to this much later.")
+@click.option("--paused", is_flag=True, help="Create it paused.")
+@click.option("--dry-run", is_flag=True, help="Only show what was understood.")
+@yes_option
+@form_options
+@reach_options
+@click.pass_context
+def add(
+    ctx: click.Context,
+    /,
+    reach: Callable[[], Backend],
+    output: Output,
+    ask: Callable[..., bool],
+    expression: str,
+    zone: str | None,
+    jitter: str | None,
+    dry_run: bool,
+    **options: object,
+) -> None:
+    """Create a schedule that calls a URL.
+
+    EXPRESSION is a cron expression, an interval ("every 5m"), or a moment for a single run.
+
+    \b
+    Examples:
+      chimes add "0 9 * * 1-5" --tz Asia/Bangkok --http https://example.com/report
+      chimes add "every 5m" --http http://localhost:8000/tick --method GET --retry 2
+      chimes add 2030-02-10T09:00:00+07:00 --http https://example.com/once --body @order.json
+      chimes add "*/15 * * * *" --http https://example.com/ --dry-run
+    """
+    trigger = trigger_from_text(expression, zone or default_zone())
+    if jitter:
+        if not isinstance(trigger, Every):
+            raise click.UsageError("--jitter is for intervals such as 'every 5m'.")
+        trigger = Every(trigger.every, jitter=jitter)
+    body = _request(trigger, options)
+    _echo_reading(trigger)
+    if dry_run:
+        if output.form in ("json", "ndjson"):
+            echo(json.dumps(body, ensure_ascii=False, indent=2))
+        tell("Nothing was created.")
+        return
+    if not ask("Create it?"):
+        tell("Nothing was created.")
+        ctx.exit(FAILED)
+    made = post(reach(), "/schedules", body)
+    output.one(made, schedule_details(SystemClock().now()))
+
+
+def _echo_reading(trigger: Trigger) -> None:
+    tell(describe(trigger))
+    now = SystemClock().now()
+    for fire in fires_after(trigger.anchored(now), now, _SHOWN):
+        note = f"  ({note_in_words(fire.note)})" if fire.note else ""
+        tell(f"  {shown_fire(fire)}{note}")
+    for warning in warnings_in_words(trigger):
+        tell(f"Note: {warning}.")
+
+
+def _request(trigger: Trigger, options: dict[str, object]) -> Json:
+    method, url = str(options["method"]).upper(), str(options["http"])
+    target: Json = {"kind": "http", "url": url, "method": method}
+    headers = _texts(options["header"])
+    if headers:
+        target["headers"] = dict(_header(each) for each in headers)
+    if isinstance(options["body"], str):
+        target["body"] = _content(options["body"])
+    policy = {
+        "max_retries": options["retry"],
+        "timeout": options["timeout"],
+        "overlap": options["overlap"],
+        "misfire": options["misfire"],
+    }
+    body: Json = {
+        "name": options["name"] or f"{method} {url}"[:200],
+        "trigger": trigger.to_dict(),
+        "target": target,
+        "policy": {name: value for name, value in policy.items() if value is not None},
+        "labels": dict(_label(each) for each in _texts(options["label"])),
+        "enabled": not options["paused"],
+    }
+    if options["priority"] is not None:
+        body["priority"] = options["priority"]
+    return body
+
+
+def _texts(value: object) -> Sequence[str]:
+    return [str(each) for each in value] if isinstance(value, tuple) else []
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition(":")
+    if not separator or not name.strip():
+        raise click.UsageError(f"A header is written as 'Name: value', not {text!r}.")
+    return name.strip(), value.strip()
+
+
+def _label(text: str) -> tuple[str, str | None]:
+    name, separator, value = text.partition("=")
+    return name, value if separator else None
+
+
+def _content(text: str) -> str:
+    if text == "-":
+        return sys.stdin.read()
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"{text[1:]} cannot be read: {error}", USAGE) from None

@@ -1,0 +1,120 @@
+"""`config show`, `config path`, `version`."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from chimes import __version__
+from chimes.cli.lazy import Command, Lazy, LazyGroup
+from chimes.cli.options import form_options
+from chimes.cli.output import Column, Json, Output, echo, pick, tell
+from chimes.config import LoadedSettings, load_settings, resolve_store_url
+from chimes.config.fields import FIELDS
+from chimes.errors import ConfigError
+from chimes.triggers import format_duration_go
+
+_SETTINGS = (
+    click.option("--config", "file", type=click.Path(path_type=Path), help="A chimes.yaml."),
+    click.option("--data-dir", help="As for serve."),
+    click.option("--store", help="As for serve."),
+)
+
+COMMANDS = {
+    "show": Lazy("chimes.cli.configuration", "show", "Each setting and where it came from."),
+    "path": Lazy("chimes.cli.configuration", "path", "The configuration file in use."),
+}
+
+
+@click.group("config", cls=LazyGroup, lazy=COMMANDS)
+def config() -> None:
+    """Show the configuration."""
+
+
+@click.command("show", cls=Command)
+@_SETTINGS[0]
+@_SETTINGS[1]
+@_SETTINGS[2]
+@form_options
+def show(output: Output, file: Path | None, data_dir: str | None, store: str | None) -> None:
+    """Show each setting, its value, and where the value came from. Secrets are not shown.
+
+    \b
+    Examples:
+      chimes config show
+      chimes config show --json
+    """
+    loaded = load_settings(flags={"data_dir": data_dir, "store": store}, config_file=file)
+    for warning in loaded.warnings:
+        tell(f"Warning: {warning}")
+    columns = [
+        Column("setting", pick("id")),
+        Column("value", pick("value"), widest=50),
+        Column("origin", pick("origin"), rank=1),
+    ]
+    output.rows(setting_rows(loaded), columns)
+
+
+@click.command("path", cls=Command)
+@_SETTINGS[0]
+@_SETTINGS[1]
+def path(file: Path | None, data_dir: str | None) -> None:
+    """Print the configuration file in use, if there is one.
+
+    \b
+    Examples:
+      chimes config path
+    """
+    found = load_settings(flags={"data_dir": data_dir}, config_file=file).file
+    if found is None:
+        tell("No chimes.yaml is in use; it would be read from the data or working directory.")
+    else:
+        echo(str(found.absolute()))
+
+
+@click.command("version", cls=Command)
+@form_options
+def version(output: Output) -> None:
+    """Show the version.
+
+    \b
+    Examples:
+      chimes version
+      chimes version --json
+    """
+    number = ".".join(str(part) for part in sys.version_info[:3])
+    if output.form in ("json", "ndjson"):
+        output.one({"version": __version__, "python": number}, [])
+    else:
+        echo(f"chimes {__version__} (Python {number})")
+
+
+def setting_rows(loaded: LoadedSettings) -> list[Json]:
+    return [
+        {
+            "id": name,
+            "value": _shown(loaded, name, secret=field.secret),
+            "origin": loaded.origins[name],
+            "variables": list(field.variables),
+        }
+        for name, field in FIELDS.items()
+    ]
+
+
+def _shown(loaded: LoadedSettings, name: str, *, secret: bool) -> str:
+    value = getattr(loaded.settings, name)
+    if name == "store":
+        try:
+            return resolve_store_url(loaded.settings)
+        except ConfigError:
+            return "(cannot be used)"
+    if secret:
+        return "***" if value else ""
+    if isinstance(value, timedelta):
+        return format_duration_go(value)
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return "" if value is None else str(value)

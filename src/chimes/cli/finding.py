@@ -1,0 +1,65 @@
+"""From what a person types to one object: an id, the beginning of one, or a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from chimes.cli.backend import API, Backend, pages, path_of
+from chimes.cli.failure import NOT_FOUND, USAGE, Failure
+from chimes.cli.output import Json
+
+#: How many rows are looked through for a prefix or a name.
+_MOST = 5000
+_SHORTEST_PREFIX = 3
+
+
+def find_schedule(backend: Backend, reference: str) -> Json:
+    found = _exact(backend, "schedules", reference)
+    if found is not None:
+        return found
+    rows = list(islice(pages(backend, "/schedules"), _MOST))
+    named = [row for row in rows if str(row.get("name", "")) == reference]
+    folded = reference.casefold()
+    alike = named or [
+        row for row in rows if _slug(str(row.get("name", ""))) == folded or _begins(row, reference)
+    ]
+    words = [str(row.get("name", "")) for row in rows] + [str(row["id"]) for row in rows]
+    return _only(alike, "schedule", reference, words, "chimes ls")
+
+
+def find_run(backend: Backend, reference: str) -> Json:
+    found = _exact(backend, "runs", reference)
+    if found is not None:
+        return found
+    rows = list(islice(pages(backend, "/runs"), _MOST))
+    alike = [row for row in rows if _begins(row, reference)]
+    return _only(alike, "run", reference, [str(row["id"]) for row in rows], "chimes runs")
+
+
+def _exact(backend: Backend, kind: str, reference: str) -> Json | None:
+    # "." and ".." would be read as steps within the path.
+    if not reference.strip("."):
+        return None
+    answer = backend.request("GET", API + path_of(kind, reference))
+    return None if answer.status in (404, 422) else answer.json()
+
+
+def _begins(row: Json, reference: str) -> bool:
+    return len(reference) >= _SHORTEST_PREFIX and str(row["id"]).startswith(reference)
+
+
+def _slug(name: str) -> str:
+    return "-".join(name.casefold().split())
+
+
+def _only(rows: list[Json], kind: str, reference: str, words: Iterable[str], command: str) -> Json:
+    if len(rows) == 1:
+        return rows[0]
+    if rows:
+        some = ", ".join(str(row["id"]) for row in rows[:5])
+        raise Failure(f"{reference!r} is the beginning or name of several: {some}", USAGE)
+    from chimes.triggers.reading import nearest
+
+    hint = nearest(reference, [word for word in words if word])
+    raise Failure(f"There is no {kind} {reference!r}", NOT_FOUND, hint=hint or f"see `{command}`")

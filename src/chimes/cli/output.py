@@ -1,0 +1,189 @@
+"""How results are printed: a table for people, TSV for pipes, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import click
+
+from chimes.redaction import escaped
+
+Json = dict[str, object]
+Form = Literal["table", "tsv", "json", "ndjson", "ids"]
+#: A moment on some wall clock.
+InZone = Callable[[datetime], datetime]
+_GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`get` answers text, or a moment as the API writes it, which is then shown in the zone."""
+
+    title: str
+    get: Callable[[Json], object]
+    #: Where the terminal is narrow, columns with the highest number go first; 0 stays.
+    rank: int = 0
+    time: bool = False
+    #: The widest a column gets before its text is cut.
+    widest: int = 60
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Output:
+    form: Form
+    #: Top-level fields to keep in JSON; empty: all.
+    fields: tuple[str, ...] = ()
+    #: None: the clock of this machine, on a terminal only.
+    zone: InZone | None = None
+
+    @property
+    def for_people(self) -> bool:
+        return self.form == "table"
+
+    def rows(self, items: Iterable[Json], columns: Sequence[Column]) -> None:
+        """A list of objects, each with an `id`."""
+        match self.form:
+            case "ndjson":
+                for item in items:
+                    echo(_dumped(self._chosen(item), indent=None))
+            case "json":
+                echo(_dumped([self._chosen(item) for item in items]))
+            case "ids":
+                for item in items:
+                    echo(escaped(str(item["id"])))
+            case "tsv":
+                for item in items:
+                    echo("\t".join(self._cell(column, item) for column in columns))
+            case "table":
+                cells = [[self._cell(column, item) for column in columns] for item in items]
+                print_table([column.title for column in columns], cells, columns)
+
+    def one(self, item: Json, columns: Sequence[Column]) -> None:
+        """One object: for people and pipes a line per column."""
+        if self.form in ("json", "ndjson"):
+            echo(_dumped(self._chosen(item), indent=2 if self.form == "json" else None))
+        elif self.form == "ids":
+            echo(escaped(str(item["id"])))
+        else:
+            width = max(len(column.title) for column in columns) + _GAP
+            for column in columns:
+                value = self._cell(column, item)
+                if self.form == "tsv":
+                    echo(f"{column.title.lower()}\t{value}")
+                elif value:
+                    echo(f"{column.title:<{width}}{value}")
+
+    def _chosen(self, item: Json) -> Json:
+        if not self.fields:
+            return item
+        missing = [name for name in self.fields if name not in item]
+        if missing:
+            known = ", ".join(sorted(item))
+            raise click.UsageError(f"There is no field {missing[0]!r}; there are {known}")
+        return {name: item[name] for name in self.fields}
+
+    def _cell(self, column: Column, item: Json) -> str:
+        value = column.get(item)
+        if value is None or value == "":
+            return ""
+        if column.time and isinstance(value, str):
+            return self.moment(value)
+        return escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+    def moment(self, text: str) -> str:
+        """A moment of the API, in the chosen zone; never without its offset."""
+        moment = parsed(text)
+        if self.zone is not None:
+            return _shown(self.zone(moment), people=self.for_people)
+        return _shown(moment.astimezone(), people=True) if self.for_people else text
+
+
+def parsed(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _shown(moment: datetime, *, people: bool) -> str:
+    text = moment.isoformat()
+    if moment.tzinfo is UTC:
+        text = text.replace("+00:00", "Z")
+    return text.replace("T", " ") if people else text
+
+
+def echo(text: str) -> None:
+    click.echo(text)
+
+
+def tell(text: str) -> None:
+    """A message: stderr, so that stdout stays data."""
+    click.echo("\n".join(escaped(line) for line in text.splitlines()), err=True)
+
+
+def _dumped(value: object, *, indent: int | None = 2) -> str:
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    if all(char.isprintable() or char == "\n" for char in text):
+        return text
+    # What is left unescaped can only be inside a string, where JSON has its own way to say it.
+    return "".join(
+        char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text
+    )
+
+
+def print_table(titles: Sequence[str], cells: list[list[str]], columns: Sequence[Column]) -> None:
+    """Fitted to the width: columns go by rank, and an id is never cut."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=sys.stdout, highlight=False)
+    widths = [
+        min(column.widest, max([len(column.title), *(len(row[place]) for row in cells)]))
+        for place, column in enumerate(columns)
+    ]
+    kept = list(range(len(columns)))
+    while sum(widths[place] + _GAP for place in kept) > console.width:
+        lowest = max(kept, key=lambda place: columns[place].rank)
+        if columns[lowest].rank == 0:
+            break
+        kept.remove(lowest)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for place in kept:
+        table.add_column(
+            titles[place].upper(),
+            no_wrap=True,
+            overflow="ellipsis",
+            max_width=None if columns[place].title == "id" else widths[place],
+            min_width=widths[place] if columns[place].title == "id" else None,
+        )
+    for row in cells:
+        table.add_row(*(Text(row[place]) for place in kept))
+    console.print(table)
+
+
+def countdown(until: datetime, now: datetime) -> str:
+    """Two units: `in 1 h 5 min`."""
+    left = until - now
+    sign, left = ("in ", left) if left >= timedelta(0) else ("", -left)
+    seconds = int(left.total_seconds())
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    for place, (unit, size) in enumerate(units):
+        if seconds >= size or unit == "s":
+            text = f"{seconds // size} {unit}"
+            if place < len(units) - 1 and (rest := seconds % size // units[place + 1][1]):
+                text += f" {rest} {units[place + 1][0]}"
+            break
+    return f"{sign}{text}" if sign else f"{text} ago"
+
+
+def pick(name: str) -> Callable[[Json], object]:
+    return lambda item: item.get(name)
+
+
+def inner(item: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """The object under a key, or an empty one."""
+    found = item.get(name)
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,140 @@
+"""`chimes`: the table of commands, and how every command ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from chimes import __version__
+from chimes.cli.failure import (
+    FAILED,
+    INTERRUPTED,
+    OK,
+    TIMED_OUT,
+    USAGE,
+    Failure,
+    from_error,
+)
+from chimes.cli.lazy import Lazy, LazyGroup
+from chimes.errors import ChimesError
+from chimes.redaction import Redactor, escaped
+
+#: The three most useful first; then by duty.
+COMMANDS = {
+    "serve": Lazy("chimes.cli.serve", "serve", "Start the server."),
+    "add": Lazy("chimes.cli.add", "add", "Create a schedule."),
+    "next": Lazy("chimes.cli.time", "next_fires", "Show when an expression fires; no server."),
+    "explain": Lazy("chimes.cli.time", "explain", "Say in words what an expression means."),
+    "ls": Lazy("chimes.cli.schedules", "ls", "List schedules."),
+    "show": Lazy("chimes.cli.schedules", "show", "Show one schedule."),
+    "pause": Lazy("chimes.cli.control", "pause", "Pause schedules."),
+    "resume": Lazy("chimes.cli.control", "resume", "Resume paused schedules."),
+    "run": Lazy("chimes.cli.control", "run_now", "Run a schedule now."),
+    "skip": Lazy("chimes.cli.control", "skip", "Skip the next run of a schedule."),
+    "move": Lazy("chimes.cli.control", "move", "Move the next run of a schedule."),
+    "backfill": Lazy("chimes.cli.control", "backfill", "Run slots that have passed."),
+    "rm": Lazy("chimes.cli.schedules", "rm", "Delete schedules."),
+    "runs": Lazy("chimes.cli.runs", "runs", "List runs."),
+    "logs": Lazy("chimes.cli.runs", "logs", "Show the log of a run."),
+    "cancel": Lazy("chimes.cli.runs", "cancel", "Cancel a run."),
+    "retry": Lazy("chimes.cli.runs", "retry", "Run a run that has ended once more."),
+    "upcoming": Lazy("chimes.cli.schedules", "upcoming", "Show what comes next."),
+    "store": Lazy("chimes.cli.store", "store", "Migrate, export, import and copy the store."),
+    "key": Lazy("chimes.cli.keys", "key", "Create, list and revoke API keys."),
+    "config": Lazy("chimes.cli.configuration", "config", "Show the configuration."),
+    "doctor": Lazy("chimes.cli.doctor", "doctor", "Check that everything is in order."),
+    "version": Lazy("chimes.cli.configuration", "version", "Show the version."),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "CHIMES"},
+)
+@click.version_option(__version__, message="chimes %(version)s", allow_from_autoenv=False)
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Chimes runs things on time: one run per slot, one result per run.
+
+    \b
+    Most useful:
+      chimes serve                                  start the server here
+      chimes add "0 9 * * 1-5" --http URL           call a URL every weekday at nine
+      chimes next "30 2 * * *" --tz Asia/Bangkok    when does this fire?
+
+    Clients talk to CHIMES_URL (http://127.0.0.1:7100), with the key in CHIMES_API_KEY.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command; the exit code of UX.md B, whatever happens."""
+    try:
+        code = cli.main(list(arguments), prog_name="chimes", standalone_mode=False)
+        _flush()
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        _say("Interrupted.")
+        return INTERRUPTED
+    except click.UsageError as error:
+        _usage(error)
+        return USAGE
+    except click.ClickException as error:
+        _say(error.format_message())
+        return USAGE
+    except BrokenPipeError:
+        _drop_stdout()
+        return OK
+    except Failure as failure:
+        return _fail(failure, arguments)
+    except ChimesError as error:
+        return _fail(from_error(error), arguments)
+    except TimeoutError as error:
+        return _fail(Failure(str(error) or "Timed out", TIMED_OUT), arguments)
+    return code if isinstance(code, int) else OK
+
+
+def _fail(failure: Failure, arguments: Sequence[str]) -> int:
+    if any(each.startswith(("--json", "--ndjson")) for each in arguments):
+        _say(json.dumps(failure.problem(), ensure_ascii=False))
+    else:
+        _say(f"Error: {failure.message}")
+        if failure.hint:
+            _say(f"Hint: {failure.hint}")
+    return failure.code or FAILED
+
+
+def _usage(error: click.UsageError) -> None:
+    if error.ctx is not None:
+        _say(error.ctx.get_usage())
+        _say(f"Try '{error.ctx.command_path} --help'.")
+    _say(f"Error: {error.format_message()}")
+
+
+def _say(text: str) -> None:
+    shown = "\n".join(escaped(line) for line in Redactor().text(text).splitlines())
+    try:
+        click.echo(shown, err=True)
+    except OSError:
+        _drop(sys.stderr.fileno())
+
+
+def _flush() -> None:
+    """Here, where a closed pipe can still be handled, rather than when the interpreter ends."""
+    sys.stdout.flush()
+
+
+def _drop_stdout() -> None:
+    _drop(sys.stdout.fileno())
+
+
+def _drop(descriptor: int) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

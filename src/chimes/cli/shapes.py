@@ -1,0 +1,93 @@
+"""Which columns schedules and runs are shown with."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from chimes.cli.output import Column, Json, countdown, inner, parsed, pick
+
+
+def schedule_columns(now: datetime) -> list[Column]:
+    return [
+        Column("id", pick("id")),
+        Column("name", pick("name"), widest=40),
+        Column("state", state_of, rank=1),
+        Column("next", pick("next_run_at"), time=True, rank=2),
+        Column("in", lambda item: _left(item, now), rank=3),
+        Column("last", pick("last_status"), rank=4),
+        Column("when", pick("words"), rank=5, widest=70),
+    ]
+
+
+def piped_schedule_columns() -> list[Column]:
+    """The same without the countdown, which is stale as soon as it is written down."""
+    return [
+        Column("id", pick("id")),
+        Column("name", pick("name")),
+        Column("state", state_of),
+        Column("next", pick("next_run_at"), time=True),
+        Column("last", pick("last_status")),
+        Column("when", pick("words")),
+    ]
+
+
+def schedule_details(now: datetime) -> list[Column]:
+    return [
+        Column("ID", pick("id")),
+        Column("Name", pick("name")),
+        Column("State", state_of),
+        Column("When", pick("words")),
+        Column("Zone", pick("timezone")),
+        Column("Next", pick("next_run_at"), time=True),
+        Column("In", lambda item: _left(item, now)),
+        Column("Target", target_of),
+        Column("Policy", _policy),
+        Column("Labels", lambda item: item.get("labels") or None),
+        Column("Priority", lambda item: item.get("priority") or None),
+        Column("Last run", pick("last_run_at"), time=True),
+        Column("Last status", pick("last_status")),
+        Column("Last error", pick("last_error")),
+        Column("Version", pick("version")),
+        Column("Created", pick("created_at"), time=True),
+    ]
+
+
+RUN_COLUMNS = [
+    Column("id", pick("id")),
+    Column("status", pick("status")),
+    Column("schedule", lambda item: item.get("schedule_name") or item.get("schedule_id"), rank=2),
+    Column("planned", pick("planned_at"), time=True, rank=1),
+    Column("took", lambda item: _took(item), rank=3),
+    Column("attempt", pick("attempt"), rank=4),
+    Column("origin", pick("origin"), rank=6),
+    Column("why", lambda item: item.get("error") or item.get("reason"), rank=5, widest=60),
+]
+
+
+def state_of(item: Json) -> str:
+    if not item.get("enabled", True):
+        return "paused"
+    return "active" if item.get("next_run_at") else "done"
+
+
+def target_of(item: Json) -> str:
+    target = inner(item, "target")
+    return f"{target.get('method', '')} {target.get('url', '')}".strip()
+
+
+def _policy(item: Json) -> str:
+    shown = ("misfire", "overlap", "max_retries", "retry_backoff", "timeout")
+    policy = inner(item, "policy")
+    return ", ".join(f"{name} {policy[name]}" for name in shown if policy.get(name) is not None)
+
+
+def _left(item: Json, now: datetime) -> str:
+    at = item.get("next_run_at")
+    return countdown(parsed(at), now) if isinstance(at, str) else ""
+
+
+def _took(item: Json) -> str:
+    taken = item.get("duration_ms")
+    if not isinstance(taken, int | float):
+        return ""
+    return f"{taken:.0f} ms" if taken < 10_000 else f"{taken / 1000:.1f} s"

@@ -1,0 +1,249 @@
+"""`store migrate|status|export|import|copy-to`: the store itself, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO, TypeVar
+
+import click
+
+from chimes.cli.failure import CONFLICT, FAILED, NOT_FOUND, USAGE, Failure
+from chimes.cli.lazy import Command, Lazy, LazyGroup
+from chimes.cli.options import Wrapped, form_options, yes_option
+from chimes.cli.output import Column, Json, Output, pick, tell
+from chimes.config import Settings, StoreLocation, load_settings, store_location
+
+if TYPE_CHECKING:
+    from chimes.store.port import Item, Store
+
+R = TypeVar("R")
+
+COMMANDS = {
+    "migrate": Lazy("chimes.cli.store", "migrate", "Bring the schema up to date."),
+    "status": Lazy("chimes.cli.store", "status", "Where the store is, and what is in it."),
+    "export": Lazy("chimes.cli.store", "export", "Write everything as JSON Lines."),
+    "import": Lazy("chimes.cli.store", "import_", "Read an export."),
+    "copy-to": Lazy("chimes.cli.store", "copy_to", "Copy everything into another store."),
+}
+
+
+@click.group("store", cls=LazyGroup, lazy=COMMANDS)
+def store() -> None:
+    """The store: where schedules, runs and keys are kept."""
+
+
+def store_options(function: Wrapped[R]) -> Wrapped[R]:
+    """`--store`, `--data-dir`, `--config`; the command gets `settings`."""
+    import functools
+
+    @click.option("--store", "url", metavar="URL", help="As for serve.")
+    @click.option("--data-dir", metavar="DIR", help="As for serve.")
+    @click.option("--config", "file", type=click.Path(path_type=Path), help="A chimes.yaml.")
+    @functools.wraps(function)
+    def wrapped(
+        *args: object, url: str | None, data_dir: str | None, file: Path | None, **kw: object
+    ) -> R:
+        loaded = load_settings(flags={"store": url, "data_dir": data_dir}, config_file=file)
+        return function(*args, settings=loaded.settings, **kw)
+
+    return wrapped
+
+
+@click.command("migrate", cls=Command)
+@form_options
+@store_options
+def migrate(settings: Settings, output: Output) -> None:
+    """Bring the schema up to date; an empty store is set up. Safe to repeat.
+
+    \b
+    Examples:
+      chimes store migrate
+      chimes store migrate --store sqlite:////var/lib/chimes/chimes.db
+    """
+    asyncio.run(_status(store_location(settings), output))
+
+
+@click.command("status", cls=Command)
+@form_options
+@store_options
+def status(settings: Settings, output: Output) -> None:
+    """Show where the store is, its schema, and what is in it.
+
+    \b
+    Examples:
+      chimes store status
+      chimes store status --json
+    """
+    asyncio.run(_status(_existing(settings), output))
+
+
+async def _status(location: StoreLocation, output: Output) -> None:
+    async with _opened(location) as opened:
+        found, counts = await opened.status(), await opened.counts()
+    row: Json = {
+        "id": found.location,
+        "kind": found.kind,
+        "location": found.location,
+        "schema": found.schema,
+        "degraded": found.degraded,
+        "schedules": counts.schedules,
+        "enabled": counts.enabled,
+        "due": counts.due,
+        "runs": {name.value: count for name, count in counts.runs.items() if count},
+    }
+    columns = [Column(name.capitalize(), pick(name)) for name in row if name != "id"]
+    output.one(row, columns)
+
+
+@click.command("export", cls=Command)
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@store_options
+def export(settings: Settings, file: Path | None) -> None:
+    """Write everything to FILE, or to stdout, as JSON Lines. It holds the hashes of keys.
+
+    \b
+    Examples:
+      chimes store export backup.jsonl
+      chimes store export | gzip > backup.jsonl.gz
+    """
+    count = asyncio.run(_export(_existing(settings), file))
+    tell(f"{count} items were written{f' to {file}' if file else ''}.")
+
+
+async def _export(location: StoreLocation, file: Path | None) -> int:
+    from chimes.cli.transfer import exported
+
+    count = -1
+    async with _opened(location) as opened:
+        with _written(file) as stream:
+            async for line in exported(opened.dump()):
+                stream.write(line + "\n")
+                count += 1
+    return count
+
+
+@click.command("import", cls=Command)
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@store_options
+def import_(settings: Settings, file: Path) -> None:
+    """Read an export from FILE (- is stdin). What is there already stays as it is.
+
+    \b
+    Examples:
+      chimes store import backup.jsonl
+      zcat backup.jsonl.gz | chimes store import -
+    """
+    seen, new = asyncio.run(_import(store_location(settings), file))
+    tell(f"{seen} items were read, {new} of them new.")
+
+
+async def _import(location: StoreLocation, file: Path) -> tuple[int, int]:
+    from chimes.cli.transfer import imported, load_all
+
+    with _read(file) as stream:
+        # Read to its end first: a broken line must not leave half an import behind.
+        items = list(imported(stream))
+
+    async def given() -> AsyncIterator[Item]:
+        for item in items:
+            yield item
+
+    async with _opened(location) as opened:
+        return await load_all(opened, given())
+
+
+@click.command("copy-to", cls=Command)
+@click.argument("target", metavar="URL")
+@yes_option
+@store_options
+@click.pass_context
+def copy_to(ctx: click.Context, settings: Settings, ask: Callable[..., bool], target: str) -> None:
+    """Copy everything into another store, which may be empty or hold part of it already.
+
+    Stop the server first: what it writes meanwhile may be missed.
+
+    \b
+    Examples:
+      chimes store copy-to sqlite:////var/lib/chimes/chimes.db
+      chimes store copy-to json:///backup --store sqlite:///chimes.db
+    """
+    source = _existing(settings)
+    into = store_location(replace(settings, store=target))
+    if into.path is None:
+        raise Failure("A copy into memory would be gone at once", USAGE)
+    if source == into:
+        raise Failure(f"{source.url} cannot be copied into itself", CONFLICT)
+    if not ask(f"Copy {source.url} to {into.url}?"):
+        ctx.exit(FAILED)
+    seen, new = asyncio.run(_copy(source, into))
+    tell(f"{seen} items were copied to {into.url}, {new} of them new.")
+
+
+async def _copy(source: StoreLocation, into: StoreLocation) -> tuple[int, int]:
+    from chimes.cli.transfer import load_all
+
+    async with _opened(source) as old, _opened(into) as new:
+        return await load_all(new, old.dump())
+
+
+def _existing(settings: Settings) -> StoreLocation:
+    """Looking at a store must not make one."""
+    location = store_location(settings)
+    if location.path is None or not location.path.exists():
+        raise Failure(
+            f"There is no store at {location.url}",
+            NOT_FOUND,
+            hint="name it with --store or --data-dir; `chimes serve` makes a new one",
+        )
+    return location
+
+
+@contextlib.asynccontextmanager
+async def _opened(location: StoreLocation) -> AsyncIterator[Store]:
+    from chimes.app import build_store
+    from chimes.clock import SystemClock
+
+    opened = build_store(location, SystemClock())
+    await opened.open()
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+@contextlib.contextmanager
+def _written(file: Path | None) -> Iterator[TextIO]:
+    """A whole file or none, for our eyes only (S71)."""
+    if file is None:
+        yield sys.stdout
+        return
+    part = file.with_name(f"{file.name}.part")
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(file)
+    except OSError as error:
+        raise Failure(f"{file} cannot be written: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _read(file: Path) -> Iterator[TextIO]:
+    if str(file) == "-":
+        yield sys.stdin
+        return
+    try:
+        with file.open(encoding="utf-8") as stream:
+            yield stream
+    except OSError as error:
+        raise Failure(f"{file} cannot be read: {error.strerror}", USAGE) from None

@@ -1,0 +1,159 @@
+"""`next` and `explain`: what an expression means, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import click
+
+from chimes.cli.expression import trigger_from_text
+from chimes.cli.failure import INVALID, Failure
+from chimes.cli.lazy import Command
+from chimes.cli.options import named_zone
+from chimes.cli.output import Column, Json, Output, countdown, echo, pick, tell
+from chimes.clock import SystemClock
+from chimes.language import describe, note_in_words, warnings_in_words
+from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_moment
+
+_DIALECTS = click.Choice(["auto", "unix", "seconds", "quartz"])
+
+
+def default_zone() -> str:
+    from chimes.config import load_settings
+
+    return load_settings().settings.default_timezone
+
+
+@click.command("next", cls=Command)
+@click.argument("expression")
+@click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
+@click.option("--also", multiple=True, metavar="ZONE", help="Show the fires in this zone too.")
+@click.option("-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True)
+@click.option("--from", "start", metavar="TIME", help="Fires after this moment; else after now.")
+@click.option("--dialect", type=_DIALECTS, default="auto")
+@click.option("--json", "json_fields", default=None, help="As the API's preview.")
+@click.option("--lang", default="en", help="Language of the notes.")
+def next_fires(
+    expression: str,
+    zone: str | None,
+    also: Sequence[str],
+    count: int,
+    start: str | None,
+    dialect: Dialect,
+    json_fields: str | None,
+    lang: str,
+) -> None:
+    """Show when an expression fires next.
+
+    \b
+    Examples:
+      chimes next "30 2 * * *" --tz America/New_York --also Asia/Bangkok
+      chimes next "0 9 * * 1-5" -n 10 --from 2026-03-06T00:00:00Z
+      chimes next "every 90m"
+      chimes next 2030-02-10T09:00:00 --tz Asia/Bangkok --json
+    """
+    now = SystemClock().now()
+    trigger = trigger_from_text(expression, zone or default_zone(), dialect)
+    words, warnings = describe(trigger, lang), warnings_in_words(trigger, lang)
+    trigger = trigger.anchored(now)
+    after = parse_moment(start, trigger.zone, field="--from") if start else now
+    fires = fires_after(trigger, after, count)
+    if json_fields is not None:
+        answer: Json = {
+            "fires": [fire_out(fire, lang) for fire in fires],
+            "words": words,
+            "warnings": list(warnings),
+            "timezone": trigger.zone,
+        }
+        Output(form="json", fields=_fields(json_fields)).one(answer, [])
+        return
+    output = _output()
+    others = [(name, named_zone(name)) for name in also]
+    if output.for_people:
+        tell(words)
+    rows = []
+    for fire in fires:
+        row = fire_out(fire, lang) | {"in": countdown(fire.at, now)}
+        rows.append(row | {name: to(fire.at).isoformat() for name, to in others})
+    output.rows(rows, _columns(trigger, [name for name, _ in others], people=output.for_people))
+    for warning in warnings:
+        tell(f"Note: {warning}.")
+
+
+@click.command("explain", cls=Command)
+@click.argument("expression")
+@click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
+@click.option("--dialect", type=_DIALECTS, default="auto")
+@click.option("--lang", default="en", help="Language of the words.")
+@click.option("--json", "json_fields", default=None, help="One JSON object.")
+def explain(
+    expression: str, zone: str | None, dialect: Dialect, lang: str, json_fields: str | None
+) -> None:
+    """Say in words what an expression means, with its next three fires.
+
+    \b
+    Examples:
+      chimes explain "0 0 13 * 5"
+      chimes explain "0 0/5 14 ? * MON-FRI *" --tz Europe/Berlin
+    """
+    trigger = trigger_from_text(expression, zone or default_zone(), dialect)
+    now = SystemClock().now()
+    fires = fires_after(trigger.anchored(now), now, 3)
+    warnings = warnings_in_words(trigger, lang)
+    if json_fields is not None:
+        answer: Json = {
+            "words": describe(trigger, lang),
+            "warnings": list(warnings),
+            "trigger": trigger.to_dict(),
+            "timezone": trigger.zone,
+            "fires": [fire_out(fire, lang) for fire in fires],
+        }
+        Output(form="json", fields=_fields(json_fields)).one(answer, [])
+        return
+    echo(describe(trigger, lang))
+    for fire in fires:
+        note = f"  ({note_in_words(fire.note, lang)})" if fire.note else ""
+        echo(f"  {shown_fire(fire)}{note}")
+    for warning in warnings:
+        tell(f"Note: {warning}.")
+
+
+def fires_after(trigger: Trigger, after: datetime, count: int) -> list[Fire]:
+    fires = trigger.fires(after, count)
+    if not fires:
+        raise Failure(
+            f"This never fires after {format_moment(after)}: {describe(trigger)}", INVALID
+        )
+    return fires
+
+
+def fire_out(fire: Fire, lang: str = "en") -> Json:
+    found: Json = {"at": format_moment(fire.at), "local": fire.local.isoformat()}
+    if fire.note:
+        found |= {"note": fire.note, "words": note_in_words(fire.note, lang)}
+    return found
+
+
+def shown_fire(fire: Fire) -> str:
+    return f"{fire.local:%a} {fire.local.isoformat(sep=' ')}"
+
+
+def _output() -> Output:
+    import sys
+
+    return Output(form="table" if sys.stdout.isatty() else "tsv")
+
+
+def _fields(text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in text.split(",") if each.strip())
+
+
+def _columns(trigger: Trigger, also: Sequence[str], *, people: bool) -> list[Column]:
+    columns = [
+        Column("UTC", pick("at"), rank=2),
+        Column(trigger.zone, pick("local")),
+        *(Column(name, pick(name), rank=1) for name in also),
+        Column("note", pick("words"), rank=3, widest=90),
+    ]
+    return [*columns[:2], Column("in", pick("in"), rank=1), *columns[2:]] if people else columns

@@ -1,0 +1,72 @@
+"""Waiting for a run, and following its log, by asking again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from chimes.cli.backend import Backend, get, items_of, path_of
+from chimes.cli.failure import OK, RUN_FAILED, TIMED_OUT, Failure
+from chimes.cli.output import Json
+from chimes.clock import SystemClock
+
+#: Soon at first, for runs that end at once, then with patience.
+_PAUSES = (0.05, 0.1, 0.2, 0.4)
+_LONGEST_PAUSE = 1.0
+_ENDED = frozenset({"succeeded", "failed", "timeout", "canceled", "skipped", "missed", "unknown"})
+
+
+def ended(run: Json) -> bool:
+    return run.get("status") in _ENDED
+
+
+def exit_code_of(run: Json) -> int:
+    return OK if run.get("status") == "succeeded" else RUN_FAILED
+
+
+def wait_for(backend: Backend, run_id: str, timeout: str) -> Json:
+    """The run once it has ended; a Failure with 124 when that takes too long."""
+    from chimes.triggers import parse_duration
+
+    clock = SystemClock()
+    until = clock.monotonic() + parse_duration(timeout, field="--timeout").total_seconds()
+    for pause in _pauses():
+        run = get(backend, path_of("runs", run_id))
+        if ended(run):
+            return run
+        if clock.monotonic() + pause > until:
+            raise Failure(
+                f"The run {run_id} is still {run.get('status')} after {timeout}",
+                TIMED_OUT,
+                hint=f"it goes on; see `chimes logs {run_id} -f`",
+            )
+        time.sleep(pause)
+    raise AssertionError("pauses never end")
+
+
+def log_lines(backend: Backend, run_id: str, *, follow: bool) -> Iterator[Json]:
+    """The entries of a run's log; with `follow`, until the run has ended."""
+    last = 0
+    for pause in _pauses():
+        # Asked before the log: what is written after an end that we saw is not missed.
+        run = get(backend, path_of("runs", run_id)) if follow else {}
+        while entries := items_of(
+            get(backend, path_of("runs", run_id, "logs"), after=last or None)
+        ):
+            for entry in entries:
+                last = max(last, _number(entry))
+                yield entry
+        if not follow or ended(run):
+            return
+        time.sleep(pause)
+
+
+def _number(entry: Json) -> int:
+    number = entry.get("number")
+    return number if isinstance(number, int) else 0
+
+
+def _pauses() -> Iterator[float]:
+    yield from _PAUSES
+    while True:
+        yield _LONGEST_PAUSE
