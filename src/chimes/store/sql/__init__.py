@@ -1,0 +1,16 @@
+"""The stores on SQL databases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chimes.clock import Clock
+from chimes.store.sql.sqlite_database import SqliteDatabase
+from chimes.store.sql.store import SqlStore
+
+__all__ = ["SqlStore", "open_sqlite"]
+
+
+def open_sqlite(path: str | Path, *, clock: Clock | None = None) -> SqlStore:
+    """A store in this file, shared by the processes of one host; `open()` it before use."""
+    return SqlStore(SqliteDatabase(Path(path), clock))

@@ -1,0 +1,156 @@
+"""What the verbs share: the database, loading and writing rows, the audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+
+from sqlalchemy import bindparam, func, insert, select, update
+
+from chimes.model.audit import AuditEntry, chained
+from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.run import LogEntry, Run
+from chimes.model.schedule import Schedule
+from chimes.store.sql.database import Database, Tx
+from chimes.store.sql.rows.parts import TargetTexts, micros
+from chimes.store.sql.rows.records import audit_values
+from chimes.store.sql.rows.run import log_values, run_of, run_values, state_values
+from chimes.store.sql.rows.schedule import cursor_values, schedule_of, schedule_values
+from chimes.store.sql.tables import audit, nodes, run_logs, runs, schedules
+
+_SCHEDULE = select(schedules).where(schedules.c.id == bindparam("schedule_id"))
+_WRITE_SCHEDULE = (
+    update(schedules)
+    .where(schedules.c.id == bindparam("this_id"))
+    .values({each.name: bindparam(each.name) for each in schedules.c if each.name != "id"})
+)
+_RUN = select(runs).where(runs.c.id == bindparam("run_id"))
+_LEASE = select(nodes.c.lease_until).where(nodes.c.id == bindparam("node_id"))
+_LAST_AUDIT = select(audit.c.number, audit.c.hash).order_by(audit.c.number.desc()).limit(1)
+_ADD_AUDIT = insert(audit)
+_ADD_LOGS = insert(run_logs)
+_LAST_NUMBER = (
+    select(func.max(run_logs.c.number)).where(run_logs.c.run_id == runs.c.id).scalar_subquery()
+)
+
+
+class SqlBase:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
+# --- schedules ----------------------------------------------------------------------------------
+def load_schedule(tx: Tx, schedule_id: ScheduleId) -> Schedule | None:
+    row = tx.first(tx.dialect.for_update(_SCHEDULE), {"schedule_id": schedule_id})
+    return None if row is None else schedule_of(row)
+
+
+def load_schedules(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Schedule]:
+    if not ids:
+        return {}
+    statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
+    found = tx.rows(tx.dialect.for_update(statement), {"ids": tx.dialect.listed(ids)})
+    return {ScheduleId(row.id): schedule_of(row) for row in found}
+
+
+def write_schedule(tx: Tx, schedule: Schedule) -> None:
+    tx.run(_WRITE_SCHEDULE, {"this_id": schedule.id, **schedule_values(schedule)})
+
+
+def move_cursors(tx: Tx, moved: Iterable[Schedule]) -> None:
+    values = [{"id": schedule.id, **cursor_values(schedule)} for schedule in moved]
+    tx.dialect.move_cursors(tx.connection, values)
+
+
+# --- runs ---------------------------------------------------------------------------------------
+def load_run(tx: Tx, run_id: RunId) -> Run | None:
+    row = tx.first(tx.dialect.for_update(_RUN), {"run_id": run_id})
+    return None if row is None else run_of(row)
+
+
+def load_runs(tx: Tx, ids: Collection[RunId]) -> dict[RunId, Run]:
+    if not ids:
+        return {}
+    statement = select(runs).where(tx.dialect.among(runs.c.id, "ids"))
+    found = tx.rows(tx.dialect.for_update(statement), {"ids": tx.dialect.listed(ids)})
+    return {RunId(row.id): run_of(row) for row in found}
+
+
+class Taken:
+    """Which of a batch of new runs have their row already, by id or by slot."""
+
+    def __init__(self, tx: Tx, new: Sequence[Run]) -> None:
+        ids = select(runs.c.id).where(tx.dialect.among(runs.c.id, "ids"))
+        found = tx.rows(ids, {"ids": tx.dialect.listed([run.id for run in new])}) if new else ()
+        self._by_id: dict[str, str] = {row.id: row.id for row in found}
+        pairs = [slot for run in new if (slot := _slot(run)) is not None]
+        held = tx.dialect.slots_taken(tx.connection, pairs) if pairs else ()
+        self._by_slot: dict[tuple[str, int], str] = {
+            (row.schedule_id, row.slot): row.id for row in held
+        }
+
+    def by(self, run: Run) -> RunId | None:
+        """The id of the row that stands in the way."""
+        slot = _slot(run)
+        found = self._by_id.get(run.id) or (self._by_slot.get(slot) if slot else None)
+        return None if found is None else RunId(found)
+
+    def take(self, run: Run) -> bool:
+        """False: it was taken before."""
+        if self.by(run) is not None:
+            return False
+        self._by_id[run.id] = run.id
+        if (slot := _slot(run)) is not None:
+            self._by_slot[slot] = run.id
+        return True
+
+
+def _slot(run: Run) -> tuple[str, int] | None:
+    if run.schedule_id is None or run.slot is None:
+        return None
+    return (run.schedule_id, micros(run.slot))
+
+
+def insert_runs(tx: Tx, new: Iterable[Run]) -> None:
+    texts = TargetTexts()
+    tx.dialect.insert_runs(tx.connection, [run_values(run, texts) for run in new])
+
+
+def write_states(tx: Tx, changed: Iterable[Run]) -> None:
+    values = [{"id": run.id, **state_values(run)} for run in changed]
+    tx.dialect.write_states(tx.connection, values)
+
+
+def append_logs(tx: Tx, logs: dict[RunId, list[LogEntry]]) -> None:
+    """Numbers go on where each run's log ends."""
+    wanted = [run_id for run_id, entries in logs.items() if entries]
+    if not wanted:
+        return
+    statement = select(runs.c.id, _LAST_NUMBER.label("last")).where(
+        tx.dialect.among(runs.c.id, "ids")
+    )
+    rows = tx.rows(statement, {"ids": tx.dialect.listed(wanted)})
+    last: dict[str, int | None] = {row.id: row.last for row in rows}
+    values = [
+        log_values(run_id, number, entry)
+        for run_id in wanted
+        for number, entry in enumerate(logs[run_id], (last[run_id] or 0) + 1)
+    ]
+    tx.run(_ADD_LOGS, values)
+
+
+# --- the rest -----------------------------------------------------------------------------------
+def alive(tx: Tx, node_id: NodeId, now: datetime) -> bool:
+    row = tx.first(_LEASE, {"node_id": node_id})
+    return row is not None and row.lease_until > micros(now)
+
+
+def append_audit(tx: Tx, entry: AuditEntry) -> AuditEntry:
+    last = tx.first(_LAST_AUDIT)
+    appended = chained(
+        entry,
+        number=last.number + 1 if last else 1,
+        previous_hash=last.hash if last else "",
+    )
+    tx.run(_ADD_AUDIT, audit_values(appended))
+    return appended

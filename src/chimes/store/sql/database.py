@@ -1,0 +1,92 @@
+"""How the store reaches its database: verbs are plain functions over a transaction.
+
+A verb's work is written without `await` and handed to the `Database`, which runs it where its
+driver wants it: on SQLite in the writer thread or in a reading one, on a server with
+`AsyncConnection.run_sync`. That keeps the port written once, lets SQLite do a whole batch without
+hopping between threads for each statement, and leaves the event loop free meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import Connection, Executable, Row
+
+from chimes.clock import Clock
+from chimes.store.sql.dialects.base import Dialect, Rows
+
+T = TypeVar("T")
+Parameters = Mapping[str, object]
+
+
+class Tx:
+    """One verb's share of a transaction."""
+
+    __slots__ = ("_clock", "connection", "dialect", "wakes")
+
+    def __init__(self, connection: Connection, dialect: Dialect, clock: Clock) -> None:
+        self.connection = connection
+        self.dialect = dialect
+        self._clock = clock
+        #: Whether `wait_for_work` has to return once this is committed.
+        self.wakes = False
+
+    def now(self) -> datetime:
+        return self.dialect.now(self.connection, self._clock)
+
+    def rows(self, statement: Executable, given: Parameters | None = None) -> Rows:
+        return self.connection.execute(statement, given).all()
+
+    def first(self, statement: Executable, given: Parameters | None = None) -> Row[Any] | None:
+        return self.connection.execute(statement, given).first()
+
+    def run(self, statement: Executable, given: Parameters | list[Any] | None = None) -> int:
+        """How many rows it touched."""
+        return self.connection.execute(statement, given).rowcount
+
+
+Work = Callable[[Tx], T]
+
+
+class Reader(Protocol):
+    async def __call__(self, work: Work[T]) -> T: ...
+
+
+class Database(Protocol):
+    """Every method raises StoreUnavailable when the database cannot answer; nothing has then
+    happened. All may be called from any thread and any event loop."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    @property
+    def location(self) -> str: ...
+
+    @property
+    def degraded(self) -> str: ...
+
+    def changes(self) -> int: ...
+
+    def wake(self) -> None: ...
+
+    async def wait(self, since: int, seconds: float | None) -> None: ...
+
+    async def now(self) -> datetime: ...
+
+    async def read(self, work: Work[T]) -> T:
+        """In a transaction that sees one state of the database and never waits for a writer."""
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        """Returns once the work is durable. It may be called more than once, so it keeps no
+        state outside the transaction; what it raises undoes it and nothing else. `urgent` goes
+        ahead of what waits already."""
+
+    def snapshot(self) -> AbstractAsyncContextManager[Reader]:
+        """Several reads of one and the same state."""

@@ -1,0 +1,101 @@
+"""The questions whose answers differ from database to database.
+
+The store is written once against this; it never asks which database it has.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, Connection, Insert, Row, Select, Table
+
+from chimes.clock import Clock
+from chimes.store.sql.rows.parts import Value
+
+Rows = Sequence[Row[Any]]
+
+
+class Dialect(ABC):
+    #: As StoreStatus.kind says it.
+    name: str
+
+    # --- time and errors ----------------------------------------------------------------------
+    @abstractmethod
+    def now(self, connection: Connection, clock: Clock) -> datetime:
+        """The store's clock."""
+
+    @abstractmethod
+    def unavailable(self, error: Exception) -> str | None:
+        """Why the database cannot answer or write now; None if the error is of another kind."""
+
+    # --- expressions --------------------------------------------------------------------------
+    @abstractmethod
+    def among(self, column: Column[Any], name: str) -> ColumnElement[bool]:
+        """Whether the column's value is in the list bound as `name`; the statement's text does
+        not depend on the length of the list."""
+
+    @abstractmethod
+    def listed(self, values: Collection[str]) -> object:
+        """A list as the parameter that `among` reads."""
+
+    @abstractmethod
+    def contains(self, column: Column[Any], text: str) -> ColumnElement[bool]:
+        """Literal, case-sensitive substring."""
+
+    @abstractmethod
+    def has_key(self, column: Column[Any], key: str) -> ColumnElement[bool]:
+        """Whether the JSON object in the column has the key."""
+
+    @abstractmethod
+    def insert_new(self, table: Table) -> Insert:
+        """An insert that leaves rows out whose key exists; the row count tells."""
+
+    @abstractmethod
+    def for_update(self, statement: Select[Any]) -> Select[Any]:
+        """The rows stay as they are read until the transaction ends."""
+
+    # --- the hot statements -------------------------------------------------------------------
+    @abstractmethod
+    def next_due(self, connection: Connection) -> int | None:
+        """The earliest due time of all schedules that wait for one."""
+
+    @abstractmethod
+    def due(self, connection: Connection, now: int, limit: int) -> Rows:
+        """Due schedules, earliest first, held until the transaction ends."""
+
+    @abstractmethod
+    def admitted(self, connection: Connection, keys: Collection[str]) -> Rows:
+        """(concurrency_key, id) of the active runs that are not blocked, oldest first."""
+
+    @abstractmethod
+    def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:
+        """Those of the concurrency keys that have blocked runs."""
+
+    @abstractmethod
+    def slots_taken(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
+        """(id, schedule_id, slot) of the runs that have one of these (schedule_id, slot)."""
+
+    @abstractmethod
+    def move_cursors(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
+        """`cursor_values` with the schedule's id, for many schedules."""
+
+    @abstractmethod
+    def insert_runs(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
+        """`run_values` of runs whose ids and slots are known to be free."""
+
+    @abstractmethod
+    def claimable(
+        self, connection: Connection, now: int, kinds: Collection[str], limit: int
+    ) -> Rows:
+        """Claimable runs in queue order, held until the transaction ends."""
+
+    @abstractmethod
+    def next_available(self, connection: Connection) -> int | None:
+        """The earliest available_at of the claimable runs."""
+
+    @abstractmethod
+    def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
+        """`state_values` with the run's id, for many runs."""

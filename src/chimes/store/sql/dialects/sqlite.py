@@ -1,0 +1,215 @@
+# ruff: noqa: S608 - what is put into statements here are the names of our own columns.
+"""SQLite. One writer at a time (BEGIN IMMEDIATE) makes reading and then writing atomic, so rows
+need no locks of their own, and the store's clock is that of the host."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Insert,
+    Select,
+    Table,
+    bindparam,
+    func,
+    select,
+)
+from sqlalchemy.dialects.sqlite import insert
+
+from chimes.clock import Clock
+from chimes.store.sql.dialects.base import Dialect, Rows
+from chimes.store.sql.rows.parts import Value
+from chimes.store.sql.tables import ACTIVE, BLOCKED, CLAIMABLE, DUE, runs, schedules
+
+
+def _names(columns: Iterable[Column[Any]], prefix: str = "") -> str:
+    return ", ".join(f'{prefix}"{each.name}"' for each in columns)
+
+
+# From the partial index alone: min() over an indexed column reads one entry.
+NEXT_DUE = f"SELECT min(next_run_at) FROM schedules WHERE {DUE}"
+
+# The partial index holds the waiting schedules in due order, so the rows come without a sort and
+# the cost depends on how many are due, not on how many there are.
+DUE_SCHEDULES = f"""
+SELECT {_names(schedules.c)} FROM schedules
+WHERE {DUE} AND next_run_at <= :now ORDER BY next_run_at, id LIMIT :limit
+"""
+
+# All keys of a batch in one statement; the index brings them in order.
+ADMITTED = f"""
+SELECT concurrency_key, id FROM runs
+WHERE concurrency_key IN (SELECT value FROM json_each(:keys)) AND {ACTIVE} AND blocked = 0
+ORDER BY concurrency_key, created_at, id
+"""
+
+# Asked per key, because a key may have tens of thousands of blocked runs and one says enough.
+BLOCKED_KEYS = f"""
+SELECT value AS concurrency_key FROM json_each(:keys)
+WHERE EXISTS (SELECT 1 FROM runs WHERE {BLOCKED} AND concurrency_key = value)
+"""
+
+# CROSS JOIN makes the list the outer loop: one look into the unique index for each pair.
+SLOTS_TAKEN = """
+SELECT runs.id, runs.schedule_id, runs.slot FROM json_each(:pairs) AS pair CROSS JOIN runs
+ON runs.schedule_id = json_extract(pair.value, '$[0]')
+AND runs.slot = json_extract(pair.value, '$[1]')
+"""
+
+# Rank comes first in queue order, so a plain scan would step over every retry that waits for its
+# time in a high rank. Jumping from rank to rank and asking each for its due head reads only what
+# is handed out, plus one entry per rank.
+_RANKS = f"""
+WITH RECURSIVE ranks(rank) AS (
+  SELECT max(rank) FROM runs WHERE {CLAIMABLE}
+  UNION ALL
+  SELECT (SELECT max(runs.rank) FROM runs WHERE {CLAIMABLE} AND runs.rank < ranks.rank)
+  FROM ranks WHERE ranks.rank IS NOT NULL
+)
+"""
+RANKS = f"{_RANKS} SELECT rank FROM ranks WHERE rank IS NOT NULL ORDER BY rank DESC"
+
+CLAIMABLE_OF_RANK = f"""
+SELECT {_names(runs.c)} FROM runs
+WHERE {CLAIMABLE} AND rank = :rank AND available_at <= :now
+AND kind IN (SELECT value FROM json_each(:kinds))
+ORDER BY available_at, created_at, id LIMIT :limit
+"""
+
+NEXT_AVAILABLE = f"""
+{_RANKS}
+SELECT min((SELECT min(available_at) FROM runs WHERE {CLAIMABLE} AND runs.rank = ranks.rank))
+FROM ranks WHERE rank IS NOT NULL
+"""
+
+# One prepared statement, stepped through all rows of a batch by the driver.
+INSERT_RUNS = (
+    f"INSERT INTO runs ({_names(runs.c)}) VALUES ({', '.join(f':{c.name}' for c in runs.c)})"
+)
+
+#: Primary result codes after which nothing has happened and a later try may succeed.
+_UNAVAILABLE = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+}
+
+
+def primary_code(error: BaseException) -> int | None:
+    """The result code of the driver's error behind this one."""
+    original = getattr(error, "orig", error)
+    code = getattr(original, "sqlite_errorcode", None)
+    return code & 0xFF if isinstance(code, int) else None
+
+
+def is_busy(error: BaseException) -> bool:
+    """Somebody else holds the lock; it is worth another try."""
+    return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+class SqliteDialect(Dialect):
+    name = "sqlite"
+
+    def now(self, connection: Connection, clock: Clock) -> datetime:
+        return clock.now()
+
+    def unavailable(self, error: Exception) -> str | None:
+        return str(getattr(error, "orig", error)) if primary_code(error) in _UNAVAILABLE else None
+
+    def among(self, column_: Column[Any], name: str) -> ColumnElement[bool]:
+        values = func.json_each(bindparam(name)).table_valued("value")
+        return column_.in_(select(values.c.value))
+
+    def listed(self, values: Collection[str]) -> object:
+        return json.dumps(list(values))
+
+    def contains(self, column_: Column[Any], text_: str) -> ColumnElement[bool]:
+        return func.instr(column_, text_) > 0
+
+    def has_key(self, column_: Column[Any], key: str) -> ColumnElement[bool]:
+        entries = func.json_each(column_).table_valued("key")
+        return select(entries.c.key).where(entries.c.key == key).exists()
+
+    def insert_new(self, table: Table) -> Insert:
+        return insert(table).on_conflict_do_nothing()
+
+    def for_update(self, statement: Select[Any]) -> Select[Any]:
+        return statement
+
+    def next_due(self, connection: Connection) -> int | None:
+        return _integer(connection.exec_driver_sql(NEXT_DUE).scalar())
+
+    def due(self, connection: Connection, now: int, limit: int) -> Rows:
+        given = {"now": now, "limit": limit}
+        return connection.exec_driver_sql(DUE_SCHEDULES, given).all()
+
+    def admitted(self, connection: Connection, keys: Collection[str]) -> Rows:
+        return connection.exec_driver_sql(ADMITTED, {"keys": self.listed(keys)}).all()
+
+    def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:
+        given = {"keys": self.listed(keys)}
+        return connection.exec_driver_sql(BLOCKED_KEYS, given).scalars().all()
+
+    def slots_taken(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
+        given = {"pairs": json.dumps([list(pair) for pair in pairs])}
+        return connection.exec_driver_sql(SLOTS_TAKEN, given).all()
+
+    def move_cursors(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
+        _update_many(connection, "schedules", values)
+
+    def insert_runs(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
+        if values:
+            connection.exec_driver_sql(INSERT_RUNS, list(values))
+
+    def claimable(
+        self, connection: Connection, now: int, kinds: Collection[str], limit: int
+    ) -> Rows:
+        found: list[Any] = []
+        for rank in connection.exec_driver_sql(RANKS).scalars().all():
+            if len(found) >= limit:
+                break
+            given = {
+                "rank": rank,
+                "now": now,
+                "kinds": self.listed(kinds),
+                "limit": limit - len(found),
+            }
+            found.extend(connection.exec_driver_sql(CLAIMABLE_OF_RANK, given).all())
+        return found
+
+    def next_available(self, connection: Connection) -> int | None:
+        return _integer(connection.exec_driver_sql(NEXT_AVAILABLE).scalar())
+
+    def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
+        _update_many(connection, "runs", values)
+
+
+def _update_many(connection: Connection, table: str, values: Sequence[dict[str, Value]]) -> None:
+    """Rows by their ids, each with the same columns: one prepared statement for all."""
+    if not values:
+        return
+    changes = ", ".join(f'"{name}" = :{name}' for name in values[0] if name != "id")
+    connection.exec_driver_sql(
+        f"UPDATE {table} SET {changes} WHERE id = :id",
+        list(values),
+    )
+
+
+def _integer(value: object) -> int | None:
+    assert value is None or isinstance(value, int)
+    return value

@@ -1,0 +1,173 @@
+"""How due schedules become runs: one transaction for a batch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.planning import FireContext
+from chimes.model.run import Reason, Run, RunStatus, cancel_asked, claimed
+from chimes.model.schedule import Schedule, set_aside
+from chimes.store.port import Fired, Places, Planner
+from chimes.store.sql.base import (
+    SqlBase,
+    Taken,
+    alive,
+    insert_runs,
+    load_runs,
+    move_cursors,
+    write_states,
+)
+from chimes.store.sql.database import Tx
+from chimes.store.sql.dialects.base import Rows
+from chimes.store.sql.rows.parts import Value, clean, maybe_moment, micros
+from chimes.store.sql.rows.schedule import schedule_of
+from chimes.store.sql.settling import Settling
+from chimes.store.sql.tables import schedules
+
+_DEPENDENCIES = (schedules.c.id, schedules.c.last_success_at)
+
+_log = logging.getLogger(__name__)
+
+
+class SqlFiring(SqlBase):
+    async def fire_due(self, plan: Planner, *, limit: int, places: Places | None = None) -> Fired:
+        if not await self._database.read(_anything_due):
+            return Fired()
+        return await self._database.write(lambda tx: _Pass(tx, plan, limit, places).fire())
+
+
+def _anything_due(tx: Tx) -> bool:
+    """Asked by a reader, so that an idle pass never waits for the writer."""
+    earliest = tx.dialect.next_due(tx.connection)
+    return earliest is not None and earliest <= micros(tx.now())
+
+
+class _Pass:
+    def __init__(self, tx: Tx, plan: Planner, limit: int, places: Places | None) -> None:
+        self._tx = tx
+        self._plan = plan
+        self._limit = limit
+        self._places = places
+        self._now = tx.now()
+
+    def fire(self) -> Fired:
+        rows = self._tx.dialect.due(self._tx.connection, micros(self._now), self._limit)
+        due = self._decoded(rows)
+        contexts = self._contexts(due)
+        moved: list[Schedule] = []
+        broken: list[Schedule] = []
+        asked: list[Run] = []
+        stop: list[RunId] = []
+        for schedule, context in zip(due, contexts, strict=True):
+            try:
+                firing = self._plan(schedule, context, self._now)
+            except Exception as error:
+                broken.append(set_aside(schedule, f"{type(error).__name__}: {error}"))
+            else:
+                moved.append(firing.schedule)
+                asked.extend(firing.runs)
+                stop.extend(firing.cancel)
+        free = Taken(self._tx, asked)
+        new = [run for run in asked if free.take(run)]
+        taken, others = self._write(new, [*moved, *broken], stop)
+        self._tx.wakes = bool(stop) or any(run.claimable for run in others)
+        return Fired(
+            claimed=tuple(taken.values()),
+            others=tuple(others),
+            broken=tuple(broken),
+            more=len(rows) == self._limit,
+        )
+
+    def _decoded(self, rows: Rows) -> list[Schedule]:
+        """A row that this version cannot read stops alone as well; there is no value to show."""
+        found: list[Schedule] = []
+        unreadable: list[dict[str, Value]] = []
+        for row in rows:
+            try:
+                found.append(schedule_of(row))
+            except Exception as error:
+                _log.exception("schedule %s cannot be read and is set aside", row.id)
+                unreadable.append(
+                    {
+                        "id": row.id,
+                        "next_slot": None,
+                        "next_run_at": None,
+                        "last_status": RunStatus.FAILED.value,
+                        "last_error": clean(f"{type(error).__name__}: {error}"),
+                    }
+                )
+        self._tx.dialect.move_cursors(self._tx.connection, unreadable)
+        return found
+
+    def _contexts(self, due: Sequence[Schedule]) -> list[FireContext]:
+        if not due:
+            return []
+        keys = [f"schedule:{schedule.id}" for schedule in due]
+        admitted: dict[str, list[RunId]] = {}
+        for row in self._tx.dialect.admitted(self._tx.connection, keys):
+            admitted.setdefault(row.concurrency_key, []).append(RunId(row.id))
+        succeeded = self._successes({s.depends_on.schedule_id for s in due if s.depends_on})
+        return [
+            FireContext(
+                admitted=tuple(admitted.get(key, ())),
+                dependency_succeeded_at=succeeded.get(schedule.depends_on.schedule_id)
+                if schedule.depends_on
+                else None,
+            )
+            for key, schedule in zip(keys, due, strict=True)
+        ]
+
+    def _successes(self, ids: set[ScheduleId]) -> dict[str, datetime | None]:
+        if not ids:
+            return {}
+        statement = select(*_DEPENDENCIES).where(self._tx.dialect.among(schedules.c.id, "ids"))
+        rows = self._tx.rows(statement, {"ids": self._tx.dialect.listed(ids)})
+        return {row.id: maybe_moment(row.last_success_at) for row in rows}
+
+    def _write(
+        self, new: list[Run], moved: Sequence[Schedule], stop: Sequence[RunId]
+    ) -> tuple[dict[RunId, Run], list[Run]]:
+        """The runs that were claimed at once, and the others."""
+        if not stop:
+            taken = self._hand_out(new)
+            insert_runs(self._tx, [taken.get(run.id, run) for run in new])
+            move_cursors(self._tx, moved)
+        else:
+            # Stopping a run may let a blocked one of this very batch go: look again.
+            insert_runs(self._tx, new)
+            move_cursors(self._tx, moved)
+            self._stop(stop)
+            current = load_runs(self._tx, [run.id for run in new])
+            new = [current[run.id] for run in new]
+            taken = self._hand_out(new)
+            write_states(self._tx, taken.values())
+        return taken, [run for run in new if run.id not in taken]
+
+    def _stop(self, ids: Sequence[RunId]) -> None:
+        before = load_runs(self._tx, ids)
+        settling = Settling(self._tx, self._now, before.values())
+        for run_id in ids:
+            if not before[run_id].status.terminal:
+                settling.apply(cancel_asked(before[run_id], Reason.REPLACED, self._now))
+        settling.write()
+
+    def _hand_out(self, new: Sequence[Run]) -> dict[RunId, Run]:
+        places, now = self._places, self._now
+        if places is None or places.free <= 0 or not alive(self._tx, places.node_id, now):
+            return {}
+        claimable = [
+            run
+            for run in new
+            if run.claimable and run.available_at <= now and run.target.kind in places.kinds
+        ]
+        chosen = sorted(claimable, key=_queue_order)[: places.free]
+        return {run.id: claimed(run, places.node_id, now) for run in chosen}
+
+
+def _queue_order(run: Run) -> tuple[int, datetime, datetime, str]:
+    return (-run.rank, run.available_at, run.created_at, run.id)

@@ -1,0 +1,115 @@
+"""Pages: the conditions of a query, and walking on from where a page ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Column, ColumnElement, Row, and_, select, text, true, tuple_
+
+from chimes.model.access import Owner
+from chimes.model.listing import Page, RunQuery, RunSort, ScheduleQuery, ScheduleSort
+from chimes.store.sql.database import Tx
+from chimes.store.sql.dialects.base import Dialect
+from chimes.store.sql.rows.parts import micros
+from chimes.store.sql.tables import PRESENT, runs, schedules
+
+T = TypeVar("T")
+Condition = ColumnElement[bool]
+
+SCHEDULE_SORTS: Mapping[ScheduleSort, Column[Any]] = {
+    ScheduleSort.NEXT_RUN_AT: schedules.c.next_run_at,
+    ScheduleSort.CREATED_AT: schedules.c.created_at,
+    ScheduleSort.UPDATED_AT: schedules.c.updated_at,
+    ScheduleSort.NAME: schedules.c.name,
+}
+RUN_SORTS: Mapping[RunSort, Column[Any]] = {
+    RunSort.CREATED_AT: runs.c.created_at,
+    RunSort.PLANNED_AT: runs.c.planned_at,
+}
+
+
+def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Condition]:
+    found: list[Condition] = [and_(text(PRESENT))]
+    if query.owner is not None:
+        found.append(_owned(schedules.c, query.owner))
+    if query.namespace is not None:
+        found.append(schedules.c.namespace == query.namespace)
+    if query.name is not None:
+        found.append(schedules.c.name == query.name)
+    if query.text is not None:
+        found.append(dialect.contains(schedules.c.name, query.text))
+    if query.enabled is not None:
+        found.append(schedules.c.enabled == int(query.enabled))
+    if query.kind is not None:
+        found.append(schedules.c.kind == query.kind)
+    if query.label is not None:
+        found.append(dialect.has_key(schedules.c.labels, query.label))
+    return found
+
+
+def run_conditions(query: RunQuery) -> list[Condition]:
+    found: list[Condition] = []
+    if query.owner is not None:
+        found.append(_owned(runs.c, query.owner))
+    if query.namespace is not None:
+        found.append(runs.c.namespace == query.namespace)
+    if query.schedule_id is not None:
+        found.append(runs.c.schedule_id == query.schedule_id)
+    if query.statuses:
+        found.append(runs.c.status.in_([status.value for status in query.statuses]))
+    if query.origin is not None:
+        found.append(runs.c.origin == query.origin.value)
+    if query.since is not None:
+        found.append(runs.c.planned_at >= micros(query.since))
+    if query.until is not None:
+        found.append(runs.c.planned_at < micros(query.until))
+    return found
+
+
+def _owned(columns: Any, owner: Owner) -> Condition:
+    return and_(columns.owner_type == str(owner.type), columns.owner_id == owner.id)
+
+
+def page_of(
+    tx: Tx,
+    column: Column[Any],
+    query: ScheduleQuery | RunQuery,
+    conditions: Sequence[Condition],
+    decode: Callable[[Row[Any]], T],
+) -> Page[T]:
+    """Rows with a sort value and rows without one are walked one after the other, so that each
+    walk can follow an index."""
+    wanted = None if query.limit is None else query.limit + 1
+    found: list[Row[Any]] = []
+    for stretch, order in _stretches(column, query):
+        left = None if wanted is None else wanted - len(found)
+        if left == 0:
+            break
+        statement = select(column.table).where(*conditions, stretch).order_by(*order).limit(left)
+        found.extend(tx.rows(statement))
+    if query.limit is None or len(found) <= query.limit:
+        return Page(tuple(decode(row) for row in found), None)
+    found = found[: query.limit]
+    last = found[-1]
+    return Page(tuple(decode(row) for row in found), (getattr(last, column.name), last.id))
+
+
+def _stretches(
+    column: Column[Any], query: ScheduleQuery | RunQuery
+) -> Iterator[tuple[Condition, tuple[ColumnElement[Any], ...]]]:
+    row_id = column.table.c.id
+    order = tuple(each.desc() if query.descending else each.asc() for each in (column, row_id))
+    value, after_id = query.after or (None, None)
+    present = column.isnot(None) if column.nullable else true()
+    if after_id is None:
+        yield present, order
+    elif value is not None:
+        place, last = tuple_(column, row_id), tuple_(value, after_id)
+        yield (place < last if query.descending else place > last), order
+    if column.nullable:
+        without: Condition = column.is_(None)
+        if after_id is not None and value is None:
+            beyond = row_id < after_id if query.descending else row_id > after_id
+            without = and_(without, beyond)
+        yield without, order[1:]

@@ -1,0 +1,124 @@
+"""Nodes with their leases, and the rescue of runs whose node is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import bindparam, delete, insert, select, text, update
+
+from chimes.model.ids import NodeId, RunId
+from chimes.model.node import Beat, Node
+from chimes.model.run import Run, lost
+from chimes.store.sql.base import SqlBase
+from chimes.store.sql.database import Tx
+from chimes.store.sql.rows.parts import micros
+from chimes.store.sql.rows.records import node_of, node_values
+from chimes.store.sql.rows.run import run_of
+from chimes.store.sql.settling import Settling
+from chimes.store.sql.tables import HELD, nodes, runs
+
+_RENEW = (
+    update(nodes)
+    .where(nodes.c.id == bindparam("node_id"), nodes.c.lease_until > bindparam("now"))
+    .values(
+        heartbeat_at=bindparam("now"),
+        lease_until=bindparam("until"),
+        clock_offset=bindparam("offset"),
+    )
+)
+TO_CANCEL = (
+    select(runs.c.id)
+    .where(text(HELD), runs.c.holder == bindparam("node_id"), runs.c.cancel_requested == 1)
+    .order_by(runs.c.id)
+)
+HELD_BY = (
+    select(runs)
+    .where(text(HELD), runs.c.holder == bindparam("node_id"))
+    .order_by(runs.c.created_at, runs.c.id)
+)
+_LIVING = select(nodes.c.id).where(nodes.c.lease_until > bindparam("now"))
+_ENDED = select(nodes.c.id).where(nodes.c.lease_until <= bindparam("now"))
+#: Held by a node whose lease has ended, or by one that nobody knows.
+LOST = (
+    select(runs)
+    .where(text(HELD), runs.c.holder.not_in(_LIVING))
+    .order_by(runs.c.created_at, runs.c.id)
+    .limit(bindparam("most"))
+)
+_REMOVE = delete(nodes).where(nodes.c.id == bindparam("node_id"))
+_FORGET_EMPTY = delete(nodes).where(
+    nodes.c.lease_until <= bindparam("now"),
+    ~select(runs.c.id).where(text(HELD), runs.c.holder == nodes.c.id).exists(),
+)
+
+
+class SqlNodes(SqlBase):
+    async def join(self, node: Node, lease: timedelta) -> Node:
+        def work(tx: Tx) -> Node:
+            now = tx.now()
+            joined = replace(node, started_at=now, heartbeat_at=now, lease_until=now + lease)
+            tx.run(_REMOVE, {"node_id": node.id})
+            tx.run(insert(nodes), node_values(joined))
+            return joined
+
+        return await self._database.write(work)
+
+    async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
+        """From any thread and event loop. It shares the writer with the other verbs and goes
+        ahead of them: on SQLite a connection of its own would wait for the same lock, and
+        less fairly."""
+
+        def work(tx: Tx) -> Beat:
+            now = tx.now()
+            given = {
+                "node_id": node_id,
+                "now": micros(now),
+                "until": micros(now + lease),
+                "offset": (clock - now).total_seconds(),
+            }
+            if tx.run(_RENEW, given) == 0:
+                return Beat(alive=False, now=now)
+            cancel = tuple(RunId(row.id) for row in tx.rows(TO_CANCEL, {"node_id": node_id}))
+            return Beat(alive=True, now=now, cancel=cancel)
+
+        return await self._database.write(work, urgent=True)
+
+    async def leave(self, node_id: NodeId) -> None:
+        def work(tx: Tx) -> None:
+            if tx.run(_REMOVE, {"node_id": node_id}):
+                held = tx.rows(tx.dialect.for_update(HELD_BY), {"node_id": node_id})
+                _lose(tx, [run_of(row) for row in held], tx.now())
+            tx.wakes = True
+
+        await self._database.write(work)
+
+    async def rescue(self, *, limit: int) -> tuple[Run, ...]:
+        def needed(tx: Tx) -> bool:
+            given = {"now": micros(tx.now())}
+            return bool(tx.rows(_ENDED, given) or tx.rows(LOST, {**given, "most": 1}))
+
+        def work(tx: Tx) -> tuple[Run, ...]:
+            now = tx.now()
+            given = {"now": micros(now)}
+            gone = tx.rows(tx.dialect.for_update(LOST), {**given, "most": limit})
+            rescued = _lose(tx, [run_of(row) for row in gone], now)
+            tx.run(_FORGET_EMPTY, given)
+            tx.wakes = bool(rescued)
+            return rescued
+
+        return await self._database.write(work) if await self._database.read(needed) else ()
+
+    async def nodes(self) -> tuple[Node, ...]:
+        rows = await self._database.read(lambda tx: tx.rows(select(nodes).order_by(nodes.c.id)))
+        return tuple(node_of(row) for row in rows)
+
+
+def _lose(tx: Tx, held: Sequence[Run], now: datetime) -> tuple[Run, ...]:
+    settling = Settling(tx, now, held)
+    after = tuple(lost(run, now) for run in held)
+    for run in after:
+        settling.apply(run)
+    settling.write()
+    return after

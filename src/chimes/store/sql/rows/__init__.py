@@ -1,0 +1,1 @@
+"""Model values as rows of `tables` and back."""

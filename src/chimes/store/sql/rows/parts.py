@@ -1,0 +1,105 @@
+"""What rows consist of: moments, JSON text, and the parts that many rows share.
+
+Decoding a trigger, target or policy is memoised by its text: the values are frozen, most
+schedules share their policy, and schedules that fire together often share their trigger.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from chimes.model.access import Owner, OwnerType
+from chimes.model.policy import Policy
+from chimes.model.target import Target
+from chimes.store.codec.schedule import (
+    policy_from_plain,
+    policy_to_plain,
+    target_from_plain,
+    target_to_plain,
+)
+from chimes.store.plain import EPOCH, MICROSECOND
+from chimes.triggers import Trigger, trigger_from_dict
+
+Value = str | int | float | None
+Values = tuple[Value, ...]
+
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def encode(value: object) -> str:
+    return clean(_dumps(value))
+
+
+def encode_object(value: Mapping[str, object]) -> str:
+    return encode(dict(value)) if value else "{}"
+
+
+def decode_object(text: str) -> dict[str, object]:
+    decoded = {} if text == "{}" else json.loads(text)
+    assert isinstance(decoded, dict)
+    return decoded
+
+
+def clean(text: str) -> str:
+    """Half a surrogate pair, as a broken receiver may send, cannot be stored; it must not keep a
+    verdict from being written either."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def micros(moment: datetime) -> int:
+    return (moment - EPOCH) // MICROSECOND
+
+
+def maybe_micros(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - EPOCH) // MICROSECOND
+
+
+def moment_of(value: int) -> datetime:
+    return EPOCH + timedelta(0, 0, value)
+
+
+def maybe_moment(value: int | None) -> datetime | None:
+    return None if value is None else EPOCH + timedelta(0, 0, value)
+
+
+@lru_cache(maxsize=4096)
+def owner_of(owner_type: str, owner_id: str) -> Owner:
+    return Owner(type=OwnerType(owner_type), id=owner_id)
+
+
+@lru_cache(maxsize=4096)
+def trigger_of(text: str) -> Trigger:
+    return trigger_from_dict(json.loads(text))
+
+
+@lru_cache(maxsize=1024)
+def target_of(text: str) -> Target:
+    return target_from_plain(json.loads(text))
+
+
+@lru_cache(maxsize=1024)
+def policy_of(text: str) -> Policy:
+    return policy_from_plain(json.loads(text))
+
+
+@lru_cache(maxsize=1024)
+def policy_text(policy: Policy) -> str:
+    return encode(policy_to_plain(policy))
+
+
+class TargetTexts:
+    """Encodes the targets of one batch, each object once: the runs of a schedule share its own.
+    Keyed by identity, because a target with headers has no hash."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Target, str]] = {}
+
+    def __call__(self, target: Target) -> str:
+        known = self._known.get(id(target))
+        if known is None:
+            # Kept beside its text, so that no other object gets its identity meanwhile.
+            known = self._known[id(target)] = (target, encode(target_to_plain(target)))
+        return known[1]

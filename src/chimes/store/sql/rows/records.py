@@ -1,0 +1,139 @@
+"""Nodes, audit entries, keys, remembered requests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Row
+
+from chimes.model.access import ApiKey, Role
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import KeyId, NodeId
+from chimes.model.node import Node
+from chimes.store.port import Remembered
+from chimes.store.sql.rows.parts import (
+    Value,
+    clean,
+    decode_object,
+    encode,
+    encode_object,
+    maybe_micros,
+    maybe_moment,
+    micros,
+    moment_of,
+    owner_of,
+)
+
+
+def node_values(node: Node) -> dict[str, Value]:
+    return {
+        "id": node.id,
+        "version": node.version,
+        "roles": encode(list(node.roles)),
+        "capacity": node.capacity,
+        "started_at": micros(node.started_at),
+        "heartbeat_at": micros(node.heartbeat_at),
+        "lease_until": micros(node.lease_until),
+        "clock_offset": node.clock_offset,
+    }
+
+
+def node_of(row: Row[Any]) -> Node:
+    return Node(
+        id=NodeId(row.id),
+        version=row.version,
+        roles=tuple(json.loads(row.roles)),
+        capacity=row.capacity,
+        started_at=moment_of(row.started_at),
+        heartbeat_at=moment_of(row.heartbeat_at),
+        lease_until=moment_of(row.lease_until),
+        clock_offset=row.clock_offset,
+    )
+
+
+def audit_values(entry: AuditEntry) -> dict[str, Value]:
+    return {
+        "number": entry.number,
+        "at": micros(entry.at),
+        "actor": entry.actor,
+        "door": entry.door,
+        "verb": entry.verb,
+        "object_kind": entry.object_kind,
+        "object_id": entry.object_id,
+        "owner": entry.owner,
+        "changes": encode_object(entry.changes),
+        "reason": clean(entry.reason),
+        "address": entry.address,
+        "allowed": int(entry.allowed),
+        "previous_hash": entry.previous_hash,
+        "hash": entry.hash,
+    }
+
+
+def audit_of(row: Row[Any]) -> AuditEntry:
+    return AuditEntry(
+        number=row.number,
+        at=moment_of(row.at),
+        actor=row.actor,
+        door=row.door,
+        verb=row.verb,
+        object_kind=row.object_kind,
+        object_id=row.object_id,
+        owner=row.owner,
+        changes=decode_object(row.changes),
+        reason=row.reason,
+        address=row.address,
+        allowed=row.allowed == 1,
+        previous_hash=row.previous_hash,
+        hash=row.hash,
+    )
+
+
+def key_values(key: ApiKey) -> dict[str, Value]:
+    return {
+        "id": key.id,
+        "secret_hash": key.secret_hash,
+        "name": key.name,
+        "role": key.role.value,
+        "owner_type": key.owner.type.value,
+        "owner_id": key.owner.id,
+        "created_at": micros(key.created_at),
+        "created_by": key.created_by,
+        "expires_at": maybe_micros(key.expires_at),
+        "last_used_at": maybe_micros(key.last_used_at),
+        "revoked_at": maybe_micros(key.revoked_at),
+    }
+
+
+def key_of(row: Row[Any]) -> ApiKey:
+    return ApiKey(
+        id=KeyId(row.id),
+        secret_hash=row.secret_hash,
+        name=row.name,
+        role=Role(row.role),
+        owner=owner_of(row.owner_type, row.owner_id),
+        created_at=moment_of(row.created_at),
+        created_by=row.created_by,
+        expires_at=maybe_moment(row.expires_at),
+        last_used_at=maybe_moment(row.last_used_at),
+        revoked_at=maybe_moment(row.revoked_at),
+    )
+
+
+def request_values(answer: Remembered) -> dict[str, Value]:
+    return {
+        "fingerprint": answer.fingerprint,
+        "status": answer.status,
+        "body": clean(answer.body),
+        "headers": encode([list(header) for header in answer.headers]),
+    }
+
+
+def request_of(row: Row[Any]) -> Remembered:
+    return Remembered(
+        fingerprint=row.fingerprint,
+        status=row.status,
+        body=row.body,
+        headers=tuple((name, value) for name, value in json.loads(row.headers)),
+    )

@@ -1,0 +1,150 @@
+"""Runs, with their attempts, and log entries."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Row
+
+from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.run import Attempt, LogEntry, Origin, Run, RunStatus
+from chimes.store.codec.run import attempt_from_plain, attempt_to_plain
+from chimes.store.sql.rows.parts import (
+    TargetTexts,
+    Value,
+    clean,
+    decode_object,
+    encode,
+    encode_object,
+    maybe_micros,
+    maybe_moment,
+    micros,
+    moment_of,
+    owner_of,
+    policy_of,
+    policy_text,
+    target_of,
+)
+
+NO_ATTEMPTS = "[]"
+
+
+def run_values(run: Run, target_text: TargetTexts) -> dict[str, Value]:
+    return {
+        "id": run.id,
+        "schedule_id": run.schedule_id,
+        "schedule_name": run.schedule_name,
+        "schedule_version": run.schedule_version,
+        "namespace": run.namespace,
+        "owner_type": run.owner.type.value,
+        "owner_id": run.owner.id,
+        "slot": maybe_micros(run.slot),
+        "origin": run.origin.value,
+        "parent_id": run.parent_id,
+        "step": run.step,
+        "retry_of": run.retry_of,
+        "kind": run.target.kind,
+        "target": target_text(run.target),
+        "policy": policy_text(run.policy),
+        "priority": run.priority,
+        "catch_up": int(run.catch_up),
+        "rank": run.rank,
+        "concurrency_key": run.concurrency_key,
+        "concurrency_limit": run.concurrency_limit,
+        "created_at": micros(run.created_at),
+        "planned_at": micros(run.planned_at),
+        "missed_count": run.missed_count,
+        "missed_until": maybe_micros(run.missed_until),
+        **state_values(run),
+    }
+
+
+def state_values(run: Run) -> dict[str, Value]:
+    """What changes in the life of a run; the rest is set when it is made."""
+    return {
+        "blocked": int(run.blocked),
+        "status": run.status.value,
+        "attempt": run.attempt,
+        "fence": run.fence,
+        "holder": run.holder,
+        "started": int(run.started),
+        "cancel_requested": int(run.cancel_requested),
+        "available_at": micros(run.available_at),
+        "claimed_at": maybe_micros(run.claimed_at),
+        "started_at": maybe_micros(run.started_at),
+        "finished_at": maybe_micros(run.finished_at),
+        "result": None if run.result is None else encode_object(run.result),
+        "error": clean(run.error),
+        "reason": clean(run.reason),
+        "attempts": _attempts_text(run.attempts),
+    }
+
+
+def run_of(row: Row[Any]) -> Run:
+    schedule_id, parent_id, retry_of = row.schedule_id, row.parent_id, row.retry_of
+    holder, result = row.holder, row.result
+    return Run(
+        id=RunId(row.id),
+        schedule_id=None if schedule_id is None else ScheduleId(schedule_id),
+        schedule_name=row.schedule_name,
+        schedule_version=row.schedule_version,
+        namespace=row.namespace,
+        owner=owner_of(row.owner_type, row.owner_id),
+        slot=maybe_moment(row.slot),
+        origin=Origin(row.origin),
+        parent_id=None if parent_id is None else RunId(parent_id),
+        step=row.step,
+        retry_of=None if retry_of is None else RunId(retry_of),
+        target=target_of(row.target),
+        policy=policy_of(row.policy),
+        priority=row.priority,
+        catch_up=row.catch_up == 1,
+        concurrency_key=row.concurrency_key,
+        concurrency_limit=row.concurrency_limit,
+        blocked=row.blocked == 1,
+        status=RunStatus(row.status),
+        attempt=row.attempt,
+        fence=row.fence,
+        holder=None if holder is None else NodeId(holder),
+        started=row.started == 1,
+        cancel_requested=row.cancel_requested == 1,
+        created_at=moment_of(row.created_at),
+        planned_at=moment_of(row.planned_at),
+        available_at=moment_of(row.available_at),
+        claimed_at=maybe_moment(row.claimed_at),
+        started_at=maybe_moment(row.started_at),
+        finished_at=maybe_moment(row.finished_at),
+        result=None if result is None else decode_object(result),
+        error=row.error,
+        reason=row.reason,
+        missed_count=row.missed_count,
+        missed_until=maybe_moment(row.missed_until),
+        attempts=_attempts_of(row.attempts),
+    )
+
+
+def log_values(run_id: RunId, number: int, entry: LogEntry) -> dict[str, Value]:
+    return {
+        "run_id": run_id,
+        "number": number,
+        "at": micros(entry.at),
+        "level": entry.level,
+        "message": clean(entry.message),
+    }
+
+
+def log_of(row: Row[Any]) -> LogEntry:
+    return LogEntry(number=row.number, at=moment_of(row.at), level=row.level, message=row.message)
+
+
+def _attempts_text(attempts: tuple[Attempt, ...]) -> str:
+    if not attempts:
+        return NO_ATTEMPTS
+    return encode([attempt_to_plain(attempt) for attempt in attempts])
+
+
+def _attempts_of(text: str) -> tuple[Attempt, ...]:
+    if text == NO_ATTEMPTS:
+        return ()
+    return tuple(attempt_from_plain(attempt) for attempt in json.loads(text))

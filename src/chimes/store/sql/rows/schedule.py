@@ -1,0 +1,123 @@
+"""Schedules."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Row
+
+from chimes.model.ids import ScheduleId
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Dependency, Schedule
+from chimes.store.codec.schedule import dependency_from_plain, labels_from_plain
+from chimes.store.plain import MICROSECOND
+from chimes.store.sql.rows.parts import (
+    TargetTexts,
+    Value,
+    clean,
+    decode_object,
+    encode,
+    encode_object,
+    maybe_micros,
+    maybe_moment,
+    micros,
+    moment_of,
+    owner_of,
+    policy_of,
+    policy_text,
+    target_of,
+    trigger_of,
+)
+
+
+def schedule_values(schedule: Schedule) -> dict[str, Value]:
+    return {
+        "id": schedule.id,
+        "namespace": schedule.namespace,
+        "name": schedule.name,
+        "owner_type": schedule.owner.type.value,
+        "owner_id": schedule.owner.id,
+        "kind": schedule.target.kind,
+        "trigger": encode(schedule.trigger.to_dict()),
+        "target": TargetTexts()(schedule.target),
+        "policy": policy_text(schedule.policy),
+        "priority": schedule.priority,
+        "labels": encode_object(schedule.labels),
+        "enabled": int(schedule.enabled),
+        "pause_note": clean(schedule.pause_note),
+        "pause_until": maybe_micros(schedule.pause_until),
+        "depends_on": _dependency_text(schedule.depends_on),
+        "door_data": encode_object(schedule.door_data),
+        **cursor_values(schedule),
+        "version": schedule.version,
+        "created_at": micros(schedule.created_at),
+        "created_by": schedule.created_by,
+        "updated_at": micros(schedule.updated_at),
+        "updated_by": schedule.updated_by,
+        "deleted_at": maybe_micros(schedule.deleted_at),
+    }
+
+
+def cursor_values(schedule: Schedule) -> dict[str, Value]:
+    """What firing and recording a run change; the rest belongs to the definition."""
+    status = schedule.last_status
+    return {
+        "next_slot": maybe_micros(schedule.next_slot),
+        "next_run_at": maybe_micros(schedule.next_run_at),
+        "last_slot": maybe_micros(schedule.last_slot),
+        "last_enqueued_at": maybe_micros(schedule.last_enqueued_at),
+        "last_run_at": maybe_micros(schedule.last_run_at),
+        "last_status": None if status is None else status.value,
+        "last_error": clean(schedule.last_error),
+        "last_success_at": maybe_micros(schedule.last_success_at),
+        "fired_count": schedule.fired_count,
+        "purged_until": maybe_micros(schedule.purged_until),
+    }
+
+
+def schedule_of(row: Row[Any]) -> Schedule:
+    last_status = row.last_status
+    return Schedule(
+        id=ScheduleId(row.id),
+        namespace=row.namespace,
+        name=row.name,
+        owner=owner_of(row.owner_type, row.owner_id),
+        trigger=trigger_of(row.trigger),
+        target=target_of(row.target),
+        policy=policy_of(row.policy),
+        priority=row.priority,
+        labels=labels_from_plain(decode_object(row.labels)),
+        enabled=row.enabled == 1,
+        pause_note=row.pause_note,
+        pause_until=maybe_moment(row.pause_until),
+        depends_on=_dependency_of(row.depends_on),
+        door_data=decode_object(row.door_data),
+        next_slot=maybe_moment(row.next_slot),
+        next_run_at=maybe_moment(row.next_run_at),
+        last_slot=maybe_moment(row.last_slot),
+        last_enqueued_at=maybe_moment(row.last_enqueued_at),
+        last_run_at=maybe_moment(row.last_run_at),
+        last_status=None if last_status is None else RunStatus(last_status),
+        last_error=row.last_error,
+        last_success_at=maybe_moment(row.last_success_at),
+        fired_count=row.fired_count,
+        purged_until=maybe_moment(row.purged_until),
+        version=row.version,
+        created_at=moment_of(row.created_at),
+        created_by=row.created_by,
+        updated_at=moment_of(row.updated_at),
+        updated_by=row.updated_by,
+        deleted_at=maybe_moment(row.deleted_at),
+    )
+
+
+def _dependency_text(dependency: Dependency | None) -> str | None:
+    if dependency is None:
+        return None
+    within = dependency.within // MICROSECOND
+    return encode({"schedule_id": dependency.schedule_id, "within": within})
+
+
+def _dependency_of(text: str | None) -> Dependency | None:
+    return None if text is None else dependency_from_plain(json.loads(text))

@@ -1,0 +1,174 @@
+"""Runs: adding, reading, canceling, forgetting, and their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import bindparam, delete, select, text, update
+
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.listing import Page, RunQuery
+from chimes.model.run import LogEntry, Run, accepts, cancel_asked
+from chimes.store.sql.base import (
+    SqlBase,
+    Taken,
+    append_audit,
+    append_logs,
+    insert_runs,
+    load_run,
+    load_runs,
+)
+from chimes.store.sql.database import Tx
+from chimes.store.sql.dialects.base import Rows
+from chimes.store.sql.listing import RUN_SORTS, page_of, run_conditions
+from chimes.store.sql.rows.parts import maybe_moment, micros
+from chimes.store.sql.rows.run import log_of, run_of
+from chimes.store.sql.settling import Settling
+from chimes.store.sql.tables import ENDED, run_logs, runs, schedules
+
+ENDED_BEFORE = (
+    select(runs.c.id, runs.c.schedule_id, runs.c.slot, runs.c.missed_until)
+    .where(text(ENDED), runs.c.finished_at < bindparam("before"))
+    .order_by(runs.c.finished_at, runs.c.id)
+    .limit(bindparam("most"))
+)
+_PURGED = (
+    update(schedules)
+    .where(
+        schedules.c.id == bindparam("purged_id"),
+        (schedules.c.purged_until.is_(None)) | (schedules.c.purged_until < bindparam("mark")),
+    )
+    .values(purged_until=bindparam("mark"))
+)
+_LOGS = (
+    select(run_logs)
+    .where(run_logs.c.run_id == bindparam("run_id"), run_logs.c.number > bindparam("after"))
+    .order_by(run_logs.c.number)
+    .limit(bindparam("most"))
+)
+
+
+class SqlRuns(SqlBase):
+    async def add_runs(
+        self, runs: Sequence[Run], audit: AuditEntry | None = None
+    ) -> tuple[Run, ...]:
+        def work(tx: Tx) -> tuple[Run, ...]:
+            answer = _added(tx, runs)
+            if audit is not None:
+                append_audit(tx, audit)
+            tx.wakes = True
+            return answer
+
+        return await self._database.write(work)
+
+    async def get_run(self, run_id: RunId) -> Run | None:
+        return await self._database.read(lambda tx: load_run(tx, run_id))
+
+    async def slots_taken(
+        self, schedule_id: ScheduleId, slots: Collection[datetime]
+    ) -> dict[datetime, Run]:
+        pairs = [(str(schedule_id), micros(slot)) for slot in slots]
+
+        def work(tx: Tx) -> dict[datetime, Run]:
+            rows = tx.dialect.slots_taken(tx.connection, pairs) if pairs else ()
+            found = load_runs(tx, [RunId(row.id) for row in rows])
+            return {run.slot: run for run in found.values() if run.slot is not None}
+
+        return await self._database.read(work)
+
+    async def list_runs(self, query: RunQuery) -> Page[Run]:
+        column = RUN_SORTS[query.sort]
+        return await self._database.read(
+            lambda tx: page_of(tx, column, query, run_conditions(query), run_of)
+        )
+
+    async def next_available(self) -> datetime | None:
+        return maybe_moment(
+            await self._database.read(lambda tx: tx.dialect.next_available(tx.connection))
+        )
+
+    async def cancel_run(
+        self, run_id: RunId, reason: str, audit: AuditEntry | None = None
+    ) -> Run | None:
+        def work(tx: Tx) -> Run | None:
+            run = load_run(tx, run_id)
+            if run is None:
+                return None
+            now = tx.now()
+            after = cancel_asked(run, reason, now)
+            if not run.status.terminal:
+                settling = Settling(tx, now, [run])
+                settling.apply(after)
+                settling.write()
+            if audit is not None:
+                append_audit(tx, audit)
+            tx.wakes = True
+            return after
+
+        return await self._database.write(work)
+
+    async def prune_runs(self, *, before: datetime, limit: int) -> int:
+        given = {"before": micros(before), "most": limit}
+        if not await self._database.read(lambda tx: tx.rows(ENDED_BEFORE, {**given, "most": 1})):
+            return 0
+        return await self._database.write(lambda tx: _forget(tx, tx.rows(ENDED_BEFORE, given)))
+
+    async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
+        def work(tx: Tx) -> bool:
+            run = load_run(tx, run_id)
+            if run is None or not accepts(run, fence):
+                return False
+            append_logs(tx, {run_id: list(entries)})
+            return True
+
+        return await self._database.write(work)
+
+    async def read_logs(
+        self, run_id: RunId, *, after: int = 0, limit: int = 1000
+    ) -> tuple[LogEntry, ...]:
+        given = {"run_id": run_id, "after": after, "most": limit}
+        rows = await self._database.read(lambda tx: tx.rows(_LOGS, given))
+        return tuple(log_of(row) for row in rows)
+
+
+def _added(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
+    taken = Taken(tx, wanted)
+    standing = load_runs(tx, [found for run in wanted if (found := taken.by(run)) is not None])
+    keys = {run.concurrency_key for run in wanted if run.concurrency_key is not None}
+    admitted = dict.fromkeys(keys, 0)
+    for row in tx.dialect.admitted(tx.connection, keys) if keys else ():
+        admitted[row.concurrency_key] += 1
+    answer: list[Run] = []
+    new: list[Run] = []
+    for run in wanted:
+        found = taken.by(run)
+        if found is None:
+            key = run.concurrency_key
+            blocked = False
+            if key is not None and not run.status.terminal:
+                blocked = admitted[key] >= run.concurrency_limit
+                admitted[key] += not blocked
+            added = replace(run, blocked=blocked)
+            taken.take(added)
+            standing[added.id] = added
+            new.append(added)
+            found = added.id
+        answer.append(standing[found])
+    insert_runs(tx, new)
+    return tuple(answer)
+
+
+def _forget(tx: Tx, old: Rows) -> int:
+    marks: dict[str, int] = {}
+    for row in old:
+        if row.schedule_id is not None and row.slot is not None:
+            mark = row.slot if row.missed_until is None else row.missed_until
+            marks[row.schedule_id] = max(mark, marks.get(row.schedule_id, mark))
+    if marks:
+        tx.run(_PURGED, [{"purged_id": name, "mark": mark} for name, mark in marks.items()])
+    given = {"ids": tx.dialect.listed([row.id for row in old])}
+    tx.run(delete(run_logs).where(tx.dialect.among(run_logs.c.run_id, "ids")), given)
+    return tx.run(delete(runs).where(tx.dialect.among(runs.c.id, "ids")), given)

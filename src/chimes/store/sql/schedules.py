@@ -1,0 +1,111 @@
+"""Schedules: adding, changing, listing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from sqlalchemy import func, select, text
+
+from chimes.errors import AlreadyExists, NotFound, QuotaExceeded
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import ScheduleId
+from chimes.model.listing import Page, ScheduleQuery
+from chimes.model.run import Reason, Run, canceled
+from chimes.model.schedule import Schedule
+from chimes.store.port import ScheduleChange
+from chimes.store.sql.base import (
+    SqlBase,
+    Taken,
+    append_audit,
+    insert_runs,
+    load_schedule,
+    write_schedule,
+    write_states,
+)
+from chimes.store.sql.database import Tx
+from chimes.store.sql.listing import SCHEDULE_SORTS, page_of, schedule_conditions
+from chimes.store.sql.rows.parts import maybe_moment
+from chimes.store.sql.rows.run import run_of
+from chimes.store.sql.rows.schedule import schedule_of, schedule_values
+from chimes.store.sql.tables import WAITING, runs, schedules
+
+
+class SqlSchedules(SqlBase):
+    async def add_schedule(
+        self, schedule: Schedule, audit: AuditEntry | None = None, *, quota: int | None = None
+    ) -> Schedule:
+        values = schedule_values(schedule)
+
+        def work(tx: Tx) -> Schedule:
+            if tx.run(tx.dialect.insert_new(schedules), values) == 0:
+                raise AlreadyExists(f"schedule {schedule.id} exists already")
+            if quota is not None:
+                # Counted with the new one in place, so a raise takes that back.
+                owned = _count(tx, ScheduleQuery(owner=schedule.owner))
+                if owned - (schedule.deleted_at is None) >= quota:
+                    raise QuotaExceeded(f"{schedule.owner} has {quota} schedules already")
+            if audit is not None:
+                append_audit(tx, audit)
+            tx.wakes = True
+            return schedule
+
+        return await self._database.write(work)
+
+    async def get_schedule(self, schedule_id: ScheduleId) -> Schedule | None:
+        return await self._database.read(lambda tx: load_schedule(tx, schedule_id))
+
+    async def change_schedule(
+        self,
+        schedule_id: ScheduleId,
+        change: ScheduleChange,
+        audit: AuditEntry | None = None,
+        *,
+        runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
+    ) -> Schedule:
+        def work(tx: Tx) -> Schedule:
+            now = tx.now()
+            before = load_schedule(tx, schedule_id)
+            if before is None or before.deleted_at is not None:
+                raise NotFound(f"schedule {schedule_id} not found")
+            after = change(before, now)
+            new = runs(before, now) if runs else ()
+            taken = Taken(tx, new)
+            insert_runs(tx, [run for run in new if taken.take(run)])
+            write_schedule(tx, after)
+            if after.deleted_at is not None:
+                _cancel_waiting(tx, schedule_id, now)
+            if audit is not None:
+                append_audit(tx, audit)
+            tx.wakes = True
+            return after
+
+        return await self._database.write(work)
+
+    async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
+        column = SCHEDULE_SORTS[query.sort]
+        return await self._database.read(
+            lambda tx: page_of(
+                tx, column, query, schedule_conditions(query, tx.dialect), schedule_of
+            )
+        )
+
+    async def count_schedules(self, query: ScheduleQuery) -> int:
+        return await self._database.read(lambda tx: _count(tx, query))
+
+    async def next_due(self) -> datetime | None:
+        return maybe_moment(
+            await self._database.read(lambda tx: tx.dialect.next_due(tx.connection))
+        )
+
+
+def _count(tx: Tx, query: ScheduleQuery) -> int:
+    statement = select(func.count()).select_from(schedules)
+    row = tx.first(statement.where(*schedule_conditions(query, tx.dialect)))
+    return 0 if row is None else int(row[0])
+
+
+def _cancel_waiting(tx: Tx, schedule_id: ScheduleId, now: datetime) -> None:
+    statement = select(runs).where(runs.c.schedule_id == schedule_id, text(WAITING))
+    waiting = tx.rows(tx.dialect.for_update(statement))
+    write_states(tx, [canceled(run_of(row), Reason.SCHEDULE_DELETED, now) for row in waiting])

@@ -1,0 +1,107 @@
+"""Runs that end: their schedules hear of it, and blocked runs of their key are let go.
+
+The changes of a batch are applied one after another, as if each were alone, on rows that were
+loaded together; then they are written together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from sqlalchemy import bindparam, select, text
+
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.run import Run, Verdict
+from chimes.model.schedule import Schedule, paused, recorded
+from chimes.store.sql.base import load_schedules, move_cursors, write_schedule, write_states
+from chimes.store.sql.database import Tx
+from chimes.store.sql.rows.parts import Value
+from chimes.store.sql.tables import BLOCKED, runs
+
+#: Blocked runs of one key that a batch looks at, besides one for each run that ends. A key with
+#: a higher limit catches up with the next batch.
+WINDOW = 200
+
+WAITING_OF_KEY = (
+    select(runs.c.id, runs.c.concurrency_limit)
+    .where(runs.c.concurrency_key == bindparam("key"), text(BLOCKED))
+    .order_by(runs.c.rank.desc(), runs.c.available_at, runs.c.created_at, runs.c.id)
+    .limit(bindparam("most"))
+)
+
+
+class Settling:
+    def __init__(self, tx: Tx, now: datetime, before: Collection[Run]) -> None:
+        """`before` are the runs that are going to change, as they are now."""
+        self._tx = tx
+        self._now = now
+        self._keys = _Keys(tx, before)
+        ids = {run.schedule_id for run in before if run.schedule_id is not None}
+        self._schedules = load_schedules(tx, ids)
+        self._changed: dict[RunId, Run] = {}
+        self._recorded: dict[ScheduleId, Schedule] = {}
+        self._paused: set[ScheduleId] = set()
+        #: Whether some blocked run may go now.
+        self.let_go = False
+
+    def apply(self, run: Run, verdict: Verdict | None = None) -> None:
+        """The run as it is from now on."""
+        self._changed[run.id] = run
+        if not run.status.terminal:
+            return
+        self._record(run, verdict)
+        self.let_go |= self._keys.end(run)
+
+    def write(self) -> None:
+        write_states(self._tx, self._changed.values())
+        unblocked: list[dict[str, Value]] = [
+            {"id": run_id, "blocked": 0} for run_id in self._keys.let_go
+        ]
+        self._tx.dialect.write_states(self._tx.connection, unblocked)
+        move_cursors(self._tx, [s for s in self._recorded.values() if s.id not in self._paused])
+        for schedule_id in self._paused:
+            write_schedule(self._tx, self._recorded[schedule_id])
+
+    def _record(self, run: Run, verdict: Verdict | None) -> None:
+        schedule = self._schedules.get(run.schedule_id) if run.schedule_id else None
+        if schedule is None:
+            return
+        schedule = recorded(schedule, run)
+        if verdict is not None and verdict.pause_schedule and schedule.enabled:
+            schedule = paused(schedule, self._now, "chimes", note=verdict.pause_schedule)
+            self._paused.add(schedule.id)
+        self._schedules[schedule.id] = self._recorded[schedule.id] = schedule
+
+
+class _Keys:
+    """The concurrency keys of a batch that have blocked runs."""
+
+    def __init__(self, tx: Tx, runs_: Collection[Run]) -> None:
+        keys = [run.concurrency_key for run in runs_ if run.concurrency_key is not None]
+        blocked = tx.dialect.blocked_keys(tx.connection, set(keys)) if keys else ()
+        self._waiting: dict[str, dict[str, int]] = {}
+        for key in blocked:
+            given = {"key": key, "most": WINDOW + keys.count(key)}
+            rows = tx.rows(WAITING_OF_KEY, given)
+            self._waiting[key] = {row.id: row.concurrency_limit for row in rows}
+        self._admitted: dict[str, set[str]] = {key: set() for key in blocked}
+        for row in tx.dialect.admitted(tx.connection, blocked) if blocked else ():
+            self._admitted[row.concurrency_key].add(row.id)
+        self.let_go: list[str] = []
+
+    def end(self, run: Run) -> bool:
+        """Whether runs were let go in its place."""
+        key = run.concurrency_key
+        if key is None or key not in self._waiting:
+            return False
+        waiting, admitted = self._waiting[key], self._admitted[key]
+        admitted.discard(run.id)
+        waiting.pop(run.id, None)
+        room = len(admitted)
+        going = [each for place, (each, limit) in enumerate(waiting.items(), room) if place < limit]
+        for run_id in going:
+            del waiting[run_id]
+            admitted.add(run_id)
+        self.let_go.extend(going)
+        return bool(going)

@@ -1,0 +1,146 @@
+"""SQLite as a Database: one writer thread with group commit, a few reading threads.
+
+Several processes of one host may share the file. Threads rather than an async driver: sqlite3
+blocks anyway, and with it a batch of statements costs one hop between threads instead of two for
+each statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, create_engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.pool import NullPool
+
+from chimes.clock import Clock, SystemClock
+from chimes.errors import StoreError, StoreUnavailable
+from chimes.store.sql.database import Reader, Work
+from chimes.store.sql.dialects.sqlite import SqliteDialect
+from chimes.store.sql.group_commit import LOCK_SECONDS, GroupCommit
+from chimes.store.sql.readers import Readers
+from chimes.store.sql.sqlite_file import network_warning, prepare_file
+from chimes.store.sql.sqlite_migration import migrate
+from chimes.store.wakeup import Wakeup
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+#: Kilobytes of pages that the writer and each reader keep.
+_WRITER_CACHE, _READER_CACHE = 16_000, 4_000
+
+
+class SqliteDatabase:
+    def __init__(self, path: Path, clock: Clock | None = None) -> None:
+        self.dialect = SqliteDialect()
+        self._path = path
+        self._clock = clock or SystemClock()
+        self._wakeup = Wakeup()
+        self._degraded = ""
+        self._writer: GroupCommit | None = None
+        self._readers: Readers | None = None
+        self._engine = create_engine(
+            URL.create("sqlite", database=str(path)),
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+            # Connections move from the thread that opens them to the one that uses them.
+            connect_args={"check_same_thread": False, "timeout": LOCK_SECONDS},
+        )
+        event.listen(self._engine, "connect", _set_up)
+
+    async def open(self) -> None:
+        try:
+            await asyncio.to_thread(self._open)
+        except StoreError:
+            raise
+        except Exception as error:
+            reason = self.dialect.unavailable(error)
+            if reason is None and not isinstance(error, OSError):
+                raise
+            raise StoreUnavailable(f"cannot open {self._path}: {reason or error}") from error
+
+    def _open(self) -> None:
+        prepare_file(self._path)
+        self._degraded = network_warning(self._path)
+        if self._degraded:
+            _log.warning(self._degraded)
+        connection = self._connect(_WRITER_CACHE)
+        try:
+            migrate(connection, self._path)
+        except BaseException:
+            connection.close()
+            raise
+        # The writer waits in its own way (F39).
+        connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+        self._readers = Readers(self._connect, self.dialect, self._clock)
+        self._writer = GroupCommit(connection, self.dialect, self._clock, self.wake)
+        self._writer.start()
+
+    async def close(self) -> None:
+        writer, self._writer = self._writer, None
+        readers, self._readers = self._readers, None
+        if readers is not None:
+            await readers.stop()
+        if writer is not None:
+            await writer.stop()
+        self.wake()
+
+    @property
+    def location(self) -> str:
+        return str(self._path)
+
+    @property
+    def degraded(self) -> str:
+        return self._degraded
+
+    def changes(self) -> int:
+        return self._wakeup.count
+
+    def wake(self) -> None:
+        self._wakeup.wake()
+
+    async def wait(self, since: int, seconds: float | None) -> None:
+        await self._wakeup.wait(since, seconds)
+
+    async def now(self) -> datetime:
+        return self._clock.now()
+
+    async def read(self, work: Work[T]) -> T:
+        return await _there(self._readers).read(work)
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        return await _there(self._writer).write(work, urgent=urgent)
+
+    def snapshot(self) -> AbstractAsyncContextManager[Reader]:
+        return _there(self._readers).snapshot()
+
+    def _connect(self, cache: int = _READER_CACHE) -> Connection:
+        connection = self._engine.connect()
+        connection.exec_driver_sql(f"PRAGMA cache_size = -{cache}")
+        return connection
+
+
+def _set_up(driver: sqlite3.Connection, _record: Any) -> None:
+    for pragma in (
+        # Readers go on while somebody writes.
+        "journal_mode = WAL",
+        # A commit is on the disk when it is acknowledged (F40).
+        "synchronous = FULL",
+        # Rows refer to each other by value; a run outlives its schedule.
+        "foreign_keys = OFF",
+        "journal_size_limit = 67108864",
+    ):
+        driver.execute(f"PRAGMA {pragma}").close()
+
+
+def _there(part: T | None) -> T:
+    if part is None:
+        raise StoreUnavailable("the store is not open")
+    return part

@@ -1,0 +1,77 @@
+"""The store port over SQL, assembled: verbs by duty, the database behind them by dialect."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import func, select, text
+
+from chimes.model.listing import Counts
+from chimes.model.run import RunStatus
+from chimes.store.port import StoreStatus
+from chimes.store.sql.database import Tx
+from chimes.store.sql.firing import SqlFiring
+from chimes.store.sql.migrations import HEAD
+from chimes.store.sql.moving import SqlMoving
+from chimes.store.sql.nodes import SqlNodes
+from chimes.store.sql.records import SqlRecords
+from chimes.store.sql.rows.parts import micros
+from chimes.store.sql.runs import SqlRuns
+from chimes.store.sql.schedules import SqlSchedules
+from chimes.store.sql.tables import DUE, PRESENT, runs, schedules
+from chimes.store.sql.work import SqlWork
+
+
+class SqlStore(SqlSchedules, SqlFiring, SqlRuns, SqlWork, SqlNodes, SqlRecords, SqlMoving):
+    async def open(self) -> None:
+        await self._database.open()
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    async def status(self) -> StoreStatus:
+        return StoreStatus(
+            kind=self._database.dialect.name,
+            location=self._database.location,
+            schema=HEAD,
+            degraded=self._database.degraded,
+        )
+
+    async def now(self) -> datetime:
+        return await self._database.now()
+
+    def changes(self) -> int:
+        return self._database.changes()
+
+    def wake(self) -> None:
+        self._database.wake()
+
+    async def wait_for_work(self, since: int, until: datetime | None) -> None:
+        seconds = None
+        if until is not None:
+            seconds = max(0.0, (until - await self.now()).total_seconds())
+        await self._database.wait(since, seconds)
+
+    async def counts(self) -> Counts:
+        return await self._database.read(_counts)
+
+
+_NUMBER = func.count().label("number")
+#: Both are answered from an index alone.
+ENABLED = select(schedules.c.enabled, _NUMBER).where(text(PRESENT)).group_by("enabled")
+STATUSES = select(runs.c.status, _NUMBER).group_by(runs.c.status)
+
+
+def _counts(tx: Tx) -> Counts:
+    due = (
+        select(_NUMBER)
+        .select_from(schedules)
+        .where(text(DUE), schedules.c.next_run_at <= micros(tx.now()))
+    )
+    enabled = {row.enabled: row.number for row in tx.rows(ENABLED)}
+    return Counts(
+        schedules=sum(enabled.values()),
+        enabled=enabled.get(1, 0),
+        due=tx.rows(due)[0].number,
+        runs={RunStatus(row.status): row.number for row in tx.rows(STATUSES)},
+    )

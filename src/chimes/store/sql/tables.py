@@ -1,0 +1,232 @@
+"""The schema. What is filtered, sorted or written often has a column; the rest is JSON text.
+
+Times are whole microseconds since 1970 in UTC, so that they compare as integers and lose nothing.
+Flags are small integers and JSON is text that `rows` encodes: both read the same on every
+database. Text compares by code point (binary collation). `rows` unpacks by position: a column's
+place here is its place there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+IDENTITY = String(255)
+#: `schedule:` and an identity.
+CONCURRENCY_KEY = String(300)
+WORD = String(64)
+MOMENT = BigInteger()
+FLAG = SmallInteger()
+
+DUE = "enabled = 1 AND deleted_at IS NULL AND next_run_at IS NOT NULL"
+PRESENT = "deleted_at IS NULL"
+ACTIVE = "status IN ('queued', 'running')"
+CLAIMABLE = "status = 'queued' AND blocked = 0"
+BLOCKED = "status = 'queued' AND blocked = 1"
+WAITING = "status = 'queued'"
+HELD = "holder IS NOT NULL"
+ENDED = "finished_at IS NOT NULL"
+
+metadata = MetaData()
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("id", IDENTITY, primary_key=True),
+    Column("namespace", IDENTITY, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("owner_type", WORD, nullable=False),
+    Column("owner_id", IDENTITY, nullable=False),
+    Column("kind", WORD, nullable=False),
+    Column("trigger", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("priority", BigInteger, nullable=False),
+    Column("labels", Text, nullable=False),
+    Column("enabled", FLAG, nullable=False),
+    Column("pause_note", Text, nullable=False),
+    Column("pause_until", MOMENT),
+    Column("depends_on", Text),
+    Column("door_data", Text, nullable=False),
+    Column("next_slot", MOMENT),
+    Column("next_run_at", MOMENT),
+    Column("last_slot", MOMENT),
+    Column("last_enqueued_at", MOMENT),
+    Column("last_run_at", MOMENT),
+    Column("last_status", WORD),
+    Column("last_error", Text, nullable=False),
+    Column("last_success_at", MOMENT),
+    Column("fired_count", BigInteger, nullable=False),
+    Column("purged_until", MOMENT),
+    Column("version", BigInteger, nullable=False),
+    Column("created_at", MOMENT, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("updated_at", MOMENT, nullable=False),
+    Column("updated_by", Text, nullable=False),
+    Column("deleted_at", MOMENT),
+)
+
+
+def _partial(name: str, *columns: ColumnElement[Any], where: str) -> Index:
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+
+
+_partial("schedules_due", schedules.c.next_run_at, schedules.c.id, where=DUE)
+_partial("schedules_created", schedules.c.created_at, schedules.c.id, where=PRESENT)
+_partial(
+    "schedules_owned",
+    *(schedules.c.owner_type, schedules.c.owner_id, schedules.c.enabled),
+    where=PRESENT,
+)
+_partial("schedules_named", schedules.c.name, schedules.c.id, where=PRESENT)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", IDENTITY, primary_key=True),
+    Column("schedule_id", IDENTITY),
+    Column("schedule_name", Text, nullable=False),
+    Column("schedule_version", BigInteger, nullable=False),
+    Column("namespace", IDENTITY, nullable=False),
+    Column("owner_type", WORD, nullable=False),
+    Column("owner_id", IDENTITY, nullable=False),
+    Column("slot", MOMENT),
+    Column("origin", WORD, nullable=False),
+    Column("parent_id", IDENTITY),
+    Column("step", Text, nullable=False),
+    Column("retry_of", IDENTITY),
+    Column("kind", WORD, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("priority", BigInteger, nullable=False),
+    Column("catch_up", FLAG, nullable=False),
+    Column("rank", BigInteger, nullable=False),
+    Column("concurrency_key", CONCURRENCY_KEY),
+    Column("concurrency_limit", BigInteger, nullable=False),
+    Column("blocked", FLAG, nullable=False),
+    Column("status", WORD, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("holder", IDENTITY),
+    Column("started", FLAG, nullable=False),
+    Column("cancel_requested", FLAG, nullable=False),
+    Column("created_at", MOMENT, nullable=False),
+    Column("planned_at", MOMENT, nullable=False),
+    Column("available_at", MOMENT, nullable=False),
+    Column("claimed_at", MOMENT),
+    Column("started_at", MOMENT),
+    Column("finished_at", MOMENT),
+    Column("result", Text),
+    Column("error", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("missed_count", BigInteger, nullable=False),
+    Column("missed_until", MOMENT),
+    Column("attempts", Text, nullable=False),
+    #: I2: for ever; runs without a slot are free of it, because NULLs are distinct.
+    UniqueConstraint("schedule_id", "slot", name="runs_one_per_slot"),
+)
+
+_QUEUE_ORDER = (runs.c.rank.desc(), runs.c.available_at, runs.c.created_at, runs.c.id)
+_partial("runs_claimable", *_QUEUE_ORDER, where=CLAIMABLE)
+_partial("runs_blocked", runs.c.concurrency_key, *_QUEUE_ORDER, where=BLOCKED)
+_partial(
+    "runs_active_by_key",
+    *(runs.c.concurrency_key, runs.c.created_at, runs.c.id, runs.c.blocked),
+    where=ACTIVE,
+)
+_partial("runs_waiting_by_schedule", runs.c.schedule_id, where=WAITING)
+_partial("runs_held", runs.c.holder, where=HELD)
+_partial("runs_ended", runs.c.finished_at, runs.c.id, where=ENDED)
+Index("runs_by_schedule", runs.c.schedule_id, runs.c.created_at, runs.c.id)
+Index("runs_by_status", runs.c.status, runs.c.created_at, runs.c.id)
+Index("runs_created", runs.c.created_at, runs.c.id)
+Index("runs_planned", runs.c.planned_at, runs.c.id)
+
+run_logs = Table(
+    "run_logs",
+    metadata,
+    Column("run_id", IDENTITY, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", MOMENT, nullable=False),
+    Column("level", WORD, nullable=False),
+    Column("message", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("id", IDENTITY, primary_key=True),
+    Column("version", WORD, nullable=False),
+    Column("roles", Text, nullable=False),
+    Column("capacity", Integer, nullable=False),
+    Column("started_at", MOMENT, nullable=False),
+    Column("heartbeat_at", MOMENT, nullable=False),
+    Column("lease_until", MOMENT, nullable=False),
+    Column("clock_offset", Float(53), nullable=False),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", MOMENT, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("door", WORD, nullable=False),
+    Column("verb", WORD, nullable=False),
+    Column("object_kind", WORD, nullable=False),
+    Column("object_id", IDENTITY, nullable=False),
+    Column("owner", IDENTITY, nullable=False),
+    Column("changes", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("allowed", FLAG, nullable=False),
+    Column("previous_hash", WORD, nullable=False),
+    Column("hash", WORD, nullable=False),
+)
+Index("audit_by_object", audit.c.object_id, audit.c.number)
+Index("audit_by_owner", audit.c.owner, audit.c.number)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", IDENTITY, primary_key=True),
+    Column("secret_hash", IDENTITY, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("role", WORD, nullable=False),
+    Column("owner_type", WORD, nullable=False),
+    Column("owner_id", IDENTITY, nullable=False),
+    Column("created_at", MOMENT, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("expires_at", MOMENT),
+    Column("last_used_at", MOMENT),
+    Column("revoked_at", MOMENT),
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("scope", IDENTITY, primary_key=True),
+    Column("request_key", IDENTITY, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("headers", Text, nullable=False),
+    Column("expires_at", MOMENT, nullable=False),
+)
+Index("requests_expiring", requests.c.expires_at)

@@ -1,0 +1,106 @@
+"""Runs in the hands of workers: claim, start, finish, release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import bindparam, update
+
+from chimes.model.ids import RunId
+from chimes.model.run import (
+    LogEntry,
+    Run,
+    RunStatus,
+    Verdict,
+    accepts,
+    claimed,
+    released,
+    settled,
+)
+from chimes.store.port import Finished, Places
+from chimes.store.sql.base import SqlBase, alive, append_logs, load_runs, write_states
+from chimes.store.sql.database import Tx
+from chimes.store.sql.rows.parts import micros
+from chimes.store.sql.rows.run import run_of
+from chimes.store.sql.settling import Settling
+from chimes.store.sql.tables import runs
+
+#: Fenced in the statement itself: no row touched means that ownership is lost.
+_START = (
+    update(runs)
+    .where(
+        runs.c.id == bindparam("run_id"),
+        runs.c.fence == bindparam("held"),
+        runs.c.status == RunStatus.RUNNING.value,
+    )
+    .values(started=1)
+)
+
+
+class SqlWork(SqlBase):
+    async def claim(self, places: Places) -> tuple[Run, ...]:
+        if places.free <= 0 or not await self._database.read(_anything_available):
+            return ()
+        return await self._database.write(lambda tx: _claimed(tx, places))
+
+    async def start(self, run_id: RunId, fence: int) -> bool:
+        given = {"run_id": run_id, "held": fence}
+        return await self._database.write(lambda tx: tx.run(_START, given) == 1)
+
+    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+        if not verdicts:
+            return Finished()
+        return await self._database.write(lambda tx: _finished(tx, verdicts))
+
+    async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
+        def work(tx: Tx) -> None:
+            held = load_runs(tx, [run_id for run_id, _ in holds])
+            for run_id, fence in holds:
+                run = held.get(run_id)
+                if run is not None and accepts(run, fence) and not run.started:
+                    held[run_id] = released(run)
+            write_states(tx, held.values())
+            tx.wakes = True
+
+        await self._database.write(work)
+
+
+def _anything_available(tx: Tx) -> bool:
+    """Asked by a reader, so that an idle worker never waits for the writer."""
+    earliest = tx.dialect.next_available(tx.connection)
+    return earliest is not None and earliest <= micros(tx.now())
+
+
+def _claimed(tx: Tx, places: Places) -> tuple[Run, ...]:
+    now = tx.now()
+    if not alive(tx, places.node_id, now):
+        return ()
+    rows = tx.dialect.claimable(tx.connection, micros(now), places.kinds, places.free)
+    taken = tuple(claimed(run_of(row), places.node_id, now) for row in rows)
+    write_states(tx, taken)
+    return taken
+
+
+def _finished(tx: Tx, verdicts: Sequence[Verdict]) -> Finished:
+    now = tx.now()
+    current = load_runs(tx, {verdict.run_id for verdict in verdicts})
+    settling = Settling(tx, now, current.values())
+    logs: dict[RunId, list[LogEntry]] = {}
+    accepted: list[Run] = []
+    refused: list[RunId] = []
+    for verdict in verdicts:
+        run = current.get(verdict.run_id)
+        if run is not None and accepts(run, verdict.fence):
+            run = current[run.id] = settled(run, verdict, now)
+            settling.apply(run, verdict)
+            logs.setdefault(run.id, []).extend(verdict.logs)
+            tx.wakes |= not run.status.terminal
+            accepted.append(run)
+        elif run is not None and verdict.attempt in run.attempts:
+            accepted.append(run)
+        else:
+            refused.append(verdict.run_id)
+    settling.write()
+    append_logs(tx, logs)
+    tx.wakes |= settling.let_go
+    return Finished(accepted=tuple(accepted), refused=tuple(refused))
