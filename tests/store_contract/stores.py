@@ -30,7 +30,23 @@ def _memory(directory: Path, clock: Clock) -> Store:
     return store
 
 
-KINDS = (StoreKind(name="memory", make=_memory, durable=False, shared=False),)
+def _sqlite(directory: Path, clock: Clock) -> Store:
+    store: Store = import_module("chimes.store.sql").open_sqlite(
+        directory / "chimes.db", clock=clock
+    )
+    return store
+
+
+def _json(directory: Path, clock: Clock) -> Store:
+    store: Store = import_module("chimes.store.jsonfile").JsonFileStore(directory, clock=clock)
+    return store
+
+
+KINDS = (
+    StoreKind(name="memory", make=_memory, durable=False, shared=False),
+    StoreKind(name="sqlite", make=_sqlite, durable=True, shared=True),
+    StoreKind(name="json", make=_json, durable=True, shared=False),
+)
 DURABLE = tuple(kind for kind in KINDS if kind.durable)
 SHARED = tuple(kind for kind in KINDS if kind.shared)
 

@@ -1,0 +1,241 @@
+"""The memory store with bugs planted, one a class. The machine has to find every one of them.
+
+The names follow RELIABILITY section 5 where it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from chimes.clock import Clock
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.node import Beat
+from chimes.model.planning import Firing
+from chimes.model.run import LogEntry, Run, RunStatus, Verdict, lost
+from chimes.model.schedule import Schedule
+from chimes.store.memory import MemoryStore
+from chimes.store.memory.state import State
+from chimes.store.port import Finished, Places, ScheduleChange
+
+
+class NoFence(MemoryStore):
+    """A verdict counts whatever its fence."""
+
+    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+        runs = self._state.runs
+        current = [
+            replace(verdict, fence=runs[verdict.run_id].fence)
+            if verdict.run_id in runs
+            else verdict
+            for verdict in verdicts
+        ]
+        return await super().finish(current)
+
+
+class NoFenceIncrease(MemoryStore):
+    """A second claim gets the fence of the first."""
+
+    def _hand_out(
+        self, claimable: Sequence[Run], places: Places, now: datetime
+    ) -> dict[RunId, Run]:
+        taken = super()._hand_out(claimable, places, now)
+        same = {run.id: replace(run, fence=1) for run in taken.values()}
+        for run in same.values():
+            self._state.put_run(run)
+        return same
+
+
+@dataclass(slots=True)
+class _StateWithTwins(State):
+    def existing(self, run: Run) -> Run | None:
+        return None
+
+
+class NoUnique(MemoryStore):
+    """A slot is made as often as the cursor passes it."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__(clock)
+        self._state = _StateWithTwins()
+
+
+class NoPoison(MemoryStore):
+    """A run may kill as many nodes as it likes."""
+
+    def _lose(self, runs: Sequence[Run], now: datetime) -> tuple[Run, ...]:
+        after = []
+        for run in runs:
+            forgiven = lost(replace(run, attempts=()), now)
+            after.append(replace(forgiven, attempts=(*run.attempts, *forgiven.attempts)))
+            self._state.put_run(after[-1])
+            self._record(after[-1], None, now)
+            self._unblock(after[-1])
+        return tuple(after)
+
+
+class HeartbeatRevives(MemoryStore):
+    """A beat that comes too late renews the lease all the same."""
+
+    async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
+        node = self._state.nodes.get(node_id)
+        if node is not None:
+            until = max(node.lease_until, self._clock.now() + lease)
+            self._state.nodes[node_id] = replace(node, lease_until=until)
+        return await super().beat(node_id, lease, clock=clock)
+
+
+class NeverUnblocks(MemoryStore):
+    """The next of the key waits for ever."""
+
+    def _unblock(self, run: Run) -> bool:
+        return False
+
+
+class StuckCursor(MemoryStore):
+    """The cursor stays where it is when the slot has its row already."""
+
+    def _fire(self, firing: Firing, now: datetime) -> list[Run]:
+        before = self._state.schedules[firing.schedule.id]
+        inserted = super()._fire(firing, now)
+        if not inserted:
+            self._state.put_schedule(before)
+        return inserted
+
+
+class ForgetsVerdicts(MemoryStore):
+    """A verdict repeated after a lost answer is refused (F23)."""
+
+    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+        runs = self._state.runs
+        told = [v for v in verdicts if v.run_id in runs and v.attempt in runs[v.run_id].attempts]
+        finished = await super().finish([verdict for verdict in verdicts if verdict not in told])
+        return replace(finished, refused=(*finished.refused, *(v.run_id for v in told)))
+
+
+@dataclass(slots=True)
+class _StateWithoutLeases(State):
+    def alive(self, node_id: NodeId, now: datetime) -> bool:
+        return node_id in self.nodes
+
+
+class NoLease(MemoryStore):
+    """A node claims as long as nobody has forgotten it."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__(clock)
+        self._state = _StateWithoutLeases()
+
+
+class RetriesAtOnce(MemoryStore):
+    """The wait before a retry is lost."""
+
+    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+        at_once = [
+            verdict if verdict.retry_in is None else replace(verdict, retry_in=timedelta(0))
+            for verdict in verdicts
+        ]
+        return await super().finish(at_once)
+
+
+@dataclass(slots=True)
+class _StateThatKeepsWaiting(State):
+    def waiting_of(self, schedule_id: ScheduleId) -> list[Run]:
+        return []
+
+
+class DeleteKeepsRuns(MemoryStore):
+    """The waiting runs of a deleted schedule go on."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__(clock)
+        self._state = _StateThatKeepsWaiting()
+
+
+class OpenLogs(MemoryStore):
+    """Anybody may write to a log."""
+
+    async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
+        run = self._state.runs.get(run_id)
+        return await super().append_logs(run_id, run.fence if run else fence, entries)
+
+
+class StopsNothing(MemoryStore):
+    """A run lost after it began is repeated, whatever `on_lost` says."""
+
+    async def start(self, run_id: RunId, fence: int) -> bool:
+        before = self._state.runs.get(run_id)
+        owned = await super().start(run_id, fence)
+        if owned and before is not None:
+            self._state.put_run(before)
+        return owned
+
+
+class ClaimsBlocked(MemoryStore):
+    """The limit of a key holds for waiting runs only when they are inserted by hand."""
+
+    def _fire(self, firing: Firing, now: datetime) -> list[Run]:
+        free = tuple(replace(run, blocked=False) for run in firing.runs)
+        return super()._fire(replace(firing, runs=free), now)
+
+
+class TornChange(MemoryStore):
+    """The rows of a change are lost."""
+
+    async def change_schedule(
+        self,
+        schedule_id: ScheduleId,
+        change: ScheduleChange,
+        audit: AuditEntry | None = None,
+        *,
+        runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
+    ) -> Schedule:
+        return await super().change_schedule(schedule_id, change, audit)
+
+
+class ForgetsPurge(MemoryStore):
+    """Retention leaves no mark, so that an old slot could come back."""
+
+    async def prune_runs(self, *, before: datetime, limit: int) -> int:
+        marks = {each.id: each.purged_until for each in self._state.schedules.values()}
+        pruned = await super().prune_runs(before=before, limit=limit)
+        for schedule in list(self._state.schedules.values()):
+            self._state.schedules[schedule.id] = replace(schedule, purged_until=marks[schedule.id])
+        return pruned
+
+
+class EndsTwice(MemoryStore):
+    """Cancelling an ended run changes its status."""
+
+    async def cancel_run(
+        self, run_id: RunId, reason: str, audit: AuditEntry | None = None
+    ) -> Run | None:
+        run = self._state.runs.get(run_id)
+        after = await super().cancel_run(run_id, reason, audit)
+        if run is not None and after is not None and run.status is RunStatus.FAILED:
+            after = replace(after, status=RunStatus.CANCELED)
+            self._state.put_run(after)
+        return after
+
+
+MUTANTS: tuple[type[MemoryStore], ...] = (
+    NoFence,
+    NoFenceIncrease,
+    NoUnique,
+    NoPoison,
+    HeartbeatRevives,
+    NeverUnblocks,
+    StuckCursor,
+    ForgetsVerdicts,
+    NoLease,
+    RetriesAtOnce,
+    DeleteKeepsRuns,
+    OpenLogs,
+    StopsNothing,
+    ClaimsBlocked,
+    TornChange,
+    ForgetsPurge,
+    EndsTwice,
+)
