@@ -56,10 +56,10 @@ class ExcludingOracle(CronOracle):
     def __init__(self, expression: str, zone: str, entries: list[Entry]) -> None:
         super().__init__(expression, zone)
         self.entries = entries
+        self.any_day = CronOracle(f"{self.minute} {self.hour} * * *")
 
     def matches(self, local: datetime) -> bool:
-        any_day = CronOracle(f"{self.minute} {self.hour} * * *")
-        if not any_day.matches(local):
+        if not self.any_day.matches(local):
             return False
         clock = local.strftime("%H:%M")
         sources = (local.date() + number * DAY for number in range(-16, 17))
