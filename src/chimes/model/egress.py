@@ -4,7 +4,7 @@
     private   allowed in open mode; else by allow-list, or as a whole by `allow_private`
     public    allowed, unless `only` names the few places that are
 
-Ports 80, 443 and from 1024 up; others only by allow-list.
+Ports 80, 443 and from 1024 up; others only by allow-list (in open mode also on loopback).
 """
 
 from __future__ import annotations
@@ -199,6 +199,9 @@ class EgressRules:
         listed = _covered(self._allowed, address, host, port)
         if self.only and not listed and not _covered(self._only, address, host, port):
             return self._outside_only(host, port)
+        # Whoever may write URLs in open mode sits at this machine: no port of it is out of reach.
+        if self.open_mode and address.is_loopback and self.allow_private is not False:
+            return None
         return self._judge_listed(max(reach, _name_reach(host)), listed, host, port)
 
     def _judge_listed(self, reach: Reach, listed: bool, host: str, port: int) -> Denial | None:

@@ -46,6 +46,10 @@ class Search(Protocol):
 
     def before(self, moment: int) -> int | None: ...
 
+    def count(self, first: int, last: int) -> int:
+        """How many lie from `first` to `last`, both included."""
+        ...
+
     def note(self, fire: int) -> Note | None: ...
 
 
@@ -87,6 +91,16 @@ class TriggerBase:
             return None
         at = from_microseconds(found)
         return at if self.start_at is None or at >= self.start_at else None
+
+    def count_between(self, first: datetime, last: datetime) -> int:
+        """How many fires lie between two moments, both included; without walking through them
+        where that can be avoided, so that a long outage is counted as quickly as a short one."""
+        low, high = to_microseconds(first), min(to_microseconds(last), LAST_MICROSECOND)
+        if self.start_at is not None:
+            low = max(low, to_microseconds(self.start_at))
+        if self.end_at is not None:
+            high = min(high, to_microseconds(self.end_at))
+        return self._search.count(low, high) if low <= high else 0
 
     def fires(self, after: datetime, count: int) -> list[Fire]:
         """Up to `count` fires after a moment, each with a note for previews."""

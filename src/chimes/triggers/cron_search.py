@@ -45,6 +45,10 @@ class Wall(Protocol):
         """The last one up to `wall`; -NEVER if there is none back to the day of `limit`."""
         ...
 
+    def count(self, first: int, last: int) -> int:
+        """How many lie from `first` to `last`, both included."""
+        ...
+
 
 class WallTimes:
     """A set of days crossed with a set of minutes of the day and a set of seconds."""
@@ -121,6 +125,36 @@ class WallTimes:
             days = self._days.block(number)
         return ((number << 6) + days.bit_length() - 1) * 86400 + self._last
 
+    def count(self, first: int, last: int) -> int:
+        (day, start), (last_day, end) = divmod(first, 86400), divmod(last, 86400)
+        whole = self._days_from(day, last_day - 1) * self._below(86400)
+        partly = self._below(end + 1) if self._has(last_day) else 0
+        before = self._below(start) if self._has(day) else 0
+        return whole + partly - before
+
+    def _has(self, day: int) -> int:
+        return self._days.block(day >> 6) >> (day & 63) & 1
+
+    def _days_from(self, first: int, last: int) -> int:
+        """How many days of the set lie from `first` to `last`."""
+        found = 0
+        for number in range(first >> 6, (last >> 6) + 1 if first <= last else first >> 6):
+            days = self._days.block(number)
+            if number == last >> 6:
+                days &= (2 << (last & 63)) - 1
+            if number == first >> 6:
+                days &= -1 << (first & 63)
+            found += days.bit_count()
+        return found
+
+    def _below(self, second: int) -> int:
+        """How many seconds of a day of the set lie before this one."""
+        minute, within = divmod(second, 60)
+        full = (self._minutes & (1 << minute) - 1).bit_count() * self._seconds.bit_count()
+        if not self._minutes >> minute & 1:
+            return full
+        return full + (self._seconds & (1 << within) - 1).bit_count()
+
 
 class WallUnion:
     """Several sets of wall times as one; how a day cut up by blackout windows is searched."""
@@ -135,6 +169,10 @@ class WallUnion:
 
     def at_or_before(self, wall: int, limit: int) -> int:
         return max((part.at_or_before(wall, limit) for part in self._parts), default=-NEVER)
+
+    def count(self, first: int, last: int) -> int:
+        # The parts are different times of the day, so none counts twice.
+        return sum(part.count(first, last) for part in self._parts)
 
 
 class CronSearch:
@@ -189,6 +227,25 @@ class CronSearch:
             recent = start > second - _TWO_DAYS
             second = start - 1 if recent else min(start - 1, found + _TWO_DAYS)
         return None
+
+    def count(self, first: int, last: int) -> int:
+        """How many fires lie from one microsecond to another, by counting wall times."""
+        second, final = -(-first // 1_000_000), last // 1_000_000
+        found = 0
+        while second <= final:
+            table = self._near if second < NEAR_LIMIT else self._zone.table(second)
+            segment = table.segments[bisect_right(table.instants, second)]
+            start, end, offset, fold_end, _ = segment
+            if second == start and self._fills_gap(segment):
+                found += 1
+                second += 1
+            if not self._twice:
+                second = max(second, fold_end)
+            until = min(final, end - 1)
+            if second <= until:
+                found += self._wall.count(second + offset, until + offset)
+            second = max(end, second)
+        return found
 
     def _fills_gap(self, segment: Segment) -> bool:
         """Whether a fire lost in the gap before this segment happens at its start (T2, T3)."""

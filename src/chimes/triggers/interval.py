@@ -92,6 +92,17 @@ class IntervalSearch:
             day = min(day - 1, near // _DAY + self._reach)
         return None
 
+    def count(self, first: int, last: int) -> int:
+        """How many fires lie from `first` to `last`; walked through only where calendars are."""
+        if self._bands:
+            found, at = 0, self.after(first - 1)
+            while at is not None and at <= last:
+                found, at = found + 1, self.after(at)
+            return found
+        end = self.slot_until(last)
+        start = self.slot_from(first)
+        return 0 if end is None or end < start else (end - start) // self._step + 1
+
     def note(self, fire: int) -> Note | None:
         return "moved_by_calendar" if self.slot_until(fire) != fire else None
 

@@ -37,6 +37,9 @@ class SingleFire:
     def before(self, moment: int) -> int | None:
         return self.at if self.at is not None and self.at < moment else None
 
+    def count(self, first: int, last: int) -> int:
+        return int(self.at is not None and first <= self.at <= last)
+
     def note(self, fire: int) -> Note | None:
         return self.special
 

@@ -1,0 +1,330 @@
+"""What survives `kill -9`, restarts, SIGTERM and damaged files: real processes, killed for real."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count, pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.system.conftest import Start
+from tests.system.node import CHIMES, Node, wait_until
+from tests.system.receiver import Receiver
+from tests.system.test_callbacks import ONCE_IN_A_YEAR, http, instant, soon
+
+SHORT_LEASE = {"CHIMES_LEASE": "2s", "CHIMES_POLL_INTERVAL": "200ms"}
+
+
+def test_a_killed_node_is_taken_over_under_the_same_run_id(
+    sqlite: str, start: Start, receiver: Receiver
+) -> None:
+    # F06, F07, I4: two nodes on one file, the holder dies in mid-call
+    first = start(sqlite, **SHORT_LEASE)
+    made = first.create(
+        name="orphan",
+        trigger=ONCE_IN_A_YEAR,
+        target=http(receiver.slow("/orphan", 3)),
+        policy={"timeout": "20s"},
+    )
+    run = first.call("POST", f"/api/v1/schedules/{made['id']}/run").json
+    receiver.wait_for("/orphan", 1)
+    second = start(sqlite, **SHORT_LEASE)
+    first.kill()
+    calls = receiver.wait_for("/orphan", 2)
+    (ended,) = second.ended(made["id"])
+    assert {call.run_id for call in calls} == {run["id"]}
+    assert [call.attempt for call in calls] == [1, 2]
+    assert int(calls[1].headers["x-chimes-fence"]) > int(calls[0].headers["x-chimes-fence"])
+    assert (ended["status"], ended["attempt"]) == ("succeeded", 2)
+    assert [attempt["end"] for attempt in ended["attempts"]] == ["lost", "succeeded"]
+
+
+def test_on_lost_stop_ends_as_unknown(sqlite: str, start: Start, receiver: Receiver) -> None:
+    # F05: at most once
+    first = start(sqlite, **SHORT_LEASE)
+    made = first.create(
+        name="once only",
+        trigger=ONCE_IN_A_YEAR,
+        target=http(receiver.slow("/stop", 10)),
+        policy={"timeout": "20s", "on_lost": "stop"},
+    )
+    first.call("POST", f"/api/v1/schedules/{made['id']}/run")
+    receiver.wait_for("/stop", 1)
+    second = start(sqlite, **SHORT_LEASE)
+    first.kill()
+    (ended,) = second.ended(made["id"])
+    assert ended["status"] == "unknown"
+    assert len(receiver.calls("/stop")) == 1
+
+
+def test_every_slot_once_while_nodes_are_killed(
+    sqlite: str, start: Start, receiver: Receiver
+) -> None:
+    # F13, I1, I2: two nodes on one file, one of them killed again and again
+    steady = start(sqlite, **SHORT_LEASE)
+    made = [
+        steady.create(
+            name=f"s{number}",
+            trigger={"kind": "every", "every": "500ms"},
+            target=http(receiver.url(f"/s{number}")),
+            policy={"overlap": "allow"},
+        )
+        for number in range(10)
+    ]
+    for _ in range(4):
+        victim = start(sqlite, **SHORT_LEASE)
+        receiver.wait_for("/s0", len(receiver.calls("/s0")) + 2)
+        victim.kill()
+    for schedule in made:
+        steady.call("POST", f"/api/v1/schedules/{schedule['id']}/pause")
+    for schedule in made:
+        wait_until(
+            lambda id=schedule["id"]: (
+                not [r for r in steady.runs(id) if r["status"] in ("queued", "running")]
+            ),
+            "the backlog",
+        )
+        rows = sorted(steady.runs(schedule["id"]), key=lambda row: row["slot"])
+        slots = [instant(row["slot"]) for row in rows]
+        steps = {(b - a).total_seconds() for a, b in pairwise(slots)}
+        assert steps == {0.5}, "a slot is missing or doubled"
+        assert {row["status"] for row in rows} == {"succeeded"}
+    seen: dict[str, set[str]] = {}
+    for call in receiver.calls():
+        seen.setdefault(f"{call.path} {call.headers['x-chimes-slot']}", set()).add(call.run_id)
+    assert all(len(ids) == 1 for ids in seen.values())
+
+
+def test_sigterm_waits_for_the_call_under_way(store: str, start: Start, receiver: Receiver) -> None:
+    # R3.39, F69
+    node = start(store)
+    made = node.create(
+        name="drain", trigger=ONCE_IN_A_YEAR, target=http(receiver.slow("/drain", 1))
+    )
+    node.call("POST", f"/api/v1/schedules/{made['id']}/run")
+    receiver.wait_for("/drain", 1)
+    assert node.stop() == 0
+    again = start(store)
+    (run,) = again.ended(made["id"])
+    assert (run["status"], run["attempt"]) == ("succeeded", 1)
+    assert len(receiver.calls("/drain")) == 1
+
+
+def test_a_second_signal_leaves_at_once(store: str, start: Start, receiver: Receiver) -> None:
+    # F69
+    node = start(store)
+    made = node.create(
+        name="hurry",
+        trigger=ONCE_IN_A_YEAR,
+        target=http(receiver.slow("/hurry", 60)),
+        policy={"timeout": "1m"},
+    )
+    node.call("POST", f"/api/v1/schedules/{made['id']}/run")
+    receiver.wait_for("/hurry", 1)
+    node.send(signal.SIGTERM)
+    wait_until(lambda: "drain" in node.output.lower(), "the drain")
+    node.send(signal.SIGTERM)
+    assert node.wait(15) == 0
+
+
+def test_a_restart_rolls_on(store: str, start: Start, receiver: Receiver) -> None:
+    # R3.8: the Ksana door skips what passed while everything was down, and says so
+    node = start(store)
+    job = node.call(
+        "POST",
+        "/jobs",
+        {
+            "name": "roll",
+            "http": {"method": "GET", "url": receiver.url("/roll")},
+            "schedule": {"kind": "every", "every": "1s"},
+        },
+    ).json
+    receiver.wait_for("/roll", 1)
+    node.kill()
+    before = len(receiver.calls("/roll"))
+    quiet = threading.Event()
+    quiet.wait(3.5)  # the outage itself: three slots pass with nobody there
+    again = start(store)
+    receiver.wait_for("/roll", before + 1)
+    rows = again.runs(job["id"])
+    missed = [row for row in rows if row["status"] == "missed"]
+    assert missed
+    assert sum(row["missed_count"] for row in missed) >= 1
+    slots = [row["slot"] for row in rows]
+    assert len(set(slots)) == len(slots)
+
+
+def test_an_overdue_once_is_missed_after_a_restart(
+    store: str, start: Start, receiver: Receiver
+) -> None:
+    # R3.7
+    node = start(store)
+    job = node.call(
+        "POST",
+        "/jobs",
+        {
+            "name": "late",
+            "http": {"method": "GET", "url": receiver.url("/late")},
+            "schedule": {"kind": "once", "run_at": soon(1)},
+        },
+    ).json
+    node.kill()
+    threading.Event().wait(2.5)  # its time comes and goes with nobody there
+    again = start(store)
+    wait_until(lambda: again.get(f"/jobs/{job['id']}")["last_status"] == "missed", "the row")
+    assert receiver.calls("/late") == []
+
+
+def _write(node: Node, prefix: str, acknowledged: set[str], stop: threading.Event) -> None:
+    for number in count():
+        job_id = f"{prefix}-{number}"
+        job = {
+            "id": job_id,
+            "name": job_id,
+            "http": {"url": "http://127.0.0.1:9/"},
+            "schedule": {"kind": "every", "every": "1h"},
+        }
+        try:
+            answer = node.call("POST", "/jobs", job)
+        except OSError:
+            return
+        if answer.status == 201:
+            acknowledged.add(job_id)
+        if stop.is_set():
+            return
+
+
+def test_acknowledged_writes_survive_kill_9(store: str, start: Start) -> None:
+    # R3.11, F34, F40
+    acknowledged: set[str] = set()
+    for round_number in range(4):
+        node = start(store)
+        stop = threading.Event()
+
+        with ThreadPoolExecutor(4) as pool:
+            writers = [
+                pool.submit(_write, node, f"r{round_number}-w{worker}", acknowledged, stop)
+                for worker in range(4)
+            ]
+            goal = len(acknowledged) + 40
+            wait_until(lambda goal=goal: len(acknowledged) >= goal, "forty writes")
+            node.kill()
+            stop.set()
+            for writer in writers:
+                writer.result(30)
+    node = start(store)
+    present = {job["id"] for job in node.get("/jobs")}
+    assert acknowledged <= present
+    assert node.get("/health")["status"] == "ok"
+
+
+def test_a_second_process_on_the_json_file_exits_5(tmp_path: Path, start: Start) -> None:
+    # F36
+    store = f"json:///{tmp_path / 'data'}"
+    node = start(store)
+    second = subprocess.run(
+        [CHIMES, "serve", "--port", "0", "--store", store],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert second.returncode == 5
+    assert str(node.pid) in second.stderr
+
+
+def test_a_corrupt_file_is_kept_and_the_previous_generation_loads(
+    tmp_path: Path, start: Start
+) -> None:
+    # R3.28, C27, F33
+    data = tmp_path / "data"
+    store = f"json:///{data}"
+    node = start(store)
+    for number in range(3):
+        node.call(
+            "POST",
+            "/jobs",
+            {
+                "id": f"j{number}",
+                "name": "x",
+                "http": {"url": "http://127.0.0.1:9/"},
+                "schedule": {"kind": "every", "every": "1h"},
+            },
+        )
+    assert node.stop() == 0
+    whole = (data / "jobs.json").read_bytes()
+    (data / "jobs.json").write_bytes(whole[: len(whole) // 2])
+    again = start(store)
+    health = again.get("/health")
+    assert health["status"] == "degraded"
+    assert (data / "jobs.bad.json").read_bytes() == whole[: len(whole) // 2]
+    assert {job["id"] for job in again.get("/jobs")} >= {"j0", "j1"}
+    assert json.loads((data / "jobs.json").read_text())["version"] == 1
+
+
+def test_a_hand_edited_file_loads(tmp_path: Path, start: Start, receiver: Receiver) -> None:
+    data = tmp_path / "data"
+    store = f"json:///{data}"
+    data.mkdir()
+    (data / "jobs.json").write_text(
+        json.dumps(
+            {
+                "version": 1,
+                "updated_at": "2025-09-19T11:00:00Z",
+                "jobs": [
+                    {
+                        "id": "uuid-1",
+                        "name": "ping service",
+                        "enabled": True,
+                        "type": "http",
+                        "http": {
+                            "method": "GET",
+                            "url": receiver.url("/ping"),
+                            "headers": {"X-Token": "abc"},
+                            "body": "",
+                        },
+                        "schedule": {"kind": "every", "every": "1s", "start_at": "", "jitter": ""},
+                        "timeout": "10s",
+                        "max_retries": 3,
+                        "retry_backoff": "5s",
+                        "last_run_at": "",
+                        "next_run_at": "2025-09-19T11:05:00Z",
+                        "last_status": "",
+                        "last_error": "",
+                    }
+                ],
+            }
+        )
+    )
+    node = start(store)
+    (call, *_) = receiver.wait_for("/ping", 1)
+    assert call.headers["x-token"] == "abc"
+    assert node.stop() == 0
+    document = json.loads((data / "jobs.json").read_text())
+    document["jobs"][0]["name"] = "renamed by hand"
+    document["jobs"][0]["enabled"] = False
+    (data / "jobs.json").write_text(json.dumps(document, indent=2))
+    again = start(store)
+    (job,) = again.get("/jobs")
+    assert (job["name"], job["enabled"]) == ("renamed by hand", False)
+    assert again.get("/health")["status"] == "ok"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_an_unsafe_bind_is_refused(tmp_path: Path, host: str) -> None:
+    # S62
+    refused = subprocess.run(
+        [CHIMES, "serve", "--host", host, "--port", "0", "--store", "memory://"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert refused.returncode == 2
+    assert "key create" in refused.stderr
