@@ -30,6 +30,8 @@ class Capacity:
         #: store may then have given this node runs that it does not know of (F03, F23).
         self.asked = 0
         self.doubtful = False
+        #: Set when there is something to look after: a run in hand, one to give back, a doubt.
+        self.stirred = asyncio.Event()
         self._signal()
 
     @property
@@ -52,6 +54,7 @@ class Capacity:
             yield reserved
         except BaseException:
             self.doubtful = True
+            self.stirred.set()
             raise
         finally:
             self._reserved -= reserved.free

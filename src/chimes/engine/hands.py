@@ -32,8 +32,6 @@ class Hands:
         #: Targets so far that did not stop when told.
         self.stuck = 0
         self.recorder = Recorder(store, self._settled)
-        #: Set when there is something to look after: a run in hand, or one to give back.
-        self.stirred = asyncio.Event()
         self.empty = asyncio.Event()
         self.empty.set()
 
@@ -63,7 +61,7 @@ class Hands:
         if taken:
             self.empty.clear()
         if taken or self._unstarted:
-            self.stirred.set()
+            self._capacity.stirred.set()
         return taken
 
     def stop(self, hold: Hold, why: Stop, reason: str = "") -> None:
@@ -128,7 +126,7 @@ class Hands:
             return
         if not hold.begun:
             self._unstarted.append((hold.run.id, hold.run.fence))
-            self.stirred.set()
+            self._capacity.stirred.set()
         self._let_go(hold)
 
     def _settled(self, verdict: Verdict, run: Run | None) -> None:

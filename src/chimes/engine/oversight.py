@@ -44,8 +44,8 @@ class Oversight:
         since = self._store.changes()
         await self.give_back()
         if not self._hands.executing and not self._capacity.doubtful:
-            self._hands.stirred.clear()
-            return Told(event=self._hands.stirred, seconds=self._poll.total_seconds() * 10)
+            self._capacity.stirred.clear()
+            return Told(event=self._capacity.stirred)
         await self._look()
         return Until(since=since, moment=self._time.now() + self._poll)
 

@@ -10,7 +10,7 @@ from chimes.clock import Clock
 from chimes.engine.capacity import Capacity, Reserved
 from chimes.engine.events import Events, ScheduleBroken, SchedulesFired
 from chimes.engine.hands import Hands
-from chimes.engine.lifecycle import AtOnce, Rest, Until
+from chimes.engine.lifecycle import After, AtOnce, Rest, Until
 from chimes.engine.membership import Membership
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
@@ -63,17 +63,21 @@ class Scheduler:
         if due is None or due > now:
             poll = now + self._poll
             return Until(since=since, moment=poll if due is None else min(due, poll))
-        left = self._most or None
-        while await self._fire(min(BATCH, left or BATCH)):
-            if left is not None:
-                left -= BATCH
-                if left <= 0:
-                    return Until(since=self._store.changes(), moment=now + self._poll)
+        left = self._most
+        more, progress = True, False
+        while more:
+            limit = min(BATCH, left) if self._most else BATCH
+            more, moved = await self._fire(limit)
+            progress |= moved
+            left -= limit
+            if self._most and left <= 0:
+                return After(self._poll.total_seconds())
             await asyncio.sleep(0)
-        return AtOnce()
+        # What is due and still does not move is looked at again, but not without a break.
+        return AtOnce() if progress else After(self._poll.total_seconds())
 
-    async def _fire(self, limit: int) -> bool:
-        """One batch; whether more are due."""
+    async def _fire(self, limit: int) -> tuple[bool, bool]:
+        """One batch: whether more are due, and whether any cursor moved."""
         began = self._clock.monotonic()
         self._moved.clear()
         with self._offer() as reserved:
@@ -86,7 +90,6 @@ class Scheduler:
         if self._capacity is not None and any(run.claimable for run in fired.others):
             self._capacity.backlog = True
         for schedule in fired.broken:
-            self._moved.pop(schedule.id, None)
             self._events.emit(ScheduleBroken(schedule=schedule))
         if self._moved or fired.claimed or fired.others:
             self._events.emit(
@@ -96,11 +99,12 @@ class Scheduler:
                     seconds=self._clock.monotonic() - began,
                 )
             )
-        return fired.more
+        return fired.more, bool(self._moved or fired.broken)
 
     def _plan(self, schedule: Schedule, context: FireContext, now: datetime) -> Firing:
         firing = self._planner(schedule, context, now)
-        self._moved[schedule.id] = firing.schedule
+        if firing.schedule.next_run_at != schedule.next_run_at:
+            self._moved[schedule.id] = firing.schedule
         return firing
 
     def _offer(self) -> AbstractContextManager[Reserved]:

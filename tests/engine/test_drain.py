@@ -1,0 +1,110 @@
+"""A node stops: nothing new, nothing lost, nothing twice (R3.39, F69)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from itertools import pairwise
+
+from chimes.engine.events import DrainEnded, DrainStarted
+from chimes.model.policy import OnLost, Policy
+from chimes.model.run import AttemptEnd, Outcome, RunStatus
+from chimes.targets.base import Call
+from tests.builders import a_run
+from tests.engine.rig import SUCCESS, Faults, Recording, Rig, eventually, until
+
+
+async def test_running_runs_finish_within_the_grace(rig: Rig) -> None:
+    rig.runner.script = [rig.runner.wait]
+    engine = await rig.engine()
+    schedule = await rig.due_now()
+    await until(lambda: rig.runner.calls)
+    drain = asyncio.create_task(engine.drain())
+    await until(lambda: rig.told(DrainStarted))
+    later = await rig.due_now()
+    manual = a_run(available_at=await rig.now())
+    await rig.store.add_runs([manual])
+    rig.runner.gate.set()
+    await drain
+    (run,) = await rig.runs(schedule)
+    assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 1)
+    assert await rig.runs(later) == []
+    assert (await rig.run(manual.id)).status is RunStatus.QUEUED
+    assert len(rig.runner.calls) == 1
+    assert await rig.store.nodes() == ()
+    assert rig.runner.closed
+    assert rig.told(DrainEnded)[0].given_up == 0
+
+
+# F69: claims that have not begun go back at once and leave no trace
+async def test_unstarted_runs_are_given_back(rig: Rig) -> None:
+    faults = Faults(rig.store)
+    faults.hanging = {"start"}
+    engine = await rig.engine(store=faults.store)
+    schedule = await rig.due_now(policy=Policy(on_lost=OnLost.STOP))
+    await eventually(lambda: rig.runs(schedule, RunStatus.RUNNING), bool)
+    await asyncio.wait_for(engine.drain(), 3)
+    (run,) = await rig.runs(schedule)
+    assert (run.status, run.attempt, run.attempts) == (RunStatus.QUEUED, 0, ())
+    assert rig.runner.calls == []
+    await rig.engine()
+    (done,) = await rig.ended(schedule)
+    assert (done.status, done.attempt) == (RunStatus.SUCCEEDED, 1)
+
+
+async def test_what_outlasts_the_grace_runs_again_elsewhere(rig: Rig) -> None:
+    stopping = Recording()
+    stopping.script = [stopping.wait]
+    engine = await rig.engine(runner=stopping)
+    schedule = await rig.due_now()
+    await until(lambda: stopping.calls)
+    await engine.drain(timedelta(seconds=0.05))
+    assert stopping.stopped
+    assert rig.told(DrainEnded)[0].given_up == 1
+    (run,) = await rig.runs(schedule)
+    assert (run.status, run.attempts[0].end) == (RunStatus.QUEUED, AttemptEnd.LOST)
+    await rig.engine()
+    (done,) = await rig.ended(schedule)
+    assert (done.status, done.attempt, done.fence) == (RunStatus.SUCCEEDED, 2, 2)
+
+
+async def test_asking_again_ends_the_grace(rig: Rig) -> None:
+    rig.runner.script = [rig.runner.wait]
+    engine = await rig.engine()
+    await rig.due_now()
+    await until(lambda: rig.runner.calls)
+    drain = asyncio.create_task(engine.drain(timedelta(hours=1)))
+    await until(lambda: rig.told(DrainStarted))
+    assert engine.draining
+    await asyncio.wait_for(engine.drain(), 10)
+    await drain
+    assert len(rig.runner.stopped) == 1
+
+
+# F69: a rolling restart under load, with runs shorter than the grace
+async def test_no_short_run_has_a_second_attempt_through_rolling_restarts(rig: Rig) -> None:
+    async def brief(call: Call) -> Outcome:
+        await asyncio.sleep(0.02)  # how long the run takes
+        return SUCCESS
+
+    rig.runner.script = [brief]
+    now = await rig.now()
+    schedules = [
+        await rig.every(0.1, now, policy=Policy(misfire_grace=timedelta(minutes=1)))
+        for _ in range(5)
+    ]
+    for _ in range(4):
+        engine = await rig.engine()
+        seen = len(rig.runner.calls)
+        await until(lambda seen=seen: len(rig.runner.calls) > seen + 5)
+        await engine.drain()
+    for schedule in schedules:
+        runs = await rig.runs(schedule)
+        assert all(run.attempt <= 1 for run in runs)
+        slots = [run.slot for run in runs]
+        assert len(set(slots)) == len(slots)
+        steps = {(b - a).total_seconds() for a, b in pairwise(slots) if a and b}
+        assert steps <= {0.1}
+    fences = [(call.run.id, call.run.fence) for call in rig.runner.calls]
+    assert len(set(fences)) == len(fences)
+    assert len({run_id for run_id, _ in fences}) == len(fences)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import chimes
+from chimes.failpoints import NAMES, armed, hit
+
+SOURCE = Path(chimes.__file__).parent
+
+
+def test_every_name_is_placed_in_the_code_and_every_placed_one_is_named() -> None:
+    placed = set()
+    for path in SOURCE.rglob("*.py"):
+        if path.name != "failpoints.py":
+            placed |= set(re.findall(r'\bhit\("([^"]+)"\)', path.read_text()))
+    assert placed == NAMES
+
+
+def test_nothing_is_armed_without_the_switch() -> None:
+    points = {"CHIMES_FAILPOINTS": "run.claimed:kill"}
+    assert armed(points) == {}
+    assert armed(points | {"CHIMES_TEST": "1"}) == {"run.claimed": ("kill", 0.0)}
+    hit("run.claimed")
+
+
+def test_an_unknown_action_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown action 'explode'"):
+        armed({"CHIMES_TEST": "1", "CHIMES_FAILPOINTS": "run.claimed:explode"})
+
+
+def _run(points: str) -> subprocess.Popen[str]:
+    code = (
+        "import time\nfrom chimes.failpoints import hit\nbegan = time.monotonic()\n"
+        "hit('run.claimed'); hit('run.claimed')\nprint(time.monotonic() - began)"
+    )
+    env = os.environ | {"CHIMES_TEST": "1", "CHIMES_FAILPOINTS": points}
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_kill_is_a_sigkill() -> None:
+    with _run("run.claimed:kill") as process:
+        process.communicate(timeout=30)
+        assert process.returncode == -signal.SIGKILL
+
+
+def test_raise_raises() -> None:
+    with _run("run.claimed:raise") as process:
+        _, errors = process.communicate(timeout=30)
+        assert "Injected: run.claimed" in errors
+
+
+@pytest.mark.parametrize("points", ["run.claimed:delay:300", "run.claimed:stop:0.3"])
+def test_delay_and_stop_take_their_time_once(points: str) -> None:
+    began = time.monotonic()
+    with _run(points) as process:
+        out, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    assert float(out) >= 0.2
+    assert time.monotonic() - began < 25

@@ -1,0 +1,134 @@
+"""The loop itself."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from chimes.engine import lifecycle
+from chimes.engine.events import DutyFailed, DutyRecovered, Event, Events
+from chimes.engine.lifecycle import After, AtOnce, Poller, Rest, Told, Until
+from chimes.errors import StoreUnavailable
+from chimes.store.memory import MemoryStore
+from tests.engine.rig import until
+
+
+class Passes:
+    name = "test"
+
+    def __init__(self, *answers: Rest | Exception | Callable[[], Awaitable[Rest]]) -> None:
+        self.answers = list(answers)
+        self.count = 0
+        self.forever = asyncio.Event()
+
+    async def once(self) -> Rest:
+        self.count += 1
+        if not self.answers:
+            return Told(event=self.forever)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return await answer() if callable(answer) else answer
+
+
+def poller(duty: Passes, events: list[Event], *, patience: float = 5.0) -> Poller:
+    return Poller(
+        duty,
+        store=MemoryStore(),
+        events=Events([events.append]),
+        rng=random.Random(1),
+        patience=patience,
+    )
+
+
+async def test_each_kind_of_rest_ends_in_another_pass() -> None:
+    store = MemoryStore()
+    told = asyncio.Event()
+    told.set()
+    now = await store.now()
+    rests = (
+        AtOnce(),
+        After(0.001),
+        Told(event=told),
+        Told(event=asyncio.Event(), seconds=0.001),
+        Until(since=store.changes(), moment=now),
+        Until(since=-1, moment=now.replace(year=now.year + 1)),
+    )
+    duty = Passes(*rests)
+    loop = poller(duty, [])
+    loop.start()
+    await until(lambda: duty.count == len(rests) + 1)
+    await loop.stop()
+
+
+# F21: told once, backed off with jitter, recovered
+async def test_failures_back_off_and_recover(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "FIRST_BACKOFF", 0.001)
+    events: list[Event] = []
+    duty = Passes(StoreUnavailable(), StoreUnavailable(), KeyError("bug"), AtOnce())
+    loop = poller(duty, events)
+    loop.start()
+    await until(lambda: duty.count == 5)
+    await loop.stop()
+    assert [e.first for e in events if isinstance(e, DutyFailed)] == [True, False, False]
+    assert [type(e) for e in events].count(DutyRecovered) == 1
+
+
+def test_the_backoff_grows_to_its_limit_and_is_spread() -> None:
+    loop = poller(Passes(), [])
+    waits = []
+    for failures in range(1, 12):
+        loop._failures = failures
+        waits.append(loop._backoff())
+    assert all(wait <= lifecycle.LONGEST_BACKOFF for wait in waits)
+    assert min(waits[-5:]) >= lifecycle.LONGEST_BACKOFF / 2
+    assert waits[0] < 0.3
+    assert len(set(waits)) == len(waits)
+
+
+async def test_stop_ends_a_rest_at_once_and_lets_a_pass_finish() -> None:
+    finished = []
+    begun = asyncio.Event()
+    go_on = asyncio.Event()
+
+    async def slow() -> Rest:
+        begun.set()
+        await go_on.wait()
+        finished.append(True)
+        return After(3600)
+
+    duty = Passes(slow)
+    loop = poller(duty, [])
+    loop.start()
+    await begun.wait()
+    stopping = asyncio.create_task(loop.stop())
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.wait_for(stopping, 5)
+    assert (finished, duty.count) == ([True], 1)
+
+
+async def test_stop_does_not_wait_for_ever_for_a_pass_that_hangs() -> None:
+    async def hanging() -> Rest:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    duty = Passes(hanging)
+    loop = poller(duty, [], patience=0.01)
+    loop.start()
+    await until(lambda: duty.count)
+    await asyncio.wait_for(loop.stop(), 5)
+
+
+async def test_a_listener_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[Event] = []
+
+    def broken(event: Event) -> None:
+        raise RuntimeError("listener")
+
+    Events([broken, seen.append]).emit(DutyRecovered(duty="x"))
+    assert seen == [DutyRecovered(duty="x")]
+    assert "a listener failed on DutyRecovered" in caplog.text

@@ -1,0 +1,221 @@
+"""Attempts: priorities, retries, timeouts, cancels."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from chimes.engine import hands
+from chimes.engine.events import RunRetrying, TargetBroken, TargetStuck
+from chimes.engine.execution import LOG_LIMIT
+from chimes.model.planning import manual_run
+from chimes.model.policy import Backoff, Policy
+from chimes.model.run import AttemptEnd, Outcome, Reason, RunStatus
+from chimes.targets.base import Call
+from tests.builders import a_run
+from tests.engine.rig import FAILURE, SUCCESS, Rig, eventually, until
+
+
+# C7
+async def test_a_manual_run_leaves_the_schedule_alone(rig: Rig) -> None:
+    schedule = await rig.once_at(await rig.now() + timedelta(hours=1))
+    await rig.engine()
+    run = manual_run(schedule, await rig.now())
+    await rig.store.add_runs([run])
+    done = await rig.reached(run.id, RunStatus.SUCCEEDED)
+    assert (done.slot, done.result) == (None, {"status": 200})
+    after = await rig.schedule(schedule.id)
+    assert (after.next_slot, after.next_run_at) == (schedule.next_slot, schedule.next_run_at)
+
+
+# R3.22: never more at once than there are places; and the higher rank first
+async def test_priorities_decide_who_gets_the_next_free_place(rig: Rig) -> None:
+    rig.runner.script = [rig.runner.wait, SUCCESS]
+    await rig.engine(workers=1)
+    now = await rig.now()
+    first = a_run(available_at=now, created_at=now)
+    await rig.store.add_runs([first])
+    await until(lambda: rig.runner.calls)
+    waiting = [a_run(priority=p, available_at=now, created_at=now) for p in (0, 9, -3, 5)]
+    late = a_run(priority=5, catch_up=True, available_at=now, created_at=now)
+    await rig.store.add_runs([*waiting, late])
+    assert len(rig.runner.calls) == 1
+    rig.runner.gate.set()
+    await until(lambda: len(rig.runner.calls) == 6)
+    order = [(call.run.priority, call.run.catch_up) for call in rig.runner.calls[1:]]
+    assert order == [(9, False), (5, False), (5, True), (0, False), (-3, False)]
+
+
+async def test_a_slot_that_fires_does_not_overtake_what_waits_with_a_higher_rank(
+    rig: Rig,
+) -> None:
+    rig.runner.script = [rig.runner.wait, SUCCESS]
+    await rig.engine(workers=1)
+    now = await rig.now()
+    await rig.store.add_runs([a_run(available_at=now, created_at=now)])
+    await until(lambda: rig.runner.calls)
+    important = a_run(priority=9, available_at=now, created_at=now)
+    await rig.store.add_runs([important])
+    schedule = await rig.due_now()
+    await eventually(lambda: rig.runs(schedule, RunStatus.QUEUED), bool)
+    rig.runner.gate.set()
+    await rig.ended(schedule)
+    assert rig.runner.calls[1].run.id == important.id
+
+
+# C14, R3.24: the same run, the same id, rising attempt and fence
+@pytest.mark.parametrize("backoff", list(Backoff))
+async def test_retries_are_the_same_run(rig: Rig, backoff: Backoff) -> None:
+    rig.runner.script = [FAILURE, FAILURE, SUCCESS]
+    base = timedelta(seconds=0.15)
+    schedule = await rig.due_now(policy=Policy(max_retries=2, retry_backoff=base, backoff=backoff))
+    await rig.engine()
+    (run,) = await rig.ended(schedule)
+    assert (run.status, run.attempt, run.fence) == (RunStatus.SUCCEEDED, 3, 3)
+    assert [(a.number, a.fence, a.end) for a in run.attempts] == [
+        (1, 1, AttemptEnd.FAILED),
+        (2, 2, AttemptEnd.FAILED),
+        (3, 3, AttemptEnd.SUCCEEDED),
+    ]
+    assert {call.run.id for call in rig.runner.calls} == {run.id}
+    assert [call.run.attempt for call in rig.runner.calls] == [1, 2, 3]
+    gaps = [later.started_at - earlier.finished_at for earlier, later in pairwise(run.attempts)]
+    assert gaps[0] >= base
+    assert gaps[1] >= (base if backoff is Backoff.FIXED else base * 2)
+    assert len(rig.told(RunRetrying)) == 2
+
+
+# C14: max_retries counts the extra attempts
+async def test_a_run_that_keeps_failing_ends_failed(rig: Rig) -> None:
+    rig.runner.script = [FAILURE]
+    schedule = await rig.due_now(
+        policy=Policy(max_retries=1, retry_backoff=timedelta(seconds=0.01))
+    )
+    await rig.engine()
+    (run,) = await rig.ended(schedule)
+    assert (run.status, run.attempt) == (RunStatus.FAILED, 2)
+    assert (run.error, run.reason) == ("it did not work", "http_500")
+    assert (await rig.schedule(schedule.id)).last_error == "it did not work"
+
+
+async def test_a_permanent_failure_is_not_retried(rig: Rig) -> None:
+    rig.runner.script = [Outcome(end=AttemptEnd.FAILED, error="404")]
+    schedule = await rig.due_now(policy=Policy(max_retries=5))
+    await rig.engine()
+    (run,) = await rig.ended(schedule)
+    assert (run.status, run.attempt) == (RunStatus.FAILED, 1)
+
+
+# R3.23: a target that forgets its deadline is stopped from outside
+async def test_a_target_beyond_its_deadline_is_stopped(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hands, "GUARD_SLACK", 0.05)
+    rig.runner.script = [rig.runner.wait]
+    schedule = await rig.due_now(policy=Policy(timeout=timedelta(seconds=0.1)))
+    await rig.engine()
+    (run,) = await rig.ended(schedule)
+    assert (run.status, run.attempts[0].end) == (RunStatus.TIMEOUT, AttemptEnd.TIMEOUT)
+    assert run.error == "no answer within 0.1 s"
+    assert rig.runner.stopped == [run.id]
+
+
+# R3.24: a timeout counts as a failure
+async def test_a_timeout_is_retried(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hands, "GUARD_SLACK", 0.05)
+    rig.runner.script = [rig.runner.wait, SUCCESS]
+    schedule = await rig.due_now(
+        policy=Policy(
+            timeout=timedelta(seconds=0.1), max_retries=1, retry_backoff=timedelta(seconds=0.01)
+        )
+    )
+    await rig.engine()
+    (run,) = await rig.ended(schedule)
+    assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 2)
+
+
+async def test_a_target_that_ignores_its_stop_loses_its_place(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hands, "GUARD_SLACK", 0.05)
+    monkeypatch.setattr(hands, "STUCK_AFTER", 0.1)
+
+    async def deaf(call: Call) -> Outcome:
+        while not rig.runner.gate.is_set():
+            try:
+                await rig.runner.gate.wait()
+            except asyncio.CancelledError:
+                continue
+        return SUCCESS
+
+    rig.runner.script = [deaf, SUCCESS]
+    await rig.engine(workers=1)
+    schedule = await rig.due_now(policy=Policy(timeout=timedelta(seconds=0.05)))
+    (run,) = await rig.ended(schedule)
+    assert run.status is RunStatus.TIMEOUT
+    assert [event.run.id for event in rig.told(TargetStuck)] == [run.id]
+    after = await rig.due_now()
+    await rig.ended(after)
+    rig.runner.gate.set()
+    assert (await rig.run(run.id)).status is RunStatus.TIMEOUT
+
+
+async def test_a_target_that_raises_fails_its_run_only(rig: Rig) -> None:
+    async def broken(call: Call) -> Outcome:
+        raise ZeroDivisionError("by nought")
+
+    rig.runner.script = [broken, SUCCESS]
+    schedule = await rig.due_now()
+    await rig.engine()
+    (run,) = await rig.ended(schedule)
+    assert (run.status, run.error) == (RunStatus.FAILED, "ZeroDivisionError: by nought")
+    assert isinstance(rig.told(TargetBroken)[0].error, ZeroDivisionError)
+    other = await rig.due_now()
+    assert (await rig.ended(other))[0].status is RunStatus.SUCCEEDED
+
+
+async def test_a_waiting_run_is_canceled_and_never_called(rig: Rig) -> None:
+    now = await rig.now()
+    run = a_run(available_at=now + timedelta(seconds=0.3), created_at=now)
+    await rig.store.add_runs([run])
+    await rig.engine()
+    await rig.store.cancel_run(run.id, Reason.CANCELED_BY_HAND)
+    later = a_run(available_at=now + timedelta(seconds=0.5), created_at=now)
+    await rig.store.add_runs([later])
+    await rig.reached(later.id, RunStatus.SUCCEEDED)
+    assert (await rig.run(run.id)).status is RunStatus.CANCELED
+    assert rig.runner.called(run.id) == []
+
+
+async def test_a_running_run_is_stopped_when_somebody_cancels_it(rig: Rig) -> None:
+    rig.runner.script = [rig.runner.wait]
+    schedule = await rig.due_now(policy=Policy(max_retries=3))
+    await rig.engine(poll_interval=timedelta(seconds=30))
+    await until(lambda: rig.runner.calls)
+    run_id = rig.runner.calls[0].run.id
+    await rig.store.cancel_run(run_id, Reason.CANCELED_BY_HAND)
+    (run,) = await rig.ended(schedule)
+    assert (run.status, run.reason) == (RunStatus.CANCELED, Reason.CANCELED_BY_HAND)
+    assert [a.end for a in run.attempts] == [AttemptEnd.CANCELED]
+    assert rig.runner.stopped == [run_id]
+
+
+# F50: the target gets the store's time and its log lines are kept
+async def test_log_lines_of_an_attempt_are_kept_up_to_a_limit(rig: Rig) -> None:
+    async def talkative(call: Call) -> Outcome:
+        for number in range(LOG_LIMIT + 50):
+            call.log("info", f"line {number}")
+        return SUCCESS
+
+    rig.runner.script = [talkative]
+    schedule = await rig.due_now()
+    await rig.engine()
+    (run,) = await rig.ended(schedule)
+    lines = await rig.store.read_logs(run.id, limit=10_000)
+    assert len(lines) == LOG_LIMIT + 1
+    assert (lines[0].message, lines[0].level) == ("line 0", "info")
+    assert lines[-1].level == "warning"
+    assert abs(rig.runner.calls[0].triggered_at - await rig.now()) < timedelta(seconds=5)

@@ -1,0 +1,217 @@
+"""What the engine says about itself: metrics and log lines."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import timedelta
+from typing import get_args
+
+import pytest
+
+from chimes.engine import Engine, events
+from chimes.engine.events import (
+    DrainEnded,
+    DrainStarted,
+    DutyFailed,
+    DutyRecovered,
+    NodeBeat,
+    NodeJoined,
+    NodeLost,
+    PauseEnded,
+    RunDropped,
+    RunEnded,
+    RunRescued,
+    RunRetrying,
+    RunsPruned,
+    RunStarted,
+    ScheduleBroken,
+    SchedulesFired,
+    TargetBroken,
+    TargetStuck,
+    VerdictFenced,
+)
+from chimes.engine.metrics import Metrics
+from chimes.engine.reports import Reports
+from chimes.errors import StoreUnavailable
+from chimes.log import JsonFormatter
+from chimes.model.ids import NodeId
+from chimes.model.policy import Misfire, Policy
+from chimes.model.run import AttemptEnd, Outcome, RunStatus, claimed
+from chimes.redaction import Redactor
+from tests.builders import NOW, a_run, a_schedule, a_verdict
+from tests.engine.rig import FAILURE, SUCCESS, Rig, until
+
+NODE = NodeId("node-1")
+SCHEDULE = a_schedule(name="nightly")
+RUN = claimed(a_run(SCHEDULE), NODE, NOW)
+DONE = a_run(SCHEDULE, status=RunStatus.SUCCEEDED)
+
+EVERY_EVENT: list[events.Event] = [
+    SchedulesFired(
+        schedules=(SCHEDULE,),
+        runs=(
+            RUN,
+            a_run(SCHEDULE, status=RunStatus.MISSED, missed_count=7),
+            a_run(SCHEDULE, status=RunStatus.SKIPPED),
+        ),
+        seconds=0.01,
+    ),
+    ScheduleBroken(schedule=SCHEDULE),
+    RunStarted(run=RUN, lag=0.002),
+    RunEnded(run=DONE, seconds=0.25),
+    RunRetrying(run=RUN, seconds=0.1),
+    VerdictFenced(run=RUN, verdict=a_verdict(RUN, NOW)),
+    RunDropped(run=RUN, why="ownership lost"),
+    TargetStuck(run=RUN),
+    TargetBroken(run=RUN, error=ZeroDivisionError("by nought")),
+    RunRescued(run=a_run(SCHEDULE, status=RunStatus.UNKNOWN)),
+    PauseEnded(schedule=SCHEDULE),
+    RunsPruned(count=12),
+    NodeJoined(node_id=NODE),
+    NodeLost(node_id=NODE, why="no heartbeat"),
+    NodeBeat(node_id=NODE, clock_skew=-600.0),
+    DutyFailed(duty="scheduler", error=StoreUnavailable("gone"), first=True),
+    DutyFailed(duty="scheduler", error=StoreUnavailable("gone"), first=False),
+    DutyFailed(duty="scheduler", error=KeyError("bug"), first=False),
+    DutyRecovered(duty="scheduler"),
+    DrainStarted(node_id=NODE, running=3, grace=timedelta(seconds=30)),
+    DrainEnded(node_id=NODE, given_up=1),
+]
+
+
+def value(metrics: Metrics, name: str) -> float:
+    found = metrics.registry.get_sample_value(f"chimes_{name}")
+    assert found is not None, name
+    return found
+
+
+def test_the_examples_cover_the_closed_set() -> None:
+    assert {type(event) for event in EVERY_EVENT} == set(get_args(events.Event))
+
+
+# R3.41
+def test_every_event_is_counted() -> None:
+    metrics = Metrics()
+    for event in EVERY_EVENT:
+        metrics(event)
+    counted = {
+        "scheduled": 1,
+        "missed": 7,
+        "skipped": 1,
+        "dispatched": 1,
+        "success": 1,
+        "failed": 1,
+        "retries": 1,
+        "fenced": 1,
+        "dropped": 1,
+        "rescued": 1,
+        "stuck": 1,
+        "broken": 1,
+        "pauses_ended": 1,
+        "pruned": 12,
+        "leases_lost": 1,
+        "store_errors": 2,
+        "engine_errors": 1,
+    }
+    assert {name: value(metrics, f"{name}_total") for name in counted} == counted
+    assert value(metrics, "clock_skew_seconds") == -600
+    assert value(metrics, "lag_seconds_count") == 1
+    assert value(metrics, "run_seconds_sum") == pytest.approx(0.35)
+    assert value(metrics, "fire_batch_seconds_count") == 1
+    assert b"chimes_lag_seconds_bucket" in metrics.text()
+
+
+# S69
+def test_metrics_name_no_schedule() -> None:
+    metrics = Metrics()
+    for event in EVERY_EVENT:
+        metrics(event)
+    assert b"nightly" not in metrics.text()
+
+
+async def test_a_real_engine_adds_up(rig: Rig) -> None:
+    metrics = Metrics()
+    rig.runner.script = [
+        SUCCESS,
+        FAILURE,
+        SUCCESS,
+        Outcome(end=AttemptEnd.FAILED, error="no"),
+    ]
+    engine = Engine(
+        rig.store,
+        {"http": rig.runner},
+        settings=rig.settings,
+        listeners=[metrics, rig.events.append],
+    )
+    await engine.start()
+    rig.engines.append(engine)
+    for done in range(1, 4):
+        await rig.due_now(policy=Policy(max_retries=1, retry_backoff=timedelta(seconds=0.01)))
+        await until(lambda done=done: len(rig.told(RunEnded)) == done)
+    past = await rig.now() - timedelta(hours=1)
+    missed = await rig.every(7200, past, policy=Policy(misfire=Misfire.SKIP))
+    await until(lambda: value(metrics, "missed_total"))
+    assert (await rig.runs(missed))[0].status is RunStatus.MISSED
+    names = ("scheduled", "dispatched", "success", "failed", "retries", "missed")
+    totals = {name: value(metrics, f"{name}_total") for name in names}
+    assert totals == {
+        "scheduled": 3,
+        "dispatched": 4,
+        "success": 2,
+        "failed": 1,
+        "retries": 1,
+        "missed": 1,
+    }
+    assert value(metrics, "running") == 0
+    assert value(metrics, "lag_seconds_count") == 3
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.DEBUG, logger="chimes.engine")
+    return caplog
+
+
+# R3.40, R2.11
+def test_the_fields_of_the_lines_about_runs_and_schedules(
+    lines: pytest.LogCaptureFixture,
+) -> None:
+    reports = Reports()
+    reports(RunEnded(run=DONE, seconds=0.25))
+    reports(SchedulesFired(schedules=(SCHEDULE,), runs=(), seconds=0.01))
+    ended, fired = (
+        json.loads(JsonFormatter(Redactor(())).format(record)) for record in lines.records
+    )
+    assert ended["event"] == "run ended"
+    assert ended["job_id"] == SCHEDULE.id
+    assert ended["job_name"] == "nightly"
+    assert (ended["status"], ended["latency_ms"], ended["error"]) == ("succeeded", 250.0, "")
+    assert fired["job_name"] == "nightly"
+    assert SCHEDULE.next_run_at is not None
+    assert fired["next_run_at"] == SCHEDULE.next_run_at.isoformat()
+
+
+def test_every_event_has_its_line_or_its_silence(lines: pytest.LogCaptureFixture) -> None:
+    reports = Reports()
+    for event in EVERY_EVENT:
+        reports(event)
+    said = [(record.levelname, record.getMessage()) for record in lines.records]
+    assert ("WARNING", "fenced") in said
+    assert ("ERROR", "schedule cannot be planned and was set aside") in said
+    assert ("WARNING", "slot missed") in said
+    assert ("ERROR", "target raised") in said
+    # An outage is said once, a bug each time with its traceback.
+    assert said.count(("WARNING", "scheduler: the store does not answer")) == 1
+    (bug,) = [r for r in lines.records if r.getMessage() == "scheduler failed"]
+    assert bug.exc_info is not None
+    assert len(said) == len(EVERY_EVENT) - 1 + 2
+
+
+def test_a_skewed_clock_is_said_once_until_it_is_right_again(
+    lines: pytest.LogCaptureFixture,
+) -> None:
+    reports = Reports()
+    for skew in (0.1, 5.0, 6.0, 0.0, -9.0):
+        reports(NodeBeat(node_id=NODE, clock_skew=skew))
+    assert [record.__dict__["clock_skew_s"] for record in lines.records] == [5.0, -9.0]
