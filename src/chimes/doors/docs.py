@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from functools import cache
@@ -31,7 +32,8 @@ nav a { margin-inline-end: 1rem; }
 def documentation(app: FastAPI) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
-    # Computed when first asked for: all routes are there by then.
+    # Made when first asked for, when all routes are there; in a thread, because it takes longer
+    # than a schedule may be late.
     @cache
     def document() -> Document:
         return describe_api(app)
@@ -42,11 +44,11 @@ def documentation(app: FastAPI) -> APIRouter:
 
     @router.get("/openapi.json")
     async def openapi() -> JSONResponse:
-        return JSONResponse(document())
+        return JSONResponse(await asyncio.to_thread(document))
 
     @router.get("/docs")
     async def docs() -> HTMLResponse:
-        return HTMLResponse(text())
+        return HTMLResponse(await asyncio.to_thread(text))
 
     @router.get("/docs/style.css")
     async def style() -> Response:
