@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 HIDDEN = "***"
 
@@ -28,29 +29,33 @@ SECRET_NAMES = frozenset(
 _SHORTEST_SECRET = 4
 _DEEPEST = 8
 
-_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
-    # A header in a message, a dict or a list of byte pairs: up to the closing quote, or the line.
-    (
-        re.compile(
-            r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie|x-api-key|x-admin-token)"
-            r"(\\?[\"']?\s*[:=,]\s*b?\\?[\"']?)[^\"'\\\r\n]+"
+
+@lru_cache(maxsize=1)
+def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Compiled when they are needed: most commands of the command line never show a secret."""
+    return (
+        # A header in a message, a dict or byte pairs: up to the closing quote, or the line.
+        (
+            re.compile(
+                r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie|x-api-key|x-admin-token)"
+                r"(\\?[\"']?\s*[:=,]\s*b?\\?[\"']?)[^\"'\\\r\n]+"
+            ),
+            r"\1\2" + HIDDEN,
         ),
-        r"\1\2" + HIDDEN,
-    ),
-    (re.compile(r"(?i)\b(Bearer|ApiKey|Basic)\s+[A-Za-z0-9._~+/=-]{6,}"), r"\1 " + HIDDEN),
-    (re.compile(r"chm_[A-Za-z0-9_-]+"), "chm_" + HIDDEN),
-    (re.compile(r"whsec_[A-Za-z0-9+/=_-]+"), "whsec_" + HIDDEN),
-    (re.compile(r"/bot[0-9]+:[A-Za-z0-9_-]+"), "/bot" + HIDDEN),
-    # The scheme is bounded: unbounded, a long text without one costs its length squared.
-    (
-        re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s:/@]{0,200}):[^\s/]*@"),
-        r"\1:" + HIDDEN + "@",
-    ),
-    (
-        re.compile(r"(?i)([?&](?:token|api_key|key|secret|password|signature)=)[^&\s\"'#]+"),
-        r"\1" + HIDDEN,
-    ),
-)
+        (re.compile(r"(?i)\b(Bearer|ApiKey|Basic)\s+[A-Za-z0-9._~+/=-]{6,}"), r"\1 " + HIDDEN),
+        (re.compile(r"chm_[A-Za-z0-9_-]+"), "chm_" + HIDDEN),
+        (re.compile(r"whsec_[A-Za-z0-9+/=_-]+"), "whsec_" + HIDDEN),
+        (re.compile(r"/bot[0-9]+:[A-Za-z0-9_-]+"), "/bot" + HIDDEN),
+        # The scheme is bounded: unbounded, a long text without one costs its length squared.
+        (
+            re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s:/@]{0,200}):[^\s/]*@"),
+            r"\1:" + HIDDEN + "@",
+        ),
+        (
+            re.compile(r"(?i)([?&](?:token|api_key|key|secret|password|signature)=)[^&\s\"'#]+"),
+            r"\1" + HIDDEN,
+        ),
+    )
 
 
 class Redactor:
@@ -64,7 +69,7 @@ class Redactor:
     def text(self, text: str) -> str:
         for secret in self._known:
             text = text.replace(secret, HIDDEN)
-        for pattern, hidden in _PATTERNS:
+        for pattern, hidden in _patterns():
             text = pattern.sub(hidden, text)
         return text
 

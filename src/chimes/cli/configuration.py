@@ -1,14 +1,12 @@
-"""`config show`, `config path`, `version`."""
+"""`config show`, `config path`."""
 
 from __future__ import annotations
 
-import sys
 from datetime import timedelta
 from pathlib import Path
 
 import click
 
-from chimes import __version__
 from chimes.cli.lazy import Command, Lazy, LazyGroup
 from chimes.cli.options import form_options
 from chimes.cli.output import Column, Json, Output, echo, pick, tell
@@ -73,23 +71,6 @@ def path(file: Path | None, data_dir: str | None) -> None:
         tell("No chimes.yaml is in use; it would be read from the data or working directory.")
     else:
         echo(str(found.absolute()))
-
-
-@click.command("version", cls=Command)
-@form_options
-def version(output: Output) -> None:
-    """Show the version.
-
-    \b
-    Examples:
-      chimes version
-      chimes version --json
-    """
-    number = ".".join(str(part) for part in sys.version_info[:3])
-    if output.form in ("json", "ndjson"):
-        output.one({"version": __version__, "python": number}, [])
-    else:
-        echo(f"chimes {__version__} (Python {number})")
 
 
 def setting_rows(loaded: LoadedSettings) -> list[Json]:

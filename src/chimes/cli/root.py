@@ -47,7 +47,7 @@ COMMANDS = {
     "key": Lazy("chimes.cli.keys", "key", "Create, list and revoke API keys."),
     "config": Lazy("chimes.cli.configuration", "config", "Show the configuration."),
     "doctor": Lazy("chimes.cli.doctor", "doctor", "Check that everything is in order."),
-    "version": Lazy("chimes.cli.configuration", "version", "Show the version."),
+    "version": Lazy("chimes.cli.version", "version", "Show the version."),
 }
 
 

@@ -102,17 +102,22 @@ class Zone:
 @lru_cache(maxsize=1)
 def zone_names() -> frozenset[str]:
     """Every name that may be given as a zone."""
-    from importlib.resources import files
-
-    listed = files("tzdata").joinpath("zones").read_text(encoding="ascii").split()
-    return frozenset(listed) - {"Factory"}
+    return frozenset(_packaged("zones").decode("ascii").split()) - {"Factory"}
 
 
 @lru_cache(maxsize=1024)
 def _load(name: str) -> Zone:
-    from importlib.resources import files
+    return Zone(name, _packaged(f"zoneinfo/{name}"))
 
-    return Zone(name, files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes())
+
+def _packaged(path: str) -> bytes:
+    """A file of tzdata. importlib.resources would do, and cost more than the rest of the package
+    to import, which the command line feels."""
+    from pkgutil import get_data
+
+    data = get_data("tzdata", path)
+    assert data is not None
+    return data
 
 
 UTC_NAME = "UTC"
