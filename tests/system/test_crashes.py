@@ -127,7 +127,7 @@ def test_a_second_signal_leaves_at_once(store: str, start: Start, receiver: Rece
     node.call("POST", f"/api/v1/schedules/{made['id']}/run")
     receiver.wait_for("/hurry", 1)
     node.send(signal.SIGTERM)
-    wait_until(lambda: "drain" in node.output.lower(), "the drain")
+    wait_until(lambda: "stopping" in node.output, "the drain")
     node.send(signal.SIGTERM)
     assert node.wait(15) == 0
 
