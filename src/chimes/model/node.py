@@ -28,5 +28,5 @@ class Beat:
 
     alive: bool
     now: datetime
-    #: Runs of this node that somebody asked to cancel.
+    #: Runs of this node that somebody asked to cancel, oldest first (created_at, id).
     cancel: tuple[RunId, ...] = ()

@@ -236,7 +236,7 @@ class Store(Protocol):
 
     async def rescue(self, *, limit: int) -> tuple[Run, ...]:
         """Take the runs of nodes whose lease has ended away from them (`lost`); those runs as
-        they are now. Nodes without runs left are forgotten."""
+        they are now, oldest first (created_at, id). Nodes without runs left are forgotten."""
 
     async def nodes(self) -> tuple[Node, ...]:
         """Those that have joined and not left, by id."""

@@ -37,7 +37,7 @@ class MemoryRecords(MemoryBase):
                 lease_until=now + lease,
                 clock_offset=(clock - now).total_seconds(),
             )
-            held = self._state.held_by(node_id)
+            held = sorted(self._state.held_by(node_id), key=_age)
         await self._commit(durable=False)
         return Beat(
             alive=True, now=now, cancel=tuple(run.id for run in held if run.cancel_requested)
@@ -60,7 +60,7 @@ class MemoryRecords(MemoryBase):
                 for run in self._state.active.values()
                 if run.holder is not None and run.holder not in self._state.nodes
             ]
-            rescued = self._lose((held + orphans)[:limit], now)
+            rescued = self._lose(sorted(held + orphans, key=_age)[:limit], now)
             for node in ended:
                 if not self._state.held_by(node.id):
                     del self._state.nodes[node.id]
@@ -143,3 +143,7 @@ class MemoryRecords(MemoryBase):
         with self._lock:
             self._state.requests.pop((scope, key), None)
         await self._commit()
+
+
+def _age(run: Run) -> tuple[datetime, str]:
+    return (run.created_at, run.id)

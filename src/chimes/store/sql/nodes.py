@@ -31,7 +31,7 @@ _RENEW = (
 TO_CANCEL = (
     select(runs.c.id)
     .where(text(HELD), runs.c.holder == bindparam("node_id"), runs.c.cancel_requested == 1)
-    .order_by(runs.c.id)
+    .order_by(runs.c.created_at, runs.c.id)
 )
 HELD_BY = (
     select(runs)
