@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from chimes.clock import Clock
 from chimes.engine.capacity import Capacity, Reserved
@@ -54,15 +54,19 @@ class Scheduler:
         self._kinds = kinds
         self._most = most
         self._planner = planner
+        self._due = datetime.max.replace(tzinfo=UTC)
+        self._due_since: int | None = None
         self._moved: dict[ScheduleId, Schedule] = {}
 
     async def once(self) -> Rest:
         since = self._store.changes()
-        due = await self._store.next_due()
-        now = await self._time.ask()
-        if due is None or due > now:
-            poll = now + self._poll
-            return Until(since=since, moment=poll if due is None else min(due, poll))
+        known = self._due_since == since and self._time.now() >= self._due
+        self._due_since = None
+        if not known:
+            due = await self._store.next_due()
+            now = await self._time.ask()
+            if due is None or due > now:
+                return self._sleep(since, due, now)
         left = self._most
         more, progress = True, False
         while more:
@@ -74,7 +78,15 @@ class Scheduler:
                 return After(self._poll.total_seconds())
             await asyncio.sleep(0)
         # What is due and still does not move is looked at again, but not without a break.
-        return AtOnce() if progress else After(self._poll.total_seconds())
+        return AtOnce() if progress or known else After(self._poll.total_seconds())
+
+    def _sleep(self, since: int, due: datetime | None, now: datetime) -> Rest:
+        poll = now + self._poll
+        if due is None or due > poll:
+            return Until(since=since, moment=poll)
+        # On waking there is no need to ask again what is due, unless something has changed.
+        self._due, self._due_since = due, since
+        return Until(since=since, moment=due)
 
     async def _fire(self, limit: int) -> tuple[bool, bool]:
         """One batch: whether more are due, and whether any cursor moved."""
