@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -191,7 +192,7 @@ def _write(node: Node, prefix: str, acknowledged: set[str], stop: threading.Even
         }
         try:
             answer = node.call("POST", "/jobs", job)
-        except OSError:
+        except (OSError, HTTPException):
             return
         if answer.status == 201:
             acknowledged.add(job_id)
