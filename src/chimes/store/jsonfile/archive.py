@@ -35,7 +35,7 @@ class Archive:
     def __init__(self, directory: Path, stem: str) -> None:
         self._directory = directory
         self._stem = stem
-        #: Rows in each file.
+        #: Readable rows in each file.
         self.rows: dict[Path, int] = {}
         #: Lines that could not be read; they stay where they are.
         self.unreadable = 0
@@ -63,29 +63,30 @@ class Archive:
                 # The process died while appending; jobs.json still has those rows.
                 disk.cut(path, whole)
             for number, line in enumerate(content[:whole].splitlines(), 1):
-                self.rows[path] += 1
                 try:
                     take(json.loads(line))
+                    self.rows[path] += 1
                 except (InvalidInput, ValueError, TypeError) as error:
                     self.unreadable += 1
                     _log.warning("%s line %d cannot be read: %s", path.name, number, error)
 
     def rewrite(self, path: Path, keep: Callable[[object], bool]) -> None:
-        lines = (disk.read(path) or b"").splitlines(keepends=True)
-        left = [line for line in lines if _kept(line, keep)]
+        """Without the rows that are not kept; what cannot be read stays."""
+        left: list[bytes] = []
+        self.rows[path] = 0
+        for line in (disk.read(path) or b"").splitlines(keepends=True):
+            try:
+                stays = keep(json.loads(line))
+                self.rows[path] += stays
+            except (InvalidInput, ValueError, TypeError):
+                stays = True
+            if stays:
+                left.append(line)
         if left:
             disk.replace(path, b"".join(left))
         else:
             disk.remove(path)
         disk.sync_directory(self._directory)
-        self.rows[path] = len(left)
-
-
-def _kept(line: bytes, keep: Callable[[object], bool]) -> bool:
-    try:
-        return keep(json.loads(line))
-    except (InvalidInput, ValueError, TypeError):
-        return True
 
 
 class RunArchive:

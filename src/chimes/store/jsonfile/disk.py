@@ -60,10 +60,12 @@ def put_in_place(temporary: Path, path: Path) -> None:
         os.replace(temporary, path)
     except OSError:
         if not WINDOWS:
+            remove(temporary)
             raise
         # R3.45: somebody has the old file open there. The previous generation covers the moment
         # in which there is none.
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
         os.rename(temporary, path)
 
 
@@ -85,6 +87,11 @@ def keep_as(path: Path, previous: Path) -> None:
     temporary = previous.with_name(previous.name + TEMPORARY)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)
+    try:
+        if os.path.samefile(path, previous):
+            return  # renaming one name of a file to another of its names does nothing
+    except FileNotFoundError:
+        pass
     try:
         os.link(path, temporary)
     except FileNotFoundError:

@@ -1,0 +1,545 @@
+"""The file is Ksana's: its files load, what Chimes writes reads the same, hand edits count."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chimes.model.ids import ScheduleId
+from chimes.model.planning import plan
+from chimes.model.policy import Misfire, Overlap
+from chimes.model.run import AttemptEnd, Reason, RunStatus
+from chimes.model.schedule import deleted, edited, paused
+from chimes.store.jsonfile import JsonFileStore
+from chimes.testing import SettableClock
+from chimes.triggers import Cron, Every, Once
+from tests.builders import (
+    LEASE,
+    MINUTE,
+    NOW,
+    SECOND,
+    a_node,
+    a_run,
+    a_schedule,
+    a_verdict,
+    due_schedule,
+    full_run,
+    full_schedule,
+    places,
+)
+from tests.store.jsonfiles import SEED_FILE, document, dumped, edit, job, opened
+
+BEFORE_SEED = datetime(2025, 9, 19, 11, 1, tzinfo=UTC)
+KSANA_KEYS = [
+    *("id", "name", "enabled", "type", "http", "schedule", "timeout", "max_retries"),
+    *("retry_backoff", "last_run_at", "next_run_at", "last_status", "last_error"),
+]
+
+
+def written(directory: Path, text: str) -> Path:
+    directory.mkdir(exist_ok=True)
+    (directory / "jobs.json").write_text(text, encoding="utf-8")
+    return directory
+
+
+def plain_file(directory: Path, *jobs: dict[str, Any]) -> Path:
+    data = {"version": 1, "updated_at": "2025-09-19T11:00:00Z", "jobs": list(jobs)}
+    return written(directory, json.dumps(data))
+
+
+def plain_job(**given: Any) -> dict[str, Any]:
+    return {
+        "id": "a",
+        "name": "a job",
+        "enabled": True,
+        "type": "http",
+        "http": {"method": "POST", "url": "http://127.0.0.1:9/x", "headers": {}, "body": ""},
+        "schedule": {"kind": "every", "every": "5m"},
+    } | given
+
+
+async def the_schedule(store: JsonFileStore, job_id: str = "a") -> Any:
+    found = await store.get_schedule(ScheduleId(job_id))
+    assert found is not None
+    return found
+
+
+# R3.14 R3.15 R3.16
+async def test_the_file_of_the_seed_loads(tmp_path: Path) -> None:
+    async with opened(written(tmp_path, SEED_FILE), SettableClock(BEFORE_SEED)) as store:
+        ping = await the_schedule(store, "uuid-1")
+        assert (ping.namespace, ping.name, ping.enabled) == ("ksana", "ping service", True)
+        assert (ping.target.method, ping.target.url) == ("GET", "https://example.com/ping")
+        assert ping.target.headers == {"X-Token": "abc"}
+        assert (ping.trigger.every, ping.trigger.jitter) == (5 * MINUTE, 5 * SECOND)
+        assert ping.next_slot == ping.next_run_at == datetime(2025, 9, 19, 11, 5, tzinfo=UTC)
+        policy = ping.policy
+        assert (policy.misfire, policy.misfire_grace) == (Misfire.SKIP, SECOND)
+        assert (policy.overlap, policy.pause_on_gone) == (Overlap.SKIP, False)
+        assert (policy.timeout, policy.max_retries) == (10 * SECOND, 3)
+        assert policy.retry_backoff == 5 * SECOND
+        assert ping.created_at == datetime(2025, 9, 19, 11, tzinfo=UTC)
+        assert (await store.status()).degraded == ""
+
+
+# R3.14
+async def test_the_file_of_the_seed_is_written_back_readable(tmp_path: Path) -> None:
+    async with opened(written(tmp_path, SEED_FILE), SettableClock(BEFORE_SEED)) as store:
+        before = await dumped(store)
+    data = document(tmp_path)
+    assert (data["version"], data["updated_at"]) == (1, "2025-09-19T11:01:00Z")
+    (ping,) = data["jobs"]
+    ours = ping.pop("chimes")
+    assert list(ping) == KSANA_KEYS
+    assert [ping] == json.loads(SEED_FILE)["jobs"]
+    assert ours["namespace"] == "ksana"
+    async with opened(tmp_path, SettableClock(BEFORE_SEED)) as store:
+        assert await dumped(store) == before
+
+
+# R3.14: one can still find one's way in it
+async def test_each_key_of_a_job_has_a_line_of_its_own(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.add_schedule(a_schedule(id=ScheduleId("a"), name="เตือน 提醒"))
+    lines = (tmp_path / "jobs.json").read_text(encoding="utf-8").splitlines()
+    assert '      "name": "เตือน 提醒",' in lines
+    assert '        "every": "1m0s",' in lines
+
+
+# R3.28: the empty template
+async def test_a_new_directory_gets_an_empty_template(tmp_path: Path) -> None:
+    async with opened(tmp_path / "new" / "data") as store:
+        assert (await store.status()).degraded == ""
+        expected = {"version": 1, "updated_at": "2030-01-15T09:00:00Z", "jobs": []}
+        assert document(tmp_path / "new" / "data") == expected
+
+
+# C27
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        Every("90s", anchor=NOW, jitter="30s", start_at=NOW, end_at=NOW + 9 * MINUTE, max_runs=5),
+        Every("1500ms"),
+        Once("2031-01-01T00:00:00.25Z"),
+        Once("2031-01-01T00:00:00", timezone="Asia/Bangkok"),
+        Cron("*/5 9-17 * * 1-5", timezone="Asia/Bangkok", end_at=NOW + 99 * MINUTE),
+        Cron("0 0 12 ? * MON#1 *", dialect="quartz"),
+    ],
+    ids=repr,
+)
+async def test_any_schedule_comes_back_as_it_was(tmp_path: Path, trigger: Any) -> None:
+    schedule = replace(full_schedule(), trigger=trigger)
+    async with opened(tmp_path) as store:
+        await store.load([schedule, full_run()])
+        before = await dumped(store)
+    async with opened(tmp_path) as store:
+        assert await dumped(store) == before
+        assert await the_schedule(store, schedule.id) == schedule
+
+
+async def test_text_that_has_no_utf8_comes_back(tmp_path: Path) -> None:
+    schedule = a_schedule(name="half a pair: \ud83d")
+    async with opened(tmp_path) as store:
+        await store.add_schedule(schedule)
+    async with opened(tmp_path) as store:
+        assert await store.get_schedule(schedule.id) == schedule
+
+
+# C10
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        (RunStatus.SUCCEEDED, "success"),
+        (RunStatus.FAILED, "failed"),
+        (RunStatus.TIMEOUT, "timeout"),
+        (RunStatus.SKIPPED, "skipped"),
+        (RunStatus.MISSED, "missed"),
+        (RunStatus.UNKNOWN, "failed"),
+        (None, ""),
+    ],
+)
+async def test_last_status_is_in_the_words_of_ksana(
+    tmp_path: Path, status: RunStatus | None, word: str
+) -> None:
+    schedule = a_schedule(id=ScheduleId("a"), last_status=status)
+    async with opened(tmp_path) as store:
+        await store.add_schedule(schedule)
+        assert job(tmp_path, "a")["last_status"] == word
+        await store.change_schedule(schedule.id, lambda s, now: paused(s, now, "me"))
+        assert job(tmp_path, "a")["last_status"] == "paused"
+    async with opened(tmp_path) as store:
+        assert (await the_schedule(store)).last_status == status
+
+
+# R3.16: durations stay as they were given, as long as they say the same
+async def test_durations_keep_the_form_they_were_given(tmp_path: Path) -> None:
+    given = {"every": "300s", "timeout": "0.5m", "jitter": "5000ms", "retry_backoff": "PT1S"}
+    schedule = a_schedule(
+        id=ScheduleId("a"),
+        trigger=Every("300s", anchor=NOW, jitter="5s"),
+        door_data={"ksana": given},
+    )
+    policy = replace(schedule.policy, timeout=30 * SECOND, retry_backoff=2 * SECOND)
+    async with opened(tmp_path) as store:
+        await store.add_schedule(replace(schedule, policy=policy))
+    written = job(tmp_path, "a")
+    assert written["schedule"] == {
+        "kind": "every",
+        "every": "300s",
+        "start_at": "",
+        "jitter": "5000ms",
+    }
+    assert (written["timeout"], written["retry_backoff"]) == ("0.5m", "2s")
+
+
+# --- plain Ksana jobs -----------------------------------------------------------------------------
+# R3.18
+async def test_an_interval_without_a_next_time_gets_one(tmp_path: Path) -> None:
+    async with opened(plain_file(tmp_path, plain_job())) as store:
+        assert (await the_schedule(store)).next_run_at == NOW + 5 * MINUTE
+
+
+# R3.18 R3.42
+async def test_the_next_time_lies_on_the_grid_from_start_at(tmp_path: Path) -> None:
+    schedule = {"kind": "every", "every": "7m", "start_at": "2030-01-15T15:02:00+07:00"}
+    async with opened(plain_file(tmp_path, plain_job(schedule=schedule))) as store:
+        assert (await the_schedule(store)).next_run_at == NOW + 5 * MINUTE
+
+
+# R3.29 R3.8: what was missed is on record, and it goes on from now
+async def test_a_stale_interval_rolls_on_from_now(tmp_path: Path) -> None:
+    stale = plain_job(next_run_at="2030-01-15T08:42:00Z")
+    async with opened(plain_file(tmp_path, stale)) as store:
+        fired = await store.fire_due(plan, limit=10)
+        (missed,) = fired.others
+        assert (missed.status, missed.missed_count) == (RunStatus.MISSED, 4)
+        assert (await the_schedule(store)).next_run_at == NOW + 2 * MINUTE
+
+
+# R3.7
+async def test_an_overdue_once_becomes_missed(tmp_path: Path) -> None:
+    overdue = plain_job(schedule={"kind": "once", "run_at": "2030-01-15T08:00:00Z"})
+    async with opened(plain_file(tmp_path, overdue)) as store:
+        (missed,) = (await store.fire_due(plan, limit=10)).others
+        assert (missed.status, missed.slot) == (RunStatus.MISSED, NOW - 60 * MINUTE)
+    assert job(tmp_path, "a")["last_status"] == "missed"
+    async with opened(tmp_path) as store:
+        assert await store.next_due() is None
+
+
+# R3.19
+async def test_a_once_that_has_run_does_not_run_again(tmp_path: Path) -> None:
+    done = plain_job(
+        schedule={"kind": "once", "run_at": "2030-01-15T08:00:00Z"},
+        last_run_at="2030-01-15T08:00:00.123456789Z",
+        last_status="success",
+        next_run_at="",
+    )
+    async with opened(plain_file(tmp_path, done)) as store:
+        assert await store.next_due() is None
+        assert (await the_schedule(store)).last_status is RunStatus.SUCCEEDED
+
+
+async def test_a_disabled_job_waits_for_nothing(tmp_path: Path) -> None:
+    off = plain_job(enabled=False, next_run_at="2030-01-15T09:01:00Z")
+    async with opened(plain_file(tmp_path, off)) as store:
+        assert await store.next_due() is None
+
+
+# Go writes a time that is not there in two ways, and an empty list as null
+async def test_the_habits_of_go_are_understood(tmp_path: Path) -> None:
+    zero = plain_job(last_run_at="0001-01-01T00:00:00Z", next_run_at="0001-01-01T00:00:00Z")
+    async with opened(plain_file(tmp_path, zero)) as store:
+        loaded = await the_schedule(store)
+        assert (loaded.last_run_at, loaded.next_run_at) == (None, NOW + 5 * MINUTE)
+    text = '{"version":1,"updated_at":"2025-09-19T11:00:00Z","jobs":null}'
+    async with opened(written(tmp_path / "other", "\ufeff" + text)) as store:
+        assert (await store.status()).degraded == ""
+        assert document(tmp_path / "other")["jobs"] == []
+
+
+# --- hand edits -----------------------------------------------------------------------------------
+async def with_job(directory: Path, **given: Any) -> None:
+    async with opened(directory) as store:
+        await store.add_schedule(a_schedule(id=ScheduleId("a"), **given))
+
+
+async def test_an_edited_interval_counts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    await with_job(tmp_path)
+
+    def slower(data: dict[str, Any]) -> None:
+        data["jobs"][0]["schedule"] |= {"every": "10m", "start_at": "", "jitter": "1s"}
+
+    edit(tmp_path, slower)
+    async with opened(tmp_path) as store:
+        loaded = await the_schedule(store)
+        assert (loaded.trigger.every, loaded.trigger.jitter) == (10 * MINUTE, SECOND)
+        assert loaded.next_slot == NOW + 10 * MINUTE
+        assert (loaded.version, loaded.updated_by) == (2, "jobs.json")
+        assert "edited by hand" in caplog.text
+        assert job(tmp_path, "a")["schedule"]["every"] == "10m"
+    async with opened(tmp_path) as store:
+        assert await the_schedule(store) == loaded
+
+
+async def test_what_an_edit_does_not_touch_stays(tmp_path: Path) -> None:
+    trigger = Every("1m", anchor=NOW - 30 * SECOND, max_runs=9)
+    await with_job(tmp_path, trigger=trigger, labels={"team": "ops"}, priority=3)
+    edit(tmp_path, lambda data: data["jobs"][0].update(name="renamed", max_retries=7))
+    async with opened(tmp_path) as store:
+        loaded = await the_schedule(store)
+        assert (loaded.name, loaded.policy.max_retries) == ("renamed", 7)
+        assert (loaded.trigger, loaded.labels, loaded.priority) == (trigger, {"team": "ops"}, 3)
+        assert loaded.next_slot == NOW + 30 * SECOND
+
+    def faster(data: dict[str, Any]) -> None:
+        data["jobs"][0]["schedule"]["every"] = "20s"
+
+    edit(tmp_path, faster)
+    async with opened(tmp_path) as store:
+        loaded = await the_schedule(store)
+        expected = Every("20s", anchor=NOW - 30 * SECOND, max_runs=9)
+        assert (loaded.trigger, loaded.next_slot) == (expected, NOW + 10 * SECOND)
+
+
+async def test_switching_off_and_on_counts(tmp_path: Path) -> None:
+    await with_job(tmp_path)
+    edit(tmp_path, lambda data: data["jobs"][0].update(enabled=False))
+    async with opened(tmp_path) as store:
+        assert not (await the_schedule(store)).enabled
+        assert await store.next_due() is None
+        assert job(tmp_path, "a")["last_status"] == "paused"
+    edit(tmp_path, lambda data: data["jobs"][0].update(enabled=True))
+    clock = SettableClock(NOW + 90 * SECOND)
+    async with opened(tmp_path, clock) as store:  # C8
+        assert await store.next_due() == NOW + 2 * MINUTE
+
+
+async def test_an_edited_target_counts(tmp_path: Path) -> None:
+    await with_job(tmp_path)
+    http = {"method": "put", "url": "http://127.0.0.1/new", "headers": {"A": "b"}, "body": "x"}
+    edit(tmp_path, lambda data: data["jobs"][0].update(http=http, timeout="1m"))
+    async with opened(tmp_path) as store:
+        loaded = await the_schedule(store)
+        assert (loaded.target.method, loaded.target.url) == ("PUT", "http://127.0.0.1/new")
+        assert (loaded.target.headers, loaded.target.body) == ({"A": "b"}, "x")
+        assert loaded.policy.timeout == MINUTE
+
+
+async def test_another_kind_of_schedule_counts(tmp_path: Path) -> None:
+    await with_job(tmp_path)
+    at = "2030-01-15T10:00:00Z"
+    edit(
+        tmp_path,
+        lambda data: data["jobs"][0].update(schedule={"kind": "once", "run_at": at}),
+    )
+    async with opened(tmp_path) as store:
+        loaded = await the_schedule(store)
+        assert (loaded.trigger, loaded.next_run_at) == (Once(at), NOW + 60 * MINUTE)
+    cron = {"kind": "cron", "expression": "30 9 * * *", "timezone": "UTC"}
+    edit(tmp_path, lambda data: data["jobs"][0].update(schedule=cron))
+    async with opened(tmp_path) as store:
+        assert (await the_schedule(store)).next_run_at == NOW + 30 * MINUTE
+        assert job(tmp_path, "a")["schedule"] == cron
+
+
+async def test_next_run_at_may_be_moved_and_emptied(tmp_path: Path) -> None:
+    await with_job(tmp_path)
+    edit(tmp_path, lambda data: data["jobs"][0].update(next_run_at="2030-01-15T09:00:07Z"))
+    async with opened(tmp_path) as store:
+        loaded = await the_schedule(store)
+        assert (loaded.next_slot, loaded.next_run_at) == (NOW + MINUTE, NOW + 7 * SECOND)
+    edit(tmp_path, lambda data: data["jobs"][0].update(next_run_at=""))
+    async with opened(tmp_path) as store:
+        assert (await the_schedule(store)).next_run_at == NOW + MINUTE
+
+
+# R3.30: an empty id is made
+async def test_a_job_that_was_added_without_an_id_gets_one(tmp_path: Path) -> None:
+    await with_job(tmp_path)
+    copied = dict(job(tmp_path, "a"), name="copied with its id")
+    added = {key: value for key, value in plain_job(name="new").items() if key != "id"}
+    edit(tmp_path, lambda data: data["jobs"].extend([added, copied]))
+    async with opened(tmp_path) as store:
+        ids = [each["id"] for each in document(tmp_path)["jobs"]]
+        assert len(set(ids)) == 3
+        assert all(ids)
+        names = {(await the_schedule(store, each)).name for each in ids}
+        assert names == {"new", "copied with its id", (await the_schedule(store)).name}
+    async with opened(tmp_path):
+        assert [each["id"] for each in document(tmp_path)["jobs"]] == ids
+
+
+# C16
+async def test_a_job_that_was_taken_out_is_gone_with_its_waiting_runs(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        schedule = await store.add_schedule(due_schedule(id=ScheduleId("a")))
+        (fired,) = (await store.fire_due(plan, limit=10)).others
+        lonely, *_ = await store.add_runs([a_run(schedule_id=ScheduleId("never there"))])
+    edit(tmp_path, lambda data: data["jobs"].clear())
+    async with opened(tmp_path) as store:
+        assert await store.get_schedule(schedule.id) is None
+        canceled = await store.get_run(fired.id)
+        assert canceled is not None
+        assert (canceled.status, canceled.reason) == (
+            RunStatus.CANCELED,
+            Reason.SCHEDULE_DELETED,
+        )
+        assert await store.get_run(lonely.id) == lonely
+
+
+# C16: a deleted schedule is history, not a job
+async def test_a_deleted_schedule_is_no_job_and_its_id_stays_used(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.add_schedule(a_schedule(id=ScheduleId("a")))
+        await store.change_schedule(ScheduleId("a"), lambda s, now: deleted(s, now, "me"))
+        assert document(tmp_path)["jobs"] == []
+    async with opened(tmp_path) as store:
+        assert (await the_schedule(store)).deleted_at == NOW
+
+
+async def test_unknown_keys_are_written_back(tmp_path: Path) -> None:
+    raw = plain_job(owner_team="ops", http=plain_job()["http"] | {"proxy": {"a": [1]}})
+    raw["schedule"] |= {"comment": "every five"}
+    plain_file(tmp_path, raw)
+    edit(tmp_path, lambda data: data.update(generator="by hand"))
+    async with opened(tmp_path) as store:
+        await store.change_schedule(
+            ScheduleId("a"), lambda s, now: edited(s, replace(s, name="new"), now, "me")
+        )
+    async with opened(tmp_path):
+        after = job(tmp_path, "a")
+        assert (after["name"], after["owner_team"]) == ("new", "ops")
+        assert after["http"]["proxy"] == {"a": [1]}
+        assert after["schedule"]["comment"] == "every five"
+        assert document(tmp_path)["generator"] == "by hand"
+
+
+NONSENSE = [
+    {"http": {"method": "GET", "url": "not a url"}},
+    {"http": {"method": "BREW", "url": "http://127.0.0.1/"}},
+    {"http": []},
+    {"http": {"url": "http://127.0.0.1/", "headers": {"n": 1}}},
+    {"type": "shell"},
+    {"schedule": {"kind": "sometimes"}},
+    {"schedule": {"kind": "once"}},
+    {"schedule": {"kind": "every", "every": "-5m"}},
+    {"schedule": {"kind": "every", "every": 300}},
+    {"schedule": {"kind": "every", "every": "5m", "jitter": "1h"}},
+    {"schedule": {"kind": "cron", "expression": "* *"}},
+    {"timeout": "soon"},
+    {"timeout": "0s"},
+    {"max_retries": -1},
+    {"max_retries": True},
+    {"enabled": "yes"},
+    {"next_run_at": "tomorrow"},
+    {"name": 7},
+    {"chimes": {"trigger": 5}},
+    {"chimes": []},
+]
+
+
+@pytest.mark.parametrize("wrong", NONSENSE, ids=json.dumps)
+@pytest.mark.parametrize("known", [False, True], ids=["plain", "written by Chimes"])
+async def test_a_job_that_makes_no_sense_is_kept_and_stops_nobody(
+    tmp_path: Path, wrong: dict[str, Any], known: bool
+) -> None:
+    plain_file(tmp_path, plain_job(extra=1), plain_job(id="b"))
+    if known:
+        async with opened(tmp_path):
+            pass
+    edit(tmp_path, lambda data: data["jobs"][0].update(wrong))
+    raw = job(tmp_path, "a")
+    for _ in range(2):
+        async with opened(tmp_path) as store:
+            bad = await the_schedule(store)
+            assert not bad.enabled
+            assert bad.last_error.startswith("jobs.json: ")
+            assert "a" in (await store.status()).degraded
+            assert (await the_schedule(store, "b")).enabled
+            await store.add_runs([a_run()])
+        kept = job(tmp_path, "a")
+        told = {"last_status": "failed", "last_error": bad.last_error}
+        assert kept == raw | told
+    good = {key: value for key, value in plain_job().items() if key not in ("id", "name")}
+    edit(tmp_path, lambda data: data["jobs"][0].update(good, name="mended", timeout="1s"))
+
+    def mend(data: dict[str, Any]) -> None:
+        data["jobs"][0].update(max_retries=1, next_run_at="")
+        data["jobs"][0].pop("chimes", None)
+
+    edit(tmp_path, mend)
+    async with opened(tmp_path) as store:
+        mended = await the_schedule(store)
+        assert (mended.name, mended.enabled, mended.last_error) == ("mended", True, "")
+        assert (await store.status()).degraded == ""
+
+
+async def test_a_job_that_makes_no_sense_can_be_mended_over_the_api(tmp_path: Path) -> None:
+    plain_file(tmp_path, plain_job(schedule={"kind": "sometimes"}))
+    async with opened(tmp_path) as store:
+        await store.change_schedule(
+            ScheduleId("a"),
+            lambda s, now: edited(
+                s, replace(s, trigger=Every("1m", anchor=NOW), enabled=True), now, "me"
+            ),
+        )
+    async with opened(tmp_path) as store:
+        assert await store.next_due() == NOW + MINUTE
+
+
+# --- what the process before left -----------------------------------------------------------------
+# F12: no lease has to be waited for, the lock proves that its holder is gone
+async def test_runs_of_the_process_before_are_lost_at_once(tmp_path: Path) -> None:
+    clock = SettableClock()
+    async with opened(tmp_path, clock) as store:
+        await store.join(a_node(), LEASE)
+        (run,) = await store.add_runs([a_run()])
+        await store.claim(places())
+    for crashes in (1, 2):
+        async with opened(tmp_path, clock) as store:
+            found = await store.get_run(run.id)
+            assert found is not None
+            assert (found.status, found.crashes) == (RunStatus.QUEUED, crashes)
+            assert await store.nodes() == ()
+            await store.join(a_node(f"node-{crashes + 1}"), LEASE)
+            assert len(await store.claim(places(f"node-{crashes + 1}"))) == 1
+    async with opened(tmp_path, clock) as store:
+        found = await store.get_run(run.id)
+        assert found is not None
+        assert (found.status, found.reason) == (RunStatus.FAILED, Reason.CRASH_LIMIT)
+
+
+async def test_an_answered_request_is_remembered(tmp_path: Path) -> None:
+    clock = SettableClock()
+    hour = timedelta(hours=1)
+    async with opened(tmp_path, clock) as store:
+        assert await store.remember_request("s", "k", "print", keep=hour) is None
+        known = await store.remember_request("s", "k", "print", keep=hour)
+        assert known is not None
+        answer = replace(known, status=201, body='{"a":1}', headers=(("ETag", '"1"'),))
+        await store.answer_request("s", "k", answer)
+        assert await store.remember_request("s", "under way", "print", keep=hour) is None
+    async with opened(tmp_path, clock) as store:
+        assert await store.remember_request("s", "k", "print", keep=hour) == answer
+        again = await store.remember_request("s", "under way", "print", keep=hour)
+        assert again is not None
+    clock.advance(hour)
+    async with opened(tmp_path, clock) as store:
+        assert await store.remember_request("s", "k", "print", keep=hour) is None
+
+
+async def test_verdicts_and_logs_are_there_after_a_restart(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.join(a_node(), LEASE)
+        await store.add_runs([a_run()])
+        (run,) = await store.claim(places())
+        await store.finish([a_verdict(run, NOW, AttemptEnd.TIMEOUT)])
+        before = await dumped(store)
+    async with opened(tmp_path) as store:
+        assert await dumped(store) == before
