@@ -56,6 +56,18 @@ class TestRuns:
         with pytest.raises(Conflict, match="ended already"):
             await runs.cancel(ADMIN, run.id)
 
+    async def test_a_run_that_vanishes_meanwhile_is_not_found(
+        self, runs: RunService, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (run,) = await store.add_runs([a_run()])
+
+        async def pruned(*_: object) -> None:
+            return None
+
+        monkeypatch.setattr(store, "cancel_run", pruned)
+        with pytest.raises(NotFound):
+            await runs.cancel(ADMIN, run.id)
+
     async def test_retry_is_a_new_run_that_names_the_old(
         self, runs: RunService, store: MemoryStore
     ) -> None:

@@ -27,7 +27,8 @@ from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import HttpTarget
-from chimes.service.schedules import BACKFILL_LIMIT, Limits, ScheduleService
+from chimes.service.schedules import Limits, ScheduleService
+from chimes.service.slots import BACKFILL_LIMIT
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once

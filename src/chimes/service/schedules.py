@@ -15,7 +15,6 @@ from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import (
     Schedule,
     deleted,
-    due_time,
     edited,
     moved,
     passed,
@@ -34,11 +33,16 @@ from chimes.service.rules import (
     checked_id,
     checked_text,
 )
+from chimes.service.slots import (
+    UPCOMING_LIMIT,
+    Backfill,
+    Upcoming,
+    past_slots,
+    planned_slot,
+    upcoming_fires,
+)
 from chimes.store.port import Store
 from chimes.triggers import Every, Trigger
-
-BACKFILL_LIMIT = 1000
-UPCOMING_LIMIT = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,20 +52,6 @@ class Limits:
     schedules_per_owner: int | None = None
     shortest_interval_member: timedelta = SHORTEST_INTERVAL
     shortest_interval_admin: timedelta = SHORTEST_INTERVAL
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Upcoming:
-    schedule: Schedule
-    at: datetime
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Backfill:
-    """The slots of a range, those that are recorded already, and the runs made for the rest."""
-
-    slots: tuple[datetime, ...]
-    runs: tuple[Run, ...]
 
 
 class ScheduleService:
@@ -95,20 +85,7 @@ class ScheduleService:
         """The fires of the next `span`, soonest first, at most UPCOMING_LIMIT of them."""
         until = await self._store.now() + span
         query = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=UPCOMING_LIMIT)
-        found: list[Upcoming] = []
-        for schedule in (await self.find(actor, query)).items:
-            slot = schedule.next_slot
-            while slot is not None:
-                at = schedule.next_run_at if slot == schedule.next_slot else None
-                at = at or due_time(schedule, slot)
-                if at is None or at > until:
-                    break
-                found.append(Upcoming(schedule=schedule, at=at))
-                if len(found) > 4 * UPCOMING_LIMIT:
-                    break
-                slot = schedule.trigger.next_after(slot)
-        found.sort(key=lambda fire: (fire.at, fire.schedule.id))
-        return found[:UPCOMING_LIMIT]
+        return upcoming_fires((await self.find(actor, query)).items, until)
 
     # --- making and changing ------------------------------------------------------------------
     def prepared(self, actor: Actor, draft: Schedule, now: datetime) -> Schedule:
@@ -222,12 +199,12 @@ class ScheduleService:
         checked_text(reason, "reason")
 
         def row(before: Schedule, now: datetime) -> Sequence[Run]:
-            slot = _planned_slot(before)
+            slot = planned_slot(before)
             run = slot_run(before, slot, now)
             return [ended_at_once(run, RunStatus.SKIPPED, Reason.SKIPPED_BY_HAND, now)]
 
         def apply(before: Schedule, now: datetime) -> Schedule:
-            _planned_slot(before)
+            planned_slot(before)
             return passed(before, now, actor.name)
 
         return await self._change(actor, schedule_id, "skip", apply, reason=reason, runs=row)
@@ -236,7 +213,7 @@ class ScheduleService:
         """The next slot is carried out at `to` and keeps its identity."""
 
         def apply(before: Schedule, now: datetime) -> Schedule:
-            following = before.trigger.next_after(_planned_slot(before))
+            following = before.trigger.next_after(planned_slot(before))
             if following is not None and to >= following:
                 raise InvalidInput(
                     f"the next slot can only be moved to before the one after it, "
@@ -293,7 +270,7 @@ class ScheduleService:
         if not actor.may_write(schedule.owner):
             raise NotAllowed()
         now = await self._store.now()
-        slots = _past_slots(schedule, start, min(end, now))
+        slots = past_slots(schedule, start, min(end, now))
         taken = await self._store.slots_taken(schedule.id, slots)
         made_up_for = (RunStatus.MISSED, RunStatus.SKIPPED)
         open_slots = tuple(
@@ -392,26 +369,3 @@ class ScheduleService:
 
 def _visible(actor: Actor, query: ScheduleQuery) -> ScheduleQuery:
     return query if actor.sees_everything else replace(query, owner=actor.owner)
-
-
-def _planned_slot(schedule: Schedule) -> datetime:
-    if schedule.next_slot is None:
-        raise Conflict("nothing is planned for this schedule", code="nothing_planned")
-    return schedule.next_slot
-
-
-def _past_slots(schedule: Schedule, start: datetime, end: datetime) -> list[datetime]:
-    if schedule.purged_until is not None:
-        start = max(start, schedule.purged_until + timedelta(microseconds=1))
-    slots: list[datetime] = []
-    slot = schedule.trigger.next_after(start - timedelta(microseconds=1))
-    while slot is not None and slot <= end:
-        if len(slots) == BACKFILL_LIMIT:
-            raise InvalidInput(
-                f"more than {BACKFILL_LIMIT} slots lie in this range; take a shorter one",
-                field="to",
-                code="too_many",
-            )
-        slots.append(slot)
-        slot = schedule.trigger.next_after(slot)
-    return slots

@@ -1,0 +1,73 @@
+"""Slots of schedules, past and to come, as the services show and use them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from chimes.errors import Conflict, InvalidInput
+from chimes.model.run import Run
+from chimes.model.schedule import Schedule, due_time
+
+BACKFILL_LIMIT = 1000
+UPCOMING_LIMIT = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upcoming:
+    schedule: Schedule
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backfill:
+    """The slots of a range, those that are recorded already, and the runs made for the rest."""
+
+    slots: tuple[datetime, ...]
+    runs: tuple[Run, ...]
+
+
+def upcoming_fires(schedules: Iterable[Schedule], until: datetime) -> list[Upcoming]:
+    """Soonest first, at most UPCOMING_LIMIT; no more fires are computed than are answered."""
+    waiting = [
+        (schedule.next_run_at, schedule.id, schedule.next_slot, schedule)
+        for schedule in schedules
+        if schedule.next_run_at is not None and schedule.next_slot is not None
+    ]
+    heapq.heapify(waiting)
+    found: list[Upcoming] = []
+    while waiting and waiting[0][0] <= until and len(found) < UPCOMING_LIMIT:
+        at, schedule_id, slot, schedule = waiting[0]
+        found.append(Upcoming(schedule=schedule, at=at))
+        following = schedule.trigger.next_after(slot)
+        due = due_time(schedule, following)
+        if following is None or due is None:
+            heapq.heappop(waiting)
+        else:
+            heapq.heapreplace(waiting, (due, schedule_id, following, schedule))
+    return found
+
+
+def planned_slot(schedule: Schedule) -> datetime:
+    if schedule.next_slot is None:
+        raise Conflict("nothing is planned for this schedule", code="nothing_planned")
+    return schedule.next_slot
+
+
+def past_slots(schedule: Schedule, start: datetime, end: datetime) -> list[datetime]:
+    if schedule.purged_until is not None:
+        start = max(start, schedule.purged_until + timedelta(microseconds=1))
+    slots: list[datetime] = []
+    slot = schedule.trigger.next_after(start - timedelta(microseconds=1))
+    while slot is not None and slot <= end:
+        if len(slots) == BACKFILL_LIMIT:
+            raise InvalidInput(
+                f"more than {BACKFILL_LIMIT} slots lie in this range; take a shorter one",
+                field="to",
+                code="too_many",
+            )
+        slots.append(slot)
+        slot = schedule.trigger.next_after(slot)
+    return slots
