@@ -22,6 +22,7 @@ from chimes.service.rules import ID_LIMIT
 
 #: Enumerations come as their words; everything else is exact.
 Word = Field(strict=False)
+Remark = Annotated[str, Field(max_length=1000)]
 #: Never read: what was not sent is not in `model_fields_set`. Unlike `| None`, null is refused.
 LEFT_OUT: Any = None
 _USUAL = Policy()
@@ -158,14 +159,14 @@ class SchedulePatch(Body):
 
 
 class PauseIn(Body):
-    note: str = ""
-    reason: str = Field(default="", description="Another word for `note`.")
+    note: Remark = ""
+    reason: Remark = Field(default="", description="Another word for `note`.")
     until: MomentField | None = None
     timezone: str | None = None
 
 
 class ReasonIn(Body):
-    reason: str = ""
+    reason: Remark = ""
 
 
 class RunIn(Body):

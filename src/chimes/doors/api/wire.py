@@ -25,6 +25,7 @@ from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import HttpTarget, Target
 from chimes.service.audit import MASK, masked
+from chimes.service.rules import checked_text
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.triggers import format_duration_iso, format_moment, parse_moment
 
@@ -32,7 +33,7 @@ Json = dict[str, object]
 
 
 def owner_from(given: OwnerIn) -> Owner:
-    return Owner(type=given.type, id=given.id)
+    return Owner(type=given.type, id=checked_text(given.id, "owner.id"))
 
 
 def default_policy(settings: Settings) -> Policy:

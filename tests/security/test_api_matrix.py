@@ -1,0 +1,171 @@
+"""Each route for each role, generated from the OpenAPI document (S04–S06)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from chimes.doors.description import describe_api
+from chimes.model.access import Role
+from tests.builders import ALICE, BOB
+from tests.doors.rig import CRON, Rig, definition, serving
+
+ROLES = ("none", "viewer", "member", "operator", "admin", "stranger")
+#: Codes in the order of ROLES. What is not named here fails the test: a new route needs its line.
+READ_OWN = (401, 200, 200, 200, 200, 404)
+READ_LIST = (401, 200, 200, 200, 200, 200)
+WRITE_OWN = (401, 403, 200, 403, 200, 404)
+OPERATE = (401, 403, 200, 200, 200, 404)
+OPERATE_QUEUED = (401, 403, 202, 202, 202, 404)
+OPERATORS = (401, 403, 403, 200, 200, 403)
+TABLE: dict[tuple[str, str], tuple[int, ...]] = {
+    ("post", "/api/v1/schedules"): (401, 403, 201, 403, 201, 201),
+    ("get", "/api/v1/schedules"): READ_LIST,
+    ("get", "/api/v1/schedules/{schedule_id}"): READ_OWN,
+    ("patch", "/api/v1/schedules/{schedule_id}"): WRITE_OWN,
+    ("delete", "/api/v1/schedules/{schedule_id}"): (401, 403, 204, 403, 204, 404),
+    ("get", "/api/v1/schedules/{schedule_id}/runs"): READ_OWN,
+    ("post", "/api/v1/schedules/{schedule_id}/pause"): OPERATE,
+    ("post", "/api/v1/schedules/{schedule_id}/resume"): OPERATE,
+    ("post", "/api/v1/schedules/{schedule_id}/run"): OPERATE_QUEUED,
+    ("post", "/api/v1/schedules/{schedule_id}/skip"): OPERATE,
+    ("post", "/api/v1/schedules/{schedule_id}/move"): OPERATE,
+    ("post", "/api/v1/schedules/{schedule_id}/reschedule"): OPERATE,
+    ("post", "/api/v1/schedules/{schedule_id}/backfill"): WRITE_OWN,
+    ("get", "/api/v1/runs"): READ_LIST,
+    ("get", "/api/v1/runs/{run_id}"): READ_OWN,
+    ("get", "/api/v1/runs/{run_id}/logs"): READ_OWN,
+    ("post", "/api/v1/runs/{run_id}/cancel"): OPERATE,
+    ("post", "/api/v1/runs/{run_id}/retry"): (401, 403, 409, 409, 409, 404),
+    ("post", "/api/v1/preview"): READ_LIST,
+    ("post", "/api/v1/explain"): READ_LIST,
+    ("get", "/api/v1/upcoming"): READ_LIST,
+    ("get", "/api/v1/system"): OPERATORS,
+    ("get", "/api/v1/nodes"): OPERATORS,
+    ("get", "/api/v1/audit"): OPERATORS,
+    ("get", "/api/v1/keys"): (401, 403, 403, 403, 200, 403),
+    ("post", "/api/v1/keys"): (401, 403, 403, 403, 201, 403),
+    ("delete", "/api/v1/keys/{key_id}"): (401, 403, 403, 403, 204, 403),
+    ("get", "/metrics"): (401, 200, 200, 200, 200, 200),
+    ("get", "/health"): (200,) * 6,
+    ("get", "/ready"): (200,) * 6,
+}
+MOMENT = "2030-01-16T01:00:00Z"
+BODIES: dict[str, dict[str, Any]] = {
+    "/api/v1/schedules": definition(),
+    "/api/v1/schedules/{schedule_id}": {"priority": 1},
+    "/api/v1/schedules/{schedule_id}/move": {"to": MOMENT},
+    "/api/v1/schedules/{schedule_id}/reschedule": {"to": MOMENT},
+    "/api/v1/schedules/{schedule_id}/backfill": {"from": MOMENT, "to": MOMENT, "dry_run": True},
+    "/api/v1/preview": {"trigger": CRON},
+    "/api/v1/explain": {"expression": "* * * * *"},
+    "/api/v1/keys": {"name": "x", "role": "viewer"},
+}
+
+
+@dataclass(kw_only=True)
+class Scene:
+    rig: Rig
+    headers: dict[str, dict[str, str]]
+    ids: dict[str, str]
+
+    async def ask(self, method: str, template: str, role: str, **ids: str) -> Any:
+        path = template.format(**(self.ids | ids))
+        body = BODIES.get(template) if method in ("post", "patch") else None
+        return await self.rig.client.request(method, path, json=body, headers=self.headers[role])
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    """Alice's schedule with a waiting run, and somebody in each role."""
+    async with serving() as rig:
+        headers = {
+            "none": {},
+            "viewer": await rig.key(Role.VIEWER, ALICE),
+            "member": await rig.key(Role.MEMBER, ALICE),
+            "operator": await rig.key(Role.OPERATOR),
+            "admin": await rig.key(Role.ADMIN),
+            "stranger": await rig.key(Role.MEMBER, BOB),
+        }
+        made = await rig.client.post(
+            "/api/v1/schedules",
+            json=definition(id="canary-id", name="canary-name", labels=["canary-label"]),
+            headers=headers["member"],
+        )
+        run = await rig.client.post(f"{made.headers['location']}/run", headers=headers["member"])
+        keys = await rig.store.list_keys()
+        ids = {"schedule_id": "canary-id", "run_id": run.json()["id"], "key_id": keys[0].id}
+        yield Scene(rig=rig, headers=headers, ids=ids)
+
+
+async def test_every_route_is_in_the_table() -> None:
+    async with serving() as rig:
+        document = describe_api(rig.app)
+    routes = {(method, path) for path, ops in document["paths"].items() for method in ops}
+    assert routes == set(TABLE)
+
+
+# S04
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("route", TABLE, ids=lambda route: " ".join(route))
+async def test_routes_by_role(scene: Scene, route: tuple[str, str], role: str) -> None:
+    before = await scene.rig.snapshot()
+    answer = await scene.ask(*route, role)
+    assert answer.status_code == TABLE[route][ROLES.index(role)], answer.text
+    if answer.status_code >= 400:
+        assert await scene.rig.snapshot() == before
+
+
+# S04: another owner's id is answered like one that does not exist
+@pytest.mark.parametrize(
+    "route", [r for r in TABLE if TABLE[r][-1] == 404], ids=lambda route: " ".join(route)
+)
+async def test_other_owners_ids_look_like_no_ids(scene: Scene, route: tuple[str, str]) -> None:
+    theirs = await scene.ask(*route, "stranger")
+    random = await scene.ask(*route, "stranger", schedule_id="no-such-id", run_id="no-such-id")
+
+    def anonymous(answer: Any, own_id: str) -> str:
+        text: str = answer.text.replace(answer.json()["request_id"], "").replace(own_id, "ID")
+        return text
+
+    theirs_id = scene.ids["run_id" if "run_id" in route[1] else "schedule_id"]
+    assert anonymous(theirs, theirs_id) == anonymous(random, "no-such-id")
+    assert theirs.status_code == random.status_code == 404
+
+
+# S05
+async def test_a_foreign_schedule_cannot_be_depended_on(scene: Scene) -> None:
+    answers = [
+        await scene.rig.client.post(
+            "/api/v1/schedules",
+            json=definition(depends_on={"schedule_id": schedule_id}),
+            headers=scene.headers["stranger"],
+        )
+        for schedule_id in ("canary-id", "no-such-id")
+    ]
+    assert [answer.status_code for answer in answers] == [422, 422]
+    assert answers[0].json()["errors"][0]["pointer"] == "/depends_on/schedule_id"
+
+
+# S06
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/schedules",
+        "/api/v1/schedules?q=canary",
+        "/api/v1/schedules?owner=user:alice",
+        "/api/v1/schedules?label=canary-label",
+        "/api/v1/runs",
+        "/api/v1/runs?schedule_id=canary-id",
+        "/api/v1/upcoming?hours=168",
+        "/metrics",
+    ],
+)
+async def test_nothing_of_alice_is_seen_by_bob(scene: Scene, path: str) -> None:
+    answer = await scene.rig.client.get(path, headers=scene.headers["stranger"])
+    assert answer.status_code == 200
+    assert "canary" not in answer.text.replace(path, "")
+    assert "alice" not in answer.text
