@@ -319,3 +319,10 @@ async def test_no_more_connections_than_allowed() -> None:
         assert sink.connections == 2
         release.set()
         assert {(await call).end for call in calls} == {AttemptEnd.SUCCEEDED}
+
+
+async def test_the_systems_own_names_resolve() -> None:
+    async with a_sink() as sink, calling() as callback:
+        outcome = await callback.execute(a_call(f"http://localhost:{sink.port}/x"))
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert sink.last.headers["host"] == f"localhost:{sink.port}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import ssl
 import sys
+from functools import lru_cache
 from weakref import WeakSet
 
 import aiohttp
@@ -22,8 +23,8 @@ MAX_IDLE = 100
 
 
 class GuardedConnector(aiohttp.TCPConnector):
-    """Judges literal addresses before dialling (aiohttp asks no resolver about those), and the
-    peer of every connection, new or pooled, before anything is sent on it."""
+    """Judges the host before dialling or taking from the pool (aiohttp asks no resolver about
+    literal addresses), and the peer of every connection before anything is sent on it."""
 
     def __init__(
         self,
@@ -42,8 +43,9 @@ class GuardedConnector(aiohttp.TCPConnector):
             ssl=True if tls is None else tls,
         )
         self._rules = rules
+        self._judge_host = lru_cache(maxsize=4096)(rules.judge_host)
         self._max_idle = max(MAX_IDLE, limit)
-        self._used: WeakSet[ResponseHandler] = WeakSet()
+        self._judged: WeakSet[ResponseHandler] = WeakSet()
 
     async def connect(
         self,
@@ -54,24 +56,27 @@ class GuardedConnector(aiohttp.TCPConnector):
         host, port = req.url.raw_host, req.url.port
         assert host is not None
         assert port is not None
-        _refuse(self._rules.judge_host(host, port))
+        denial = self._judge_host(host, port)
+        if denial is not None:
+            raise EgressDenied(denial)
         while True:
             connection = await super().connect(req, traces, timeout)
             protocol = connection.protocol
             assert protocol is not None
-            if protocol not in self._used:
-                self._used.add(protocol)
+            if protocol not in self._judged:
                 break
+            # The pool keeps connections by host and port, and the rules do not change: what was
+            # judged when it was made holds.
             if not _has_news(protocol):
-                break
+                return connection
             # The server closed it, or spoke out of turn, and the loop has not read that yet.
             # Nothing was sent on it, so another one may be tried (F63).
             connection.close()
-        try:
-            _refuse(self._judge_peer(protocol, host, port))
-        except EgressDenied:
+        denial = self._judge_peer(protocol, host, port)
+        if denial is not None:
             connection.close()
-            raise
+            raise EgressDenied(denial)
+        self._judged.add(protocol)
         return connection
 
     def _judge_peer(self, protocol: ResponseHandler, host: str, port: int) -> Denial | None:
@@ -97,19 +102,15 @@ class GuardedConnector(aiohttp.TCPConnector):
         super()._release(key, protocol, should_close=should_close)
 
 
-def _refuse(denial: Denial | None) -> None:
-    if denial is not None:
-        raise EgressDenied(denial)
-
-
 def _has_news(protocol: ResponseHandler) -> bool:
     """Whether an idle connection can be read from: an end of stream, or an answer to nothing."""
     transport = protocol.transport
     found = transport.get_extra_info("socket") if transport else None
-    if found is None or found.fileno() < 0:
+    number = -1 if found is None else found.fileno()
+    if number < 0:
         return True
     if sys.platform == "win32":
-        return bool(select.select([found.fileno()], [], [], 0)[0])
+        return bool(select.select([number], [], [], 0)[0])
     poll = select.poll()
-    poll.register(found.fileno(), select.POLLIN)
+    poll.register(number, select.POLLIN)
     return bool(poll.poll(0))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from urllib.parse import unquote
 
 from chimes.model.target import HttpTarget
@@ -22,6 +23,7 @@ _BOT_TOKEN = re.compile(r"(/bot\d+:)[^/?]+")
 _KNOWN_SHAPES = re.compile(r"(whsec_|chm_)[A-Za-z0-9+/=_-]{8,}")
 
 
+@lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
@@ -50,10 +52,15 @@ def secrets_of(target: HttpTarget, tail: str) -> tuple[str, ...]:
     return tuple(sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=len, reverse=True))
 
 
-def scrubbed(text: str, secrets: Iterable[str]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, MASK)
-    return text
+def scrubbed(value: object, secrets: Sequence[str]) -> object:
+    """A text, or the texts of a mapping, without the secrets."""
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, MASK)
+        return value
+    if isinstance(value, Mapping):
+        return {key: scrubbed(inner, secrets) for key, inner in value.items()}
+    return value
 
 
 def _masked_pair(found: re.Match[str]) -> str:

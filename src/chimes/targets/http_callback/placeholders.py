@@ -14,6 +14,7 @@ from datetime import datetime
 from urllib.parse import quote
 
 from chimes.model.run import Run
+from chimes.model.target import HttpTarget
 from chimes.triggers import format_moment
 
 MARKER = "<filled-by-service>"
@@ -26,6 +27,8 @@ _KEYED_MARKER = re.compile(
     r"\b([a-z_]+)([\"']?[ \t]*[=:][ \t]*[\"']?)(?:<|%3[Cc])"
     r"filled-by-service(?:>|%3[Ee])"
 )
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 Encode = Callable[[str], str]
 
@@ -44,6 +47,15 @@ def run_facts(run: Run, triggered_at: datetime) -> dict[str, str]:
         "attempt": str(run.attempt),
         "fence": str(run.fence),
     }
+
+
+def has_placeholders(target: HttpTarget) -> bool:
+    return (
+        "{{" in target.url
+        or "{{" in target.body
+        or _MARKER_CORE in target.body
+        or any("{{" in value for value in target.headers.values())
+    )
 
 
 def fill_url(tail: str, facts: Mapping[str, str]) -> str:
@@ -123,4 +135,4 @@ def _in_json(value: str) -> str:
 
 def header_safe(value: str) -> str:
     """A name may hold anything; a header may not."""
-    return re.sub(r"[\x00-\x1f\x7f]", " ", value)
+    return value if value.isprintable() else _CONTROL.sub(" ", value)

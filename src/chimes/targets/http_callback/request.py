@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
+from multidict import CIMultiDict, istr
 from yarl import URL
 
 from chimes.model.http_url import HttpUrl, on_the_wire, parse_http_url
+from chimes.model.target import HttpTarget
 from chimes.targets.base import Call
 from chimes.targets.http_callback.masking import masked_tail, secrets_of
 from chimes.targets.http_callback.placeholders import (
     fill_body,
     fill_header,
     fill_url,
+    has_placeholders,
     header_safe,
     looks_like_json,
     run_facts,
 )
 from chimes.targets.http_callback.signing import signatures
+from chimes.triggers import format_moment
 
 FORM = "application/x-www-form-urlencoded"
 
+# istr: aiohttp copies and compares names a few times per request, and folds plain ones each time.
+USER_AGENT = istr("User-Agent")
+ACCEPT_ENCODING = istr("Accept-Encoding")
+CONTENT_TYPE = istr("Content-Type")
+KSANA_RUN_ID = istr("X-Ksana-Run-Id")
+IDEMPOTENCY_KEY = istr("Idempotency-Key")
+WEBHOOK_ID = istr("webhook-id")
+WEBHOOK_TIMESTAMP = istr("webhook-timestamp")
+WEBHOOK_SIGNATURE = istr("webhook-signature")
+ATTEMPT = istr("X-Chimes-Attempt")
+FENCE = istr("X-Chimes-Fence")
+SLOT = istr("X-Chimes-Slot")
+SCHEDULE_ID = istr("X-Chimes-Schedule-Id")
+NODE = istr("X-Chimes-Node")
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+
+class Request(NamedTuple):
     method: str
-    destination: HttpUrl
     url: URL
-    headers: dict[str, str]
+    headers: CIMultiDict[str]
     body: bytes
     verify_tls: bool
     #: For results and logs.
@@ -39,58 +56,61 @@ class Request:
 def build_request(call: Call, *, user_agent: str, node_id: str) -> Request:
     target = call.run.target
     destination = parse_http_url(target.url)
-    facts = run_facts(call.run, call.triggered_at)
+    facts = run_facts(call.run, call.triggered_at) if has_placeholders(target) else {}
     tail = fill_url(destination.tail, facts)
-    given = {name.lower(): value for name, value in target.headers.items()}
-    content_type = given.get("content-type") or inferred_content_type(target.body)
-    body = fill_body(target.body, facts, form=content_type.lower().startswith(FORM)).encode()
-    headers = {name: fill_header(value, facts) for name, value in target.headers.items()}
-    if "user-agent" not in given:
-        headers["User-Agent"] = user_agent
-    if "accept-encoding" not in given:
-        # What response.py can undo; aiohttp would offer all that happens to be installed.
-        headers["Accept-Encoding"] = "gzip, deflate"
-    if body and "content-type" not in given:
-        headers["Content-Type"] = content_type
-    headers |= _identity(call, facts, body)
+    headers = _own_headers(target, facts, user_agent)
+    content_type = headers.get(CONTENT_TYPE) or inferred_content_type(target.body)
+    body = fill_body(target.body, facts, form=content_type.startswith(FORM)).encode()
+    if body:
+        headers.setdefault(CONTENT_TYPE, content_type)
+    headers.extend(_identity(call, body))
     if node_id:
-        headers["X-Chimes-Node"] = node_id
+        headers[NODE] = node_id
+    url, shown = wire_and_shown(target.url, tail)
     return Request(
-        method=target.method,
-        destination=destination,
-        url=wire_url(destination, tail),
-        headers=headers,
-        body=body,
-        verify_tls=target.verify_tls,
-        shown_url=destination.origin + masked_tail(tail),
-        secrets=secrets_of(target, tail),
+        target.method, url, headers, body, target.verify_tls, shown, secrets_of(target, tail)
     )
 
 
-def _identity(call: Call, facts: dict[str, str], body: bytes) -> dict[str, str]:
+def _own_headers(target: HttpTarget, facts: dict[str, str], user_agent: str) -> CIMultiDict[str]:
+    # What response.py can undo; aiohttp would offer all that happens to be installed.
+    headers = CIMultiDict({USER_AGENT: user_agent, ACCEPT_ENCODING: "gzip, deflate"})
+    for name, value in target.headers.items():
+        headers[name] = fill_header(value, facts)
+    return headers
+
+
+def _identity(call: Call, body: bytes) -> list[tuple[istr, str]]:
     """What lets a receiver know the run, refuse stale attempts and trust the sender."""
     run = call.run
     # The store's time: a node whose clock is off must not look like a replay (F50, S42).
     timestamp = int(call.triggered_at.timestamp())
-    headers = {
-        "X-Ksana-Run-Id": run.id,
-        "Idempotency-Key": run.id,
-        "webhook-id": run.id,
-        "webhook-timestamp": str(timestamp),
-        "X-Chimes-Attempt": facts["attempt"],
-        "X-Chimes-Fence": facts["fence"],
-        "X-Chimes-Slot": facts["slot"],
-    }
+    headers = [
+        (KSANA_RUN_ID, run.id),
+        (IDEMPOTENCY_KEY, run.id),
+        (WEBHOOK_ID, run.id),
+        (WEBHOOK_TIMESTAMP, str(timestamp)),
+        (ATTEMPT, str(run.attempt)),
+        (FENCE, str(run.fence)),
+        (SLOT, format_moment(run.slot or run.planned_at)),
+    ]
     if run.schedule_id:
-        headers["X-Chimes-Schedule-Id"] = header_safe(run.schedule_id)
+        headers.append((SCHEDULE_ID, header_safe(run.schedule_id)))
     if run.target.signing_secrets:
-        headers["webhook-signature"] = signatures(
+        signed = signatures(
             run.target.signing_secrets, message_id=run.id, timestamp=timestamp, body=body
         )
+        headers.append((WEBHOOK_SIGNATURE, signed))
     return headers
 
 
 @lru_cache(maxsize=1024)
+def wire_and_shown(text: str, tail: str) -> tuple[URL, str]:
+    """The URL to dial and the one to show; `tail` is that of `text` with placeholders filled."""
+    destination = parse_http_url(text)
+    return wire_url(destination, tail), destination.origin + masked_tail(tail)
+
+
 def wire_url(destination: HttpUrl, tail: str) -> URL:
     """Built from the parts that were judged; yarl never parses the text (S36)."""
     path, _, query = on_the_wire(tail).partition("?")

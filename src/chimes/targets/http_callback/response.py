@@ -6,9 +6,9 @@ import codecs
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from typing import NamedTuple
 
 import aiohttp
 
@@ -22,9 +22,9 @@ _PIECE = 64 * 1024
 _LONGEST_WAIT = timedelta(days=365)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     status: int
+    #: This and the last two matter only where something went wrong, and are read only there.
     phrase: str
     headers: Mapping[str, str]
     body: str
@@ -34,15 +34,16 @@ class Reply:
 
 
 async def read_reply(response: aiohttp.ClientResponse) -> Reply:
-    kept, truncated = await _read_body(response)
+    body, truncated = await _read_body(response)
+    successful = response.status < 300
     return Reply(
         status=response.status,
-        phrase=_clean(response.reason or "")[:100],
+        phrase="" if successful else _clean(response.reason or "")[:100],
         headers=_kept_headers(response.headers.items()),
-        body=kept,
+        body=body,
         truncated=truncated,
-        location=_header(response, "Location"),
-        retry_after=_header(response, "Retry-After"),
+        location=None if successful else _header(response, "Location"),
+        retry_after=None if successful else _header(response, "Retry-After"),
     )
 
 
@@ -75,10 +76,18 @@ async def _read_body(response: aiohttp.ClientResponse) -> tuple[str, bool]:
                 break
         if received > READ_LIMIT or decoded > READ_LIMIT:
             break
+    text, cut = _as_text(kept)
+    return text, cut or decoder.broken or decoded > len(kept)
+
+
+def _as_text(kept: bytearray) -> tuple[str, bool]:
+    """The text, and whether its end was lost."""
+    if len(kept) < KEEP_LIMIT and kept.isascii() and 0 not in kept:
+        return kept.decode("ascii"), False
     text = _clean(codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(kept)))
     # A replaced byte takes three.
-    cut = text.encode()[:KEEP_LIMIT].decode(errors="ignore")
-    return cut, decoder.broken or decoded > len(kept) or len(cut) < len(text)
+    short = text.encode()[:KEEP_LIMIT].decode(errors="ignore")
+    return short, len(short) < len(text)
 
 
 class _Decoder:
@@ -89,10 +98,11 @@ class _Decoder:
         self._inflate: zlib._Decompress | None = None
         self.broken = False
 
-    def pieces(self, chunk: bytes) -> Iterator[bytes]:
-        if self._encoding not in ("gzip", "x-gzip", "deflate"):
-            yield chunk
-            return
+    def pieces(self, chunk: bytes) -> Iterable[bytes]:
+        compressed = self._encoding in ("gzip", "x-gzip", "deflate")
+        return self._inflated(chunk) if compressed else (chunk,)
+
+    def _inflated(self, chunk: bytes) -> Iterator[bytes]:
         if self._inflate is None:
             self._inflate = zlib.decompressobj(self._window(chunk))
         while chunk and not self.broken and not self._inflate.eof:

@@ -102,7 +102,7 @@ class HttpCallback:
         except (aiohttp.ClientError, EgressDenied, OSError) as error:
             ended = failure_of(error)
         took = clock() - began
-        outcome = _outcome(call, request, ended, timedelta(seconds=took))
+        outcome = _outcome(call, request, ended, took)
         _log(call, request, outcome, took)
         return outcome
 
@@ -139,35 +139,32 @@ async def _send_once(
         raise LostConnection from error
 
 
-def _outcome(
-    call: Call, request: Request, ended: Reply | Failure | None, took: timedelta
-) -> Outcome:
-    result: dict[str, object] = {
-        "url": scrubbed(request.shown_url, request.secrets),
-        "duration_ms": round(took.total_seconds() * 1000, 1),
-    }
+def _outcome(call: Call, request: Request, ended: Reply | Failure | None, took: float) -> Outcome:
+    result: dict[str, object] = {"url": request.shown_url, "duration_ms": round(took * 1000, 1)}
+    if isinstance(ended, Reply):
+        result |= {
+            "status": ended.status,
+            "headers": ended.headers,
+            "body": ended.body,
+            "truncated": ended.truncated,
+        }
+        if ended.location is not None:
+            result["location"] = ended.location
+    if request.secrets:
+        result = {key: scrubbed(value, request.secrets) for key, value in result.items()}
     if ended is None:
         return outcome_of_timeout(call.run.policy.timeout, result)
     if isinstance(ended, Failure):
         return outcome_of_failure(ended, result)
-    result |= {
-        "status": ended.status,
-        "headers": {
-            name: scrubbed(value, request.secrets) for name, value in ended.headers.items()
-        },
-        "body": scrubbed(ended.body, request.secrets),
-        "truncated": ended.truncated,
-    }
-    if ended.location is not None:
-        result["location"] = scrubbed(ended.location, request.secrets)
-    return outcome_of_reply(call.run.target, ended, result, call.triggered_at + took)
+    now = call.triggered_at + timedelta(seconds=took)
+    return outcome_of_reply(call.run.target, ended, result, now)
 
 
 def _log(call: Call, request: Request, outcome: Outcome, took: float) -> None:
     succeeded = outcome.end is AttemptEnd.SUCCEEDED
-    what = (outcome.result or {}).get("status") if succeeded else outcome.error
-    where = scrubbed(request.shown_url, request.secrets)
+    result = outcome.result or {}
+    what = result["status"] if succeeded else outcome.error
     call.log(
         "info" if succeeded else "error",
-        f"{request.method} {where} -> {what} in {took * 1000:.0f} ms",
+        f"{request.method} {result['url']} -> {what} in {took * 1000:.0f} ms",
     )
