@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import sys
@@ -109,27 +110,29 @@ class Findings:
     def server(self) -> list[Check]:
         url = os.environ.get("CHIMES_URL") or self._own_url()
         try:
-            backend = HttpBackend(url, os.environ.get("CHIMES_API_KEY", ""))
+            health = self._asked(url)
+        except Failure as failure:
+            fix = "choose another port with --port or CHIMES_PORT, or correct CHIMES_URL"
+            return [Check("server", BAD, f"{url}: {failure.message}", fix)]
+        if health is None:
+            return [Check("server", OKAY, f"nobody listens at {url}; the port is free")]
+        if health["status"] != "ok":
+            reason = f"the server at {url} is {health['status']}: {health.get('reason', '')}"
+            return [Check("server", WARN, reason, "see its log")]
+        return [Check("server", OKAY, f"Chimes {health.get('version', '')} answers at {url}")]
+
+    def _asked(self, url: str) -> Json | None:
+        """The server's health; None: nobody listens there."""
+        backend = HttpBackend(url, os.environ.get("CHIMES_API_KEY", ""))
+        with contextlib.closing(backend):
             if not backend.connect():
-                return [Check("server", OKAY, f"nobody listens at {url}; the port is free")]
+                return None
             health = backend.request("GET", "/health").json()
             if "status" not in health:
                 raise Failure("another program listens there")
             self._server = _system(backend) or health
             self._asked_at = self._clock.now()
-        except Failure as failure:
-            return [
-                Check(
-                    "server",
-                    BAD,
-                    f"{url}: {failure.message}",
-                    "choose another port with --port or CHIMES_PORT, or correct CHIMES_URL",
-                )
-            ]
-        if health["status"] != "ok":
-            reason = f"the server at {url} is {health['status']}: {health.get('reason', '')}"
-            return [Check("server", WARN, reason, "see its log")]
-        return [Check("server", OKAY, f"Chimes {health.get('version', '')} answers at {url}")]
+            return health
 
     def _own_url(self) -> str:
         if self._loaded is None:

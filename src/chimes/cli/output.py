@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -139,7 +140,8 @@ def print_table(titles: Sequence[str], cells: list[list[str]], columns: Sequence
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=sys.stdout, highlight=False)
+    plain = bool(os.environ.get("NO_COLOR"))
+    console = Console(file=sys.stdout, highlight=False, color_system=None if plain else "auto")
     widths = [
         min(column.widest, max([len(column.title), *(len(row[place]) for row in cells)]))
         for place, column in enumerate(columns)

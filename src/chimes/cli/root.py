@@ -76,9 +76,13 @@ def cli(ctx: click.Context) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command; the exit code of UX.md B, whatever happens."""
+    if "_CHIMES_COMPLETE" in os.environ:
+        cli.main(list(arguments), prog_name="chimes")
     try:
-        code = cli.main(list(arguments), prog_name="chimes", standalone_mode=False)
-        _flush()
+        # Not through main(), which would answer a closed pipe with a failure.
+        with cli.make_context("chimes", list(arguments)) as ctx:
+            code = cli.invoke(ctx)
+            _flush()
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except (click.Abort, KeyboardInterrupt):

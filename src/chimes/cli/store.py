@@ -44,12 +44,12 @@ def store_options(function: Wrapped[R]) -> Wrapped[R]:
 
     @click.option("--store", "url", metavar="URL", help="As for serve.")
     @click.option("--data-dir", metavar="DIR", help="As for serve.")
-    @click.option("--config", "file", type=click.Path(path_type=Path), help="A chimes.yaml.")
+    @click.option("--config", type=click.Path(path_type=Path), help="A chimes.yaml.")
     @functools.wraps(function)
     def wrapped(
-        *args: object, url: str | None, data_dir: str | None, file: Path | None, **kw: object
+        *args: object, url: str | None, data_dir: str | None, config: Path | None, **kw: object
     ) -> R:
-        loaded = load_settings(flags={"store": url, "data_dir": data_dir}, config_file=file)
+        loaded = load_settings(flags={"store": url, "data_dir": data_dir}, config_file=config)
         return function(*args, settings=loaded.settings, **kw)
 
     return wrapped

@@ -1,0 +1,165 @@
+"""The command line in this process (quick) and as a process of its own (exact), and a server."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from chimes.cli.root import run
+
+CHIMES = [sys.executable, "-m", "chimes.cli"]
+URL = re.compile(r"http://127\.0\.0\.1:\d+")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours without anything that configures Chimes."""
+    names = ("PORT", "DATA_DIR", "WORKERS", "LOG_LEVEL", "KSANA_DATA", "NO_COLOR", "TZ")
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("CHIMES_") and name not in names
+    }
+    return kept | {"TZ": "UTC"} | more
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[list[str]]:
+        return [line.split("\t") for line in self.out.splitlines()]
+
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Runs a command in this process, in a directory of its own, without a terminal."""
+    monkeypatch.chdir(tmp_path)
+    for name in [*os.environ]:
+        if name not in environment():
+            monkeypatch.delenv(name)
+    # Nobody listens on port 1 of the loopback, so that no other test's server is met.
+    monkeypatch.setenv("CHIMES_PORT", "1")
+
+    def call(*arguments: str, **variables: str) -> Result:
+        with monkeypatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            capsys.readouterr()
+            code = run(arguments)
+        seen = capsys.readouterr()
+        return Result(code, seen.out, seen.err)
+
+    return call
+
+
+def spawn(
+    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str = ""
+) -> Result:
+    """Runs a command as a process of its own."""
+    done = subprocess.run(
+        [*CHIMES, *arguments],
+        cwd=cwd,
+        env=environment(**(env or {})),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+class Server:
+    """A real `chimes serve` on a free port."""
+
+    def __init__(self, directory: Path, *arguments: str, env: Mapping[str, str] | None = None):
+        self.directory = directory
+        self.log = directory / "server.log"
+        with self.log.open("wb") as stream:
+            self.process = subprocess.Popen(
+                [*CHIMES, "serve", "--port", "0", *arguments],
+                cwd=directory,
+                env=environment(**(env or {})),
+                stdout=subprocess.DEVNULL,
+                stderr=stream,
+            )
+        self.url = self._wait_for_url()
+
+    def _wait_for_url(self) -> str:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            text = self.log.read_text()
+            if "Press Ctrl-C" in text and (found := URL.search(text)):
+                return found[0]
+            assert self.process.poll() is None, text
+            time.sleep(0.05)
+        raise AssertionError(f"the server did not start: {self.log.read_text()}")
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    started = Server(tmp_path_factory.mktemp("server"))
+    yield started
+    assert started.stop() == 0
+
+
+class Sink(BaseHTTPRequestHandler):
+    """Answers 200, or the status that its path names; `/hold/NAME` waits for `let_go(NAME)`."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        status = int(self.path.strip("/")) if self.path.strip("/").isdecimal() else 200
+        if self.path.startswith("/hold/"):
+            HELD[self.path].wait(30)
+        self.send_response(status)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    do_GET = do_POST
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+HELD: defaultdict[str, threading.Event] = defaultdict(threading.Event)
+
+
+def let_go(path: str) -> None:
+    HELD[path].set()
+
+
+@pytest.fixture(scope="session")
+def sink() -> Iterator[str]:
+    receiver = ThreadingHTTPServer(("127.0.0.1", 0), Sink)
+    thread = threading.Thread(target=receiver.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{receiver.server_address[1]}"
+    for held in HELD.values():
+        held.set()
+    receiver.shutdown()
+    receiver.server_close()
+    thread.join()

@@ -1,0 +1,117 @@
+"""`config show`, `config path`, `doctor`."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli, Server
+
+
+def test_config_show_says_where_each_value_came_from(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "chimes.yaml").write_text("log_level: debug\n")
+    found = cli("config", "show", "--store", "json", DEFAULT_TIMEOUT="1m30s")
+    rows = {row[0]: row[1:] for row in found.rows}
+    assert rows["store"] == [f"json:///{tmp_path}/data", "flag --store"]
+    assert rows["default_timeout"] == ["1m30s", "environment DEFAULT_TIMEOUT"]
+    assert rows["log_level"] == ["debug", "file chimes.yaml"]
+    assert rows["host"] == ["127.0.0.1", "default"]
+    assert rows["roles"][0] == "api,scheduler,worker"
+
+
+# S69
+def test_config_show_hides_secrets(cli: Cli) -> None:
+    for form in ([], ["--json"], ["--ndjson"]):
+        found = cli("config", "show", *form, CHIMES_ADMIN_TOKEN="swordfish")
+        assert found.code == 0
+        assert "swordfish" not in found.out + found.err
+        assert "***" in found.out
+
+
+def test_config_path(cli: Cli, tmp_path: Path) -> None:
+    assert cli("config", "path").out == ""
+    (tmp_path / "chimes.yaml").write_text("port: 1\n")
+    assert cli("config", "path").out == f"{tmp_path}/chimes.yaml\n"
+
+
+def checks(cli: Cli, *arguments: str, **variables: str) -> dict[str, dict[str, str]]:
+    found = cli("doctor", "--json", *arguments, **variables)
+    return {each["id"]: each for each in json.loads(found.out)}
+
+
+# UX D.2 10
+def test_doctor_finds_everything_in_order(cli: Cli) -> None:
+    found = cli("doctor")
+    assert found.code == 0
+    assert {row[0] for row in found.rows} == {"✓"}
+    names = [row[1] for row in found.rows]
+    assert names == [
+        *("python", "packages", "time zones", "configuration", "server", "store", "clock", "disk")
+    ]
+    assert "order" in found.err
+
+
+# F73
+def test_doctor_reports_a_broken_configuration_with_9(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "chimes.yaml").write_text("prot: 1\n")
+    found = cli("doctor")
+    assert found.code == 9
+    assert "did you mean port?" in found.out
+    assert "1 problem" in found.err
+
+
+def test_doctor_finds_another_program_on_the_port(cli: Cli) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = str(listener.getsockname()[1])
+        import threading
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        found = cli("doctor", "--json", CHIMES_PORT=port)
+        thread.join()
+    assert found.code == 9
+    server = next(each for each in json.loads(found.out) if each["id"] == "server")
+    assert server["state"] == "problem"
+    assert "--port" in server["fix"]
+
+
+def test_doctor_warns_about_variables_that_nobody_reads(cli: Cli) -> None:
+    found = checks(cli, CHIMES_STOER="json")
+    assert found["environment"]["state"] == "warning"
+    assert found["environment"]["fix"] == "did you mean CHIMES_STORE?"
+
+
+def test_doctor_looks_at_store_and_server(cli: Cli, server: Server) -> None:
+    data = str(server.directory / "data")
+    found = checks(cli, "--data-dir", data, CHIMES_URL=server.url)
+    assert "answers at" in found["server"]["detail"]
+    assert "schema" in found["store"]["detail"]
+    assert "as the server's" in found["clock"]["detail"]
+    assert {each["state"] for each in found.values()} == {"ok"}
+
+
+def test_doctor_says_that_memory_forgets(cli: Cli) -> None:
+    assert checks(cli, "--store", "memory")["store"]["state"] == "warning"
+
+
+@pytest.mark.parametrize("content", [b"not a database at all, far from it" * 100])
+def test_doctor_reports_a_store_that_cannot_be_read(
+    cli: Cli, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "x.db").write_bytes(content)
+    assert os.path.exists("x.db")
+    found = cli("doctor", "--store", "sqlite:///x.db")
+    assert found.code == 9
+    assert "✕\tstore" in found.out

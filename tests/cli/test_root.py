@@ -1,0 +1,212 @@
+"""Help, commands, weight, exit codes that every command shares."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from chimes.cli.root import COMMANDS
+from chimes.cli.root import cli as root
+from tests.cli.conftest import CHIMES, Cli, environment, spawn
+
+HEAVY = ("fastapi", "sqlalchemy", "alembic", "aiohttp", "pydantic", "starlette", "uvicorn", "rich")
+
+
+def commands() -> list[tuple[str, click.Command]]:
+    found: list[tuple[str, click.Command]] = []
+    context = click.Context(root)
+    for name in COMMANDS:
+        command = root.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            for inner in command.list_commands(context):
+                child = command.get_command(context, inner)
+                assert child is not None
+                found.append((f"{name} {inner}", child))
+        else:
+            found.append((name, command))
+    return found
+
+
+# UX B
+def test_help_opens_with_the_three_most_useful_commands(cli: Cli) -> None:
+    found = cli()
+    assert found.code == 0
+    places = [found.out.index(f"chimes {name}") for name in ("serve", "add", "next")]
+    assert places == sorted(places)
+    assert list(COMMANDS)[:3] == ["serve", "add", "next"]
+    assert cli("--help").out == found.out
+
+
+# UX D.2 16
+@pytest.mark.parametrize(("name", "command"), commands(), ids=[name for name, _ in commands()])
+def test_every_command_has_help_with_an_example(name: str, command: click.Command) -> None:
+    assert command.help
+    assert f"chimes {name}" in command.help.partition("Examples:")[2]
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter.name == "json_fields":
+            assert parameter.help
+
+
+def test_every_command_is_listed_with_a_line_of_help(cli: Cli) -> None:
+    shown = cli("-h").out
+    for name, found in COMMANDS.items():
+        assert found.help in shown, name
+
+
+# UX B "Speed", D.2 2
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["version"],
+        ["next", "* * * * *"],
+        ["explain", "* * * * *"],
+        ["ls", "--url", "http://127.0.0.1:1"],
+        ["add", "* * * * *", "--http", "http://x.example", "--dry-run"],
+        ["config", "show"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]) or "help",
+)
+def test_light_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    script = (
+        "import sys\nfrom chimes.cli.root import run\n"
+        f"run({arguments!r})\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_importing_the_command_line_loads_not_even_click(tmp_path: Path) -> None:
+    script = "import sys, chimes.cli; print([m for m in ('click', 'json') if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_the_script_and_the_module_are_the_same(tmp_path: Path) -> None:
+    script = Path(sys.executable).with_name("chimes")
+    for command in ([str(script)], CHIMES, [sys.executable, "-m", "chimes"]):
+        done = subprocess.run(
+            [*command, "--version"], env=environment(), capture_output=True, text=True, check=True
+        )
+        assert done.stdout.startswith("chimes ")
+
+
+# UX D.2 13
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nxt"], "Did you mean next?"),
+        (["strore", "status"], "Did you mean store?"),
+        (["store", "migrat"], "Did you mean migrate?"),
+        (["ls", "--jsn"], "--json"),
+        (["show"], "SCHEDULE"),
+        (["runs", "--limit", "many"], "--limit"),
+        (["rm"], "SCHEDULES"),
+    ],
+)
+def test_usage_errors_are_2_and_name_what_was_meant(
+    cli: Cli, arguments: list[str], says: str
+) -> None:
+    found = cli(*arguments)
+    assert found.code == 2
+    assert says in found.err
+    assert found.out == ""
+
+
+# S64
+@pytest.mark.parametrize("given", [["--api-key", "chm_secret"], ["--api-key=chm_secret"]])
+@pytest.mark.parametrize("command", [["ls"], ["serve"], ["key", "list"]])
+def test_a_key_on_the_command_line_is_refused(
+    cli: Cli, command: list[str], given: list[str]
+) -> None:
+    found = cli(*command, *given)
+    assert found.code == 2
+    assert "CHIMES_API_KEY" in found.err
+    assert "chm_secret" not in found.err
+
+
+# S63
+def test_a_key_file_must_be_ours_alone(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("chm_abc\n")
+    file.chmod(0o644)
+    found = cli("ls", "--api-key-file", str(file))
+    assert found.code == 2
+    assert "chmod 600" in found.err
+    file.chmod(0o600)
+    assert cli("ls", "--api-key-file", str(file)).code == 7
+    file.write_text("two keys\n")
+    assert cli("ls", "--api-key-file", str(file)).code == 2
+    assert cli("ls", "--api-key-file", "nowhere").code == 2
+
+
+# UX B: 7 = unreachable
+def test_without_a_server_and_without_a_store_it_is_7_and_says_what_to_do(
+    cli: Cli, tmp_path: Path
+) -> None:
+    found = cli("ls")
+    assert found.code == 7
+    assert "chimes serve" in found.err
+    assert list(tmp_path.iterdir()) == []
+    assert cli("ls", CHIMES_URL="http://127.0.0.1:1").code == 7
+    assert cli("ls", CHIMES_URL="ftp://nowhere").code == 2
+    assert cli("ls", CHIMES_URL="http://x:99999999").code == 2
+
+
+# F74
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*CHIMES, "next", "* * * * *", "-n", "1000"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(60) == 0
+
+
+def test_version_as_json(cli: Cli) -> None:
+    assert cli("version").out.startswith("chimes ")
+    assert '"version"' in cli("version", "--json").out
+
+
+# S65
+def test_a_dangerous_configuration_file_is_6_and_a_wrong_one_2(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "chimes.yaml"
+    file.write_text("host: !!python/object/apply:os.system ['true']\n")
+    assert cli("serve").code == 6
+    file.write_text("prot: 1\n")
+    found = cli("serve")
+    assert found.code == 2
+    assert "did you mean port?" in found.err
+    assert cli("config", "show").code == 2
+
+
+def test_a_process_of_its_own_ends_with_the_code(tmp_path: Path) -> None:
+    found = spawn("next", "61 * * * *", cwd=tmp_path)
+    assert (found.code, found.out) == (6, "")

@@ -1,0 +1,353 @@
+"""Schedules and runs, against a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.conftest import CHIMES, Cli, Result, Server, environment, let_go
+
+FAR = ("0 9 1 1 *", "--tz", "Asia/Bangkok")
+
+
+class Client:
+    """The command line with the server's address."""
+
+    def __init__(self, cli: Cli, url: str, sink: str) -> None:
+        self._cli = cli
+        self._url = url
+        self._sink = sink
+
+    def __call__(self, *arguments: str, **variables: str) -> Result:
+        return self._cli(*arguments, **({"CHIMES_URL": self._url} | variables))
+
+    def add(self, path: str = "/", *options: str, name: str = "") -> str:
+        """A schedule with a name of its own; its id."""
+        named = name or f"job {uuid.uuid4().hex}"
+        added = self("add", *FAR, "--http", self._sink + path, "--name", named, "-q", *options)
+        assert added.code == 0, added.err
+        return added.out.strip()
+
+
+@pytest.fixture
+def chimes(cli: Cli, server: Server, sink: str) -> Client:
+    return Client(cli, server.url, sink)
+
+
+# UX D.2 7
+def test_add_shows_what_it_understood_and_creates(chimes: Client, sink: str) -> None:
+    name = f"Report {uuid.uuid4().hex}"
+    found = chimes(
+        *("add", "0 9 * * 1-5", "--tz", "Asia/Bangkok", "--http", sink, "--name", name),
+        *("--method", "put", "--header", "X-One: 1", "--header", "X-Two:2", "--body", "hello"),
+        *("--label", "team=ops", "--label", "nightly", "--priority", "5", "--retry", "2"),
+        *("--timeout", "30s", "--overlap", "queue", "--misfire", "all", "--json"),
+    )
+    assert found.code == 0
+    assert found.err.startswith("Every weekday at 09:00, Asia/Bangkok time\n")
+    assert found.err.count("09:00:00+07:00") == 5
+    made = json.loads(found.out)
+    assert made["name"] == name
+    assert made["trigger"]["timezone"] == "Asia/Bangkok"
+    assert made["target"]["method"] == "PUT"
+    assert made["target"]["headers"] == {"X-One": "1", "X-Two": "2"}
+    assert made["target"]["body"] == "hello"
+    assert made["labels"] == {"team": "ops", "nightly": None}
+    assert made["priority"] == 5
+    policy = made["policy"]
+    assert (policy["max_retries"], policy["timeout"]) == (2, "PT30S")
+    assert (policy["overlap"], policy["misfire"]) == ("queue", "all")
+
+
+def test_add_takes_intervals_and_moments(chimes: Client, sink: str) -> None:
+    every = json.loads(chimes("add", "every 6h", "--http", sink, "--jitter", "30s", "--json").out)
+    assert every["trigger"]["every"] == "PT6H"
+    assert every["trigger"]["jitter"] == "PT30S"
+    assert every["name"].startswith("POST http://127.0.0.1")
+    once = json.loads(
+        chimes("add", "2040-02-10T09:00:00+07:00", "--http", sink, "--json", "--paused").out
+    )
+    assert once["trigger"]["at"] == "2040-02-10T02:00:00Z"
+    assert once["enabled"] is False
+
+
+def test_add_reads_bodies_from_files(chimes: Client, sink: str) -> None:
+    with open("body.json", "w") as file:
+        file.write('{"a": 1}')
+    made = json.loads(chimes("add", *FAR, "--http", sink, "--body", "@body.json", "--json").out)
+    assert made["target"]["body"] == '{"a": 1}'
+    assert chimes("add", *FAR, "--http", sink, "--body", "@nowhere").code == 2
+
+
+# UX B "--dry-run"
+def test_a_dry_run_needs_no_server_and_changes_nothing(cli: Cli) -> None:
+    found = cli("add", "*/5 * * * *", "--http", "http://x.example/", "--dry-run", "--json")
+    assert found.code == 0
+    assert "Nothing was created" in found.err
+    assert json.loads(found.out)["target"]["url"] == "http://x.example/"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["61 * * * *", "--http", "http://x.example"], 6, "minute"),
+        (["* * * * *"], 2, "--http"),
+        (["* * * * *", "--http", "ftp://x.example"], 6, "url"),
+        (["* * * * *", "--http", "http://x.example", "--header", "nonsense"], 2, "Name: value"),
+        (["* * * * *", "--http", "http://x.example", "--timeout", "soon"], 6, "timeout"),
+        (["* * * * *", "--http", "http://x.example", "--jitter", "5s"], 2, "intervals"),
+    ],
+)
+def test_add_refuses_what_is_wrong(
+    chimes: Client, arguments: list[str], code: int, says: str
+) -> None:
+    found = chimes("add", *arguments)
+    assert (found.code, found.out) == (code, "")
+    assert says in found.err
+
+
+# UX D.2 3, 4
+def test_ls_is_tsv_in_a_pipe_and_json_when_asked(chimes: Client) -> None:
+    name = f"needle {uuid.uuid4().hex}"
+    made = chimes.add(name=name)
+    found = chimes("ls", name)
+    assert len(found.rows) == 1
+    row = found.rows[0]
+    assert row[:3] == [made, name, "active"]
+    assert row[3].endswith("-01-01T02:00:00Z")
+    assert row[5] == "On the 1st of January at 09:00, Asia/Bangkok time"
+    assert json.loads(chimes("ls", name, "--json=id,name").out) == [{"id": made, "name": name}]
+    full = json.loads(chimes("ls", name, "--json").out)
+    assert full == [json.loads(chimes("show", made, "--json").out)]
+    assert json.loads(chimes("ls", name, "--ndjson").out)["id"] == made
+    assert chimes("ls", name, "-q").out == f"{made}\n"
+    zoned = chimes("ls", name, "--tz", "Asia/Bangkok").rows[0][3]
+    assert zoned.endswith("-01-01T09:00:00+07:00")
+    assert chimes("ls", name, "--paused").out == ""
+    assert chimes("ls", name, "--json=nothing").code == 2
+
+
+# UX B "Ids accept slugs and unique prefixes"
+def test_ids_names_prefixes_and_typos(chimes: Client) -> None:
+    word = uuid.uuid4().hex
+    made = chimes.add(name=f"Nightly {word}")
+    assert chimes("show", made, "-q").out.strip() == made
+    assert chimes("show", f"Nightly {word}", "-q").out.strip() == made
+    assert chimes("show", f"nightly-{word}", "-q").out.strip() == made
+    assert chimes("show", made[:-3], "-q").out.strip() == made
+    typo = chimes("show", f"Nigthly {word}")
+    assert typo.code == 3
+    assert f"did you mean Nightly {word}?" in typo.err
+    twin = chimes.add(name=f"Nightly {word}")
+    both = chimes("show", f"Nightly {word}")
+    assert both.code == 2
+    assert made in both.err
+    assert twin in both.err
+    for odd in (".", "..", "a/../b", "?", "%2F"):
+        assert chimes("show", odd).code == 3
+
+
+def test_pause_and_resume(chimes: Client) -> None:
+    word = uuid.uuid4().hex
+    made = [chimes.add(name=f"{word} {number}") for number in range(2)]
+    paused = chimes("pause", made[0], "--reason", "holiday", "--json")
+    assert json.loads(paused.out)[0]["pause"]["note"] == "holiday"
+    assert chimes("pause", "--all-matching", word, "-q").out.split() == made
+    assert [row[2] for row in chimes("ls", word).rows] == ["paused", "paused"]
+    assert chimes("resume", *made, "-q").out.split() == made
+    assert [row[2] for row in chimes("ls", word).rows] == ["active", "active"]
+    assert chimes("pause").code == 2
+    assert chimes("pause", "x", "--all-matching", "y").code == 2
+
+
+# UX D.2 9
+@pytest.mark.parametrize(("path", "code"), [("/200", 0), ("/404", 8)])
+def test_run_wait_ends_with_the_runs_result(chimes: Client, path: str, code: int) -> None:
+    made = chimes.add(path)
+    found = chimes("run", made, "--wait", "--json")
+    assert found.code == code
+    run = json.loads(found.out)[0]
+    assert run["status"] == ("succeeded" if code == 0 else "failed")
+    assert [row[0] for row in chimes("runs", made).rows] == [run["id"]]
+    assert chimes("runs", made, "--status", "queued").out == ""
+    assert chimes("runs", "--status", "nonsense").code == 6
+
+
+# UX B: 124
+def test_run_wait_gives_up_in_time(chimes: Client) -> None:
+    made = chimes.add("/hold/in-time", "--timeout", "60s")
+    found = chimes("run", made, "--wait", "--timeout", "200ms")
+    assert found.code == 124
+    run = chimes("runs", made, "-q").out.strip()
+    again = chimes("retry", run)
+    assert again.code == 5
+    assert "not ended" in again.err
+    assert chimes("cancel", run, "--json").code == 0
+    let_go("/hold/in-time")
+    assert chimes("logs", run, "-f").code == 0
+    ended = json.loads(chimes("runs", made, "--json").out)[0]
+    assert ended["status"] in ("canceled", "succeeded")
+    assert chimes("cancel", run).code == 5
+    second = json.loads(chimes("retry", run, "--json").out)[0]
+    assert second["retry_of"] == run
+
+
+# UX D.2 8
+def test_logs_of_a_run_or_of_the_latest_run_of_a_schedule(chimes: Client) -> None:
+    made = chimes.add("/404")
+    assert chimes("logs", made).code == 3
+    run = json.loads(chimes("run", made, "--wait", "--json").out)[0]["id"]
+    by_run = chimes("logs", run)
+    assert by_run.code == 0
+    assert chimes("logs", made, "-f").out == by_run.out
+    for row in by_run.rows:
+        assert len(row) == 3
+    assert chimes("logs", run, "--grep", "no such text").out == ""
+    assert chimes("logs", "no-such-run").code == 3
+    for line in chimes("logs", run, "--json").out.splitlines():
+        assert json.loads(line)["number"] >= 1
+
+
+def test_skip_move_backfill_upcoming(chimes: Client) -> None:
+    made = chimes.add()
+    before = json.loads(chimes("show", made, "--json").out)["next_run_at"]
+    skipped = json.loads(chimes("skip", made, "--json").out)[0]["next_run_at"]
+    assert skipped > before
+    day = f"{skipped[:4]}-05-05"
+    moved = json.loads(chimes("move", made, "--to", f"{day}T12:00:00", "--json").out)[0]
+    assert moved["next_run_at"] == f"{day}T05:00:00Z"
+    assert chimes("move", made, "--to", "2200-01-01T00:00:00Z").code == 6
+    span = ("--from", "2020-06-01T00:00:00Z", "--to", "2022-06-01T00:00:00Z")
+    dry = chimes("backfill", made, *span, "--dry-run")
+    assert dry.out.split() == ["2021-01-01T02:00:00Z", "2022-01-01T02:00:00Z"]
+    assert "2 slots would run" in dry.err
+    real = chimes("backfill", made, *span, "-q")
+    assert len(real.out.split()) == 2
+    assert chimes("backfill", made, "--from", "x", "--to", "y").code == 6
+    assert chimes("upcoming", "--for", "1h").code == 0
+    assert chimes("upcoming", "--for", "soon").code == 6
+
+
+# UX D.2 14
+def test_rm_asks_only_people_and_never_hangs(chimes: Client) -> None:
+    made = chimes.add()
+    refused = chimes("rm", made)
+    assert refused.code == 1
+    assert "--yes" in refused.err
+    assert chimes("rm", made, "--yes").out.strip() == made
+    assert chimes("show", made).code == 3
+    assert chimes("rm", made, "--yes").code == 3
+
+
+def test_no_input_without_yes_does_not_create(chimes: Client, sink: str) -> None:
+    found = chimes("add", *FAR, "--http", sink, "--no-input")
+    assert (found.code, found.out) == (1, "")
+    assert chimes("add", *FAR, "--http", sink, "--no-input", "--yes", "-q").code == 0
+
+
+EVIL = "evil \x1b]52;c;aGk=\x07\x1b[2J\u202e\u009b31m"
+
+
+@pytest.fixture
+def evil_server(server: Server) -> Iterator[str]:
+    """Answers like Chimes, with names that a terminal would obey; the real one refuses them."""
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    class Evil(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            item = {"id": "x\tid\n", "name": EVIL, "enabled": True, "words": "a\nb"}
+            body = json.dumps({"items": [item], "next_cursor": None}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    receiver = HTTPServer(("127.0.0.1", 0), Evil)
+    thread = threading.Thread(target=receiver.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{receiver.server_address[1]}"
+    receiver.shutdown()
+    receiver.server_close()
+    thread.join()
+
+
+# S68
+def test_names_cannot_speak_to_the_terminal(cli: Cli, evil_server: str) -> None:
+    for form in ([], ["--json"], ["--ndjson"], ["-q"]):
+        found = cli("ls", *form, CHIMES_URL=evil_server)
+        assert found.code == 0
+        assert all(char.isprintable() or char in "\t\n" for char in found.out)
+    plain = cli("ls", CHIMES_URL=evil_server)
+    assert len(plain.rows) == 1
+    assert "\\x1b]52" in plain.out
+    assert json.loads(cli("ls", "--json", CHIMES_URL=evil_server).out)[0]["name"] == EVIL
+
+
+def on_terminal(arguments: list[str], columns: int, env: dict[str, str]) -> str:
+    """What a command prints on a terminal."""
+    import fcntl
+    import struct
+    import termios
+
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(
+        [*CHIMES, *arguments],
+        env=environment(TERM="xterm-256color", **env),
+        stdin=slave,
+        stdout=slave,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    os.close(master)
+    assert process.wait(60) == 0
+    return seen.decode()
+
+
+# UX B "Output", D.2 4
+def test_a_terminal_gets_a_table_fitted_to_its_width(chimes: Client, server: Server) -> None:
+    name = f"wide {uuid.uuid4().hex}"
+    made = chimes.add(name=name)
+    url = {"CHIMES_URL": server.url}
+    wide = on_terminal(["ls", name], 200, url)
+    assert "WHEN" in wide
+    assert "\x1b[1m" in wide
+    assert made in wide
+    narrow = on_terminal(["ls", name], 60, url)
+    assert "WHEN" not in narrow
+    assert made in narrow
+    plain = on_terminal(["ls", name], 200, url | {"NO_COLOR": "1"})
+    assert "\x1b" not in plain
+    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in narrow.splitlines()) <= 60
+
+
+def test_show_for_people(chimes: Client, server: Server) -> None:
+    made = chimes.add("/", "--label", "team=x")
+    text = on_terminal(["show", made], 120, {"CHIMES_URL": server.url})
+    assert "Target" in text
+    assert "POST http://127.0.0.1" in text
+    lines = chimes("show", made).rows
+    assert ["id", made] in lines
+    assert ["labels", '{"team": "x"}'] in lines

@@ -1,0 +1,268 @@
+"""The store, keys, and `serve`, with and without a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli, Server, spawn
+
+FAR = ("0 9 1 1 *", "--http", "http://x.example/")
+STORES = ["sqlite:///one.db", "json:///one"]
+
+
+def added(cli: Cli, store: str, name: str = "Far away") -> str:
+    found = cli("add", *FAR, "--name", name, "-q", CHIMES_STORE=store)
+    assert found.code == 0, found.err
+    return found.out.strip()
+
+
+# UX B: "if no server answers and a local store is configured, it uses that directly"
+@pytest.mark.parametrize("store", STORES)
+def test_without_a_server_the_configured_store_is_used(cli: Cli, store: str) -> None:
+    made = added(cli, store)
+    found = cli("ls", CHIMES_STORE=store)
+    assert [row[0] for row in found.rows] == [made]
+    assert "No server answers" in found.err
+    assert json.loads(cli("show", "far-away", "--json", CHIMES_STORE=store).out)["id"] == made
+    assert cli("pause", made, CHIMES_STORE=store).code == 0
+    run = cli("run", made, "-q", CHIMES_STORE=store)
+    assert run.code == 0
+    assert "starts when a server does" in run.err
+    assert cli("run", made, "--wait", CHIMES_STORE=store).code == 7
+    assert [row[1] for row in cli("runs", CHIMES_STORE=store).rows] == ["queued"]
+    assert cli("rm", made, "--yes", CHIMES_STORE=store).code == 0
+    assert cli("show", made, CHIMES_STORE=store).code == 3
+
+
+def test_the_store_in_the_data_directory_is_found_once_it_exists(cli: Cli, tmp_path: Path) -> None:
+    assert cli("ls").code == 7
+    assert cli("store", "migrate").code == 0
+    assert (tmp_path / "data/chimes.db").exists()
+    assert cli("ls").code == 0
+    assert cli("ls", CHIMES_URL="http://127.0.0.1:1").code == 7
+    assert cli("ls", CHIMES_STORE="memory").code == 7
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_status_tells_what_is_there_and_makes_nothing(cli: Cli, tmp_path: Path, store: str) -> None:
+    missing = cli("store", "status", "--store", store)
+    assert missing.code == 3
+    assert list(tmp_path.iterdir()) == []
+    added(cli, store)
+    rows = dict(cli("store", "status", "--store", store).rows)
+    assert rows["kind"] == store.partition(":")[0]
+    assert rows["schedules"] == "1"
+    assert json.loads(cli("store", "status", "--store", store, "--json").out)["enabled"] == 1
+
+
+@pytest.mark.parametrize(("first", "second"), [STORES, STORES[::-1]])
+def test_export_and_import_carry_everything(
+    cli: Cli, tmp_path: Path, first: str, second: str
+) -> None:
+    made = added(cli, first)
+    assert cli("run", made, CHIMES_STORE=first).code == 0
+    assert cli("key", "create", "k", CHIMES_STORE=first).code == 0
+    other = second.replace("one", "two")
+    done = cli("store", "export", "all.jsonl", "--store", first)
+    assert done.code == 0
+    # S71
+    assert stat.S_IMODE((tmp_path / "all.jsonl").stat().st_mode) == 0o600
+    assert not (tmp_path / "all.jsonl.part").exists()
+    lines = (tmp_path / "all.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["chimes_export"] == 1
+    kinds = [json.loads(line)["kind"] for line in lines[1:]]
+    assert {"schedule", "run", "key", "audit"} <= set(kinds)
+    loaded = cli("store", "import", "all.jsonl", "--store", other)
+    assert f"{len(kinds)} items were read, {len(kinds)} of them new" in loaded.err
+    again = cli("store", "import", "all.jsonl", "--store", other)
+    assert f"{len(kinds)} items were read, 0 of them new" in again.err
+    copied = cli("store", "export", "--store", other)
+    assert copied.out.splitlines()[1:] == lines[1:]
+
+
+def test_copy_to_another_store(cli: Cli) -> None:
+    made = added(cli, STORES[0])
+    done = cli("store", "copy-to", "json:///copy", "--store", STORES[0])
+    assert done.code == 0
+    assert "items were copied to json:///" in done.err
+    assert cli("ls", "-q", CHIMES_STORE="json:///copy").out.strip() == made
+    assert cli("store", "copy-to", STORES[0], "--store", STORES[0]).code == 5
+    assert cli("store", "copy-to", "memory://", "--store", STORES[0]).code == 2
+    assert cli("store", "copy-to", "mysql://x/y", "--store", STORES[0]).code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "0 items"),
+        ("nonsense\n", "line 1"),
+        ('{"kind": "schedule"}\n', "not an export"),
+        ('{"chimes_export": 99}\n', "format 99"),
+        ('{"chimes_export": 1}\n{"kind": "cat", "value": {}}\n', "line 2: unknown kind 'cat'"),
+        ('{"chimes_export": 1}\n{"kind": "schedule", "value": {}}\n', "line 2"),
+        ('{"chimes_export": 1}\n[]\n', "line 2"),
+    ],
+)
+def test_a_broken_export_is_refused_as_a_whole(
+    cli: Cli, tmp_path: Path, text: str, says: str
+) -> None:
+    (tmp_path / "in.jsonl").write_text(text)
+    found = cli("store", "import", "in.jsonl", "--store", STORES[0])
+    assert says in found.err
+    assert found.code == (6 if text else 0)
+    assert (tmp_path / "one.db").exists() is (not text)
+
+
+def test_files_that_cannot_be_read_or_written(cli: Cli) -> None:
+    added(cli, STORES[0])
+    assert cli("store", "import", "nowhere", "--store", STORES[0]).code == 2
+    assert cli("store", "export", "no/such/dir/x", "--store", STORES[0]).code == 1
+
+
+def test_import_from_a_pipe(tmp_path: Path) -> None:
+    text = '{"chimes_export": 1}\n'
+    found = spawn("store", "import", "-", cwd=tmp_path, stdin=text)
+    assert found.code == 0
+    assert "0 items were read" in found.err
+
+
+# RELIABILITY 8 "API keys"
+def test_keys_are_made_listed_and_revoked(cli: Cli) -> None:
+    made = cli("key", "create", "laptop", "--role", "admin", "--expires-in", "P30D")
+    assert made.code == 0
+    key = made.out.strip()
+    prefix, key_id, secret = key.split("_", 2)
+    assert (prefix, len(key_id), len(secret)) == ("chm", 12, 43)
+    assert "only time" in made.err
+    listed = cli("key", "list")
+    assert [row[:3] for row in listed.rows] == [[key_id, "laptop", "admin"]]
+    assert listed.rows[0][4] == "active"
+    assert secret not in cli("key", "list", "--json").out
+    assert cli("key", "revoke", "laptop").code == 1
+    assert cli("key", "revoke", "laptop", "--yes").out.strip() == key_id
+    assert cli("key", "list").rows[0][4] == "revoked"
+    assert cli("key", "revoke", "laptop", "--yes").code == 3
+    assert cli("key", "create", "x", "--owner", "alice").code == 2
+    assert cli("key", "create", "x", "--owner", "dog:rex").code == 6
+    owned = json.loads(cli("key", "create", "x", "--owner", "user:alice", "--json").out)
+    assert owned["owner"] == {"type": "user", "id": "alice"}
+    assert owned["key"].startswith("chm_")
+
+
+# UX B: 4 = authentication or permission
+def test_a_server_with_keys_asks_for_one(cli: Cli, tmp_path: Path) -> None:
+    admin = cli("key", "create", "a", "--role", "admin", CHIMES_DATA_DIR="data").out.strip()
+    viewer = cli("key", "create", "v", "--role", "viewer", CHIMES_DATA_DIR="data").out.strip()
+    server = Server(tmp_path)
+    try:
+        url = {"CHIMES_URL": server.url}
+        assert cli("ls", **url).code == 4
+        assert cli("ls", **url, CHIMES_API_KEY="chm_wrongwrong12_x").code == 4
+        assert cli("ls", **url, CHIMES_API_KEY=admin).code == 0
+        assert cli("ls", **url, CHIMES_API_KEY=viewer).code == 0
+        assert cli("key", "list", **url, CHIMES_API_KEY=viewer).code == 4
+        assert cli("add", *FAR, **url, CHIMES_API_KEY=viewer).code == 4
+        file = tmp_path / "key"
+        file.write_text(admin)
+        file.chmod(0o600)
+        assert cli("key", "list", "--api-key-file", "key", **url).code == 0
+    finally:
+        assert server.stop() == 0
+    log = server.log.read_text()
+    # S61
+    assert admin.split("_", 2)[2] not in log
+    assert viewer.split("_", 2)[2] not in log
+
+
+# UX D.2 1
+def test_serve_says_where_it_is_and_where_the_data_is(server: Server) -> None:
+    text = server.log.read_text()
+    assert server.url in text
+    assert str(server.directory / "data") in text
+
+
+# RELIABILITY 2: a second process on an exclusive store is 5
+def test_the_second_server_on_a_json_store_ends_with_5(cli: Cli, tmp_path: Path) -> None:
+    first = Server(tmp_path, "--store", "json")
+    try:
+        second = spawn("serve", "--store", "json", "--port", "0", cwd=tmp_path)
+        assert second.code == 5
+        assert cli("store", "status", "--store", "json").code == 5
+        assert cli("doctor", "--store", "json", CHIMES_URL=first.url).code == 0
+        assert cli("doctor", "--store", "json").code == 9
+    finally:
+        assert first.stop() == 0
+
+
+# S62
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
+def test_serve_refuses_to_listen_to_the_world_without_a_key(
+    cli: Cli, tmp_path: Path, host: str
+) -> None:
+    found = spawn("serve", "--host", host, "--port", "0", cwd=tmp_path)
+    assert found.code == 2
+    assert "chimes key create" in found.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--port", "http"], "port: expected a whole number"),
+        (["--roles", "api,cook"], "roles"),
+        (["--store", "mysql://u:swordfish@h/x"], "mysql:// is not known"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml"),
+    ],
+)
+def test_serve_refuses_wrong_settings(cli: Cli, arguments: list[str], says: str) -> None:
+    found = cli("serve", *arguments)
+    assert found.code == 2
+    assert says in found.err
+    assert "swordfish" not in found.err
+
+
+# RELIABILITY 2: schema out of range is 9
+def test_a_store_of_the_future_is_9(cli: Cli, tmp_path: Path) -> None:
+    import sqlite3
+
+    assert cli("store", "migrate", "--store", "sqlite:///x.db").code == 0
+    with sqlite3.connect(tmp_path / "x.db") as connection:
+        table = "alembic_version"
+        connection.execute(f"UPDATE {table} SET version_num = '9999'")
+    connection.close()
+    found = cli("store", "status", "--store", "sqlite:///x.db")
+    assert found.code == 9
+
+
+# UX B: 130
+def test_an_interrupt_is_130(sink: str, server: Server, tmp_path: Path) -> None:
+    import subprocess
+
+    from tests.cli.conftest import CHIMES, environment, let_go
+
+    made = spawn(
+        *("add", "0 9 1 1 *", "--http", f"{sink}/hold/interrupted", "--timeout", "60s", "-q"),
+        cwd=tmp_path,
+        env={"CHIMES_URL": server.url},
+    )
+    process = subprocess.Popen(
+        [*CHIMES, "run", made.out.strip(), "--wait"],
+        env=environment(CHIMES_URL=server.url),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    assert process.stderr is not None
+    runs = ""
+    while not runs:
+        runs = spawn(
+            "runs", made.out.strip(), "-q", cwd=tmp_path, env={"CHIMES_URL": server.url}
+        ).out
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(60) == 130
+    let_go("/hold/interrupted")
+    process.stderr.close()

@@ -1,0 +1,119 @@
+"""`next` and `explain`, offline."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+NEW_YORK = ("--tz", "America/New_York")
+
+
+# UX D.2 6, T2
+def test_next_shows_fires_and_what_a_clock_change_does(cli: Cli) -> None:
+    found = cli("next", "30 2 * * *", *NEW_YORK, "-n", "2", "--from", "2027-03-13T12:00:00Z")
+    assert found.code == 0
+    assert found.rows == [
+        [
+            "2027-03-14T07:00:00Z",
+            "2027-03-14T03:00:00-04:00",
+            "its time is skipped when the clocks go forward; it runs at the change",
+        ],
+        ["2027-03-15T06:30:00Z", "2027-03-15T02:30:00-04:00", ""],
+    ]
+
+
+def test_next_in_other_zones_too(cli: Cli) -> None:
+    found = cli(
+        *("next", "0 20 * * *", "--tz", "Asia/Bangkok", "--also", "Europe/Berlin", "-n", "2"),
+        *("--from", "2027-03-27T00:00:00Z"),
+    )
+    assert [row[2] for row in found.rows] == [
+        "2027-03-27T14:00:00+01:00",
+        "2027-03-28T15:00:00+02:00",
+    ]
+
+
+def test_next_as_json_is_the_preview_of_the_api(cli: Cli) -> None:
+    found = cli("next", "*/7 * * * *", "-n", "1", "--from", "2030-01-01T00:00:00Z", "--json")
+    assert json.loads(found.out) == {
+        "fires": [{"at": "2030-01-01T00:07:00Z", "local": "2030-01-01T00:07:00+00:00"}],
+        "words": "Every day at every 7th minute from 0 to 56 of every hour, UTC",
+        "warnings": [
+            "The step of 7 minutes starts anew with each hour; the gap there is 4 minutes"
+        ],
+        "timezone": "UTC",
+    }
+    chosen = cli("next", "*/7 * * * *", "--json=timezone")
+    assert json.loads(chosen.out) == {"timezone": "UTC"}
+
+
+def test_warnings_go_to_stderr(cli: Cli) -> None:
+    found = cli("next", "0 0 13 * 5", "-n", "1")
+    assert len(found.rows) == 1
+    assert "date or its weekday" in found.err
+
+
+@pytest.mark.parametrize("expression", ["every 90m", "@every 90m", "EVERY PT1H30M"])
+def test_intervals_start_now_like_a_schedule_made_now(cli: Cli, expression: str) -> None:
+    found = cli("next", expression, "-n", "2", "--json")
+    assert json.loads(found.out)["words"] == "Every 1 hour and 30 minutes"
+    assert len(json.loads(found.out)["fires"]) == 2
+
+
+def test_moments_in_the_zone_that_is_given(cli: Cli) -> None:
+    found = cli("next", "2030-02-10T09:00:00", "--tz", "Asia/Bangkok")
+    assert found.rows == [["2030-02-10T02:00:00Z", "2030-02-10T09:00:00+07:00", ""]]
+
+
+def test_the_default_zone_is_the_configured_one(cli: Cli) -> None:
+    found = cli("explain", "0 9 * * *", CHIMES_DEFAULT_TIMEZONE="Asia/Bangkok")
+    assert found.out.startswith("Every day at 09:00, Asia/Bangkok time\n")
+
+
+def test_explain_gives_words_and_three_fires(cli: Cli) -> None:
+    found = cli("explain", "0 0/5 14 ? * MON-FRI *", "--tz", "Europe/Berlin")
+    lines = found.out.splitlines()
+    assert lines[0] == ("Every 5 minutes from 14:00 to 14:55, every weekday, Europe/Berlin time")
+    assert len(lines) == 4
+
+
+def test_explain_as_json(cli: Cli) -> None:
+    found = json.loads(cli("explain", "@daily", "--json").out)
+    assert found["trigger"] == {"kind": "cron", "expression": "@daily", "timezone": "UTC"}
+    assert found["words"] == "Every day at 00:00, UTC"
+    assert len(found["fires"]) == 3
+
+
+# UX B: 6 = unparsable expression; 2 = usage
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["next", "61 * * * *"], 6, "minute field"),
+        (["next", "every soon"], 6, "is not a duration"),
+        (["next", "next tuesday"], 6, 'such as "every 5m"'),
+        (["next", "0 0 31 2 *"], 6, "never fires"),
+        (["next", "2001-01-01T00:00:00Z"], 6, "never fires"),
+        (["next", "* * * * *", "--tz", "Asia/Bankok"], 6, "Asia/Bangkok"),
+        (["next", "* * * * *", "--tz", "+07:00"], 6, "IANA name"),
+        (["next", "* * * * *", "--from", "yesterday"], 6, "--from"),
+        (["explain", "* * * * *", "--lang", "tlh"], 6, "there are en"),
+        (["next"], 2, "EXPRESSION"),
+        (["next", "* * * * *", "-n", "0"], 2, "-n"),
+        (["next", "* * * * *", "--json=nothing"], 2, "there are fires"),
+    ],
+)
+def test_what_is_wrong_is_said(cli: Cli, arguments: list[str], code: int, says: str) -> None:
+    found = cli(*arguments)
+    assert found.code == code
+    assert found.out == ""
+    assert says in found.err
+
+
+# UX B "Errors"
+def test_errors_are_problem_details_with_json(cli: Cli) -> None:
+    problem = json.loads(cli("next", "61 * * * *", "--json").err)
+    assert problem["exit_code"] == 6
+    assert "minute field" in problem["title"]
