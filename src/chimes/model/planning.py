@@ -6,9 +6,10 @@ Pure: the store calls `plan` inside its transaction and writes down what it says
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
+from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId, manual_run_id, slot_run_id
 from chimes.model.policy import UNLIMITED, Misfire, Overlap
 from chimes.model.run import Origin, Reason, Run, RunStatus

@@ -4,11 +4,12 @@ functions below (the table is in ARCHITECTURE.md)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from chimes.model.access import SYSTEM_OWNER, Owner
+from chimes.model.change import replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.policy import OnLost, Policy
 from chimes.model.target import Target

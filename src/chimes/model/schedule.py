@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from chimes.model.access import SYSTEM_OWNER, Owner
+from chimes.model.change import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.run import Run, RunStatus
