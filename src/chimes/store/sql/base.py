@@ -111,8 +111,8 @@ def _slot(run: Run) -> tuple[str, int] | None:
     return (run.schedule_id, micros(run.slot))
 
 
-def insert_runs(tx: Tx, new: Iterable[Run]) -> None:
-    texts = TargetTexts()
+def insert_runs(tx: Tx, new: Iterable[Run], texts: TargetTexts | None = None) -> None:
+    texts = texts or TargetTexts()
     tx.dialect.insert_runs(tx.connection, [run_values(run, texts) for run in new])
 
 

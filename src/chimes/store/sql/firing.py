@@ -24,7 +24,7 @@ from chimes.store.sql.base import (
 )
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Rows
-from chimes.store.sql.rows.parts import Value, clean, maybe_moment, micros
+from chimes.store.sql.rows.parts import TargetTexts, Value, clean, maybe_moment, micros
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import schedules
@@ -54,6 +54,8 @@ class _Pass:
         self._limit = limit
         self._places = places
         self._now = tx.now()
+        #: The runs' snapshots are the texts of their schedules.
+        self._texts = TargetTexts()
 
     def fire(self) -> Fired:
         rows = self._tx.dialect.due(self._tx.connection, micros(self._now), self._limit)
@@ -89,7 +91,7 @@ class _Pass:
         unreadable: list[dict[str, Value]] = []
         for row in rows:
             try:
-                found.append(schedule_of(row))
+                schedule = schedule_of(row)
             except Exception as error:
                 _log.exception("schedule %s cannot be read and is set aside", row.id)
                 unreadable.append(
@@ -101,6 +103,9 @@ class _Pass:
                         "last_error": clean(f"{type(error).__name__}: {error}"),
                     }
                 )
+            else:
+                self._texts.learn(schedule.target, row.target)
+                found.append(schedule)
         self._tx.dialect.move_cursors(self._tx.connection, unreadable)
         return found
 
@@ -135,11 +140,11 @@ class _Pass:
         """The runs that were claimed at once, and the others."""
         if not stop:
             taken = self._hand_out(new)
-            insert_runs(self._tx, [taken.get(run.id, run) for run in new])
+            insert_runs(self._tx, [taken.get(run.id, run) for run in new], self._texts)
             move_cursors(self._tx, moved)
         else:
             # Stopping a run may let a blocked one of this very batch go: look again.
-            insert_runs(self._tx, new)
+            insert_runs(self._tx, new, self._texts)
             move_cursors(self._tx, moved)
             self._stop(stop)
             current = load_runs(self._tx, [run.id for run in new])

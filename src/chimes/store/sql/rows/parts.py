@@ -100,6 +100,10 @@ class TargetTexts:
     def __call__(self, target: Target) -> str:
         known = self._known.get(id(target))
         if known is None:
-            # Kept beside its text, so that no other object gets its identity meanwhile.
-            known = self._known[id(target)] = (target, encode(target_to_plain(target)))
+            return self.learn(target, encode(target_to_plain(target)))
         return known[1]
+
+    def learn(self, target: Target, text: str) -> str:
+        # Kept beside its text, so that no other object gets its identity meanwhile.
+        self._known[id(target)] = (target, text)
+        return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Row
@@ -26,6 +27,10 @@ from chimes.store.sql.rows.parts import (
     policy_text,
     target_of,
 )
+from chimes.store.sql.tables import runs
+
+#: Looking values up by name in a Row takes longer than all the rest of decoding it.
+_COLUMNS = tuple(runs.c.keys())
 
 NO_ATTEMPTS = "[]"
 
@@ -81,46 +86,47 @@ def state_values(run: Run) -> dict[str, Value]:
     }
 
 
-def run_of(row: Row[Any]) -> Run:
-    schedule_id, parent_id, retry_of = row.schedule_id, row.parent_id, row.retry_of
-    holder, result = row.holder, row.result
+def run_of(row: Sequence[Any]) -> Run:
+    cell = dict(zip(_COLUMNS, row, strict=True))
+    schedule_id, parent_id, retry_of = cell["schedule_id"], cell["parent_id"], cell["retry_of"]
+    holder, result = cell["holder"], cell["result"]
     return Run(
-        id=RunId(row.id),
+        id=RunId(cell["id"]),
         schedule_id=None if schedule_id is None else ScheduleId(schedule_id),
-        schedule_name=row.schedule_name,
-        schedule_version=row.schedule_version,
-        namespace=row.namespace,
-        owner=owner_of(row.owner_type, row.owner_id),
-        slot=maybe_moment(row.slot),
-        origin=Origin(row.origin),
+        schedule_name=cell["schedule_name"],
+        schedule_version=cell["schedule_version"],
+        namespace=cell["namespace"],
+        owner=owner_of(cell["owner_type"], cell["owner_id"]),
+        slot=maybe_moment(cell["slot"]),
+        origin=Origin(cell["origin"]),
         parent_id=None if parent_id is None else RunId(parent_id),
-        step=row.step,
+        step=cell["step"],
         retry_of=None if retry_of is None else RunId(retry_of),
-        target=target_of(row.target),
-        policy=policy_of(row.policy),
-        priority=row.priority,
-        catch_up=row.catch_up == 1,
-        concurrency_key=row.concurrency_key,
-        concurrency_limit=row.concurrency_limit,
-        blocked=row.blocked == 1,
-        status=RunStatus(row.status),
-        attempt=row.attempt,
-        fence=row.fence,
+        target=target_of(cell["target"]),
+        policy=policy_of(cell["policy"]),
+        priority=cell["priority"],
+        catch_up=cell["catch_up"] == 1,
+        concurrency_key=cell["concurrency_key"],
+        concurrency_limit=cell["concurrency_limit"],
+        blocked=cell["blocked"] == 1,
+        status=RunStatus(cell["status"]),
+        attempt=cell["attempt"],
+        fence=cell["fence"],
         holder=None if holder is None else NodeId(holder),
-        started=row.started == 1,
-        cancel_requested=row.cancel_requested == 1,
-        created_at=moment_of(row.created_at),
-        planned_at=moment_of(row.planned_at),
-        available_at=moment_of(row.available_at),
-        claimed_at=maybe_moment(row.claimed_at),
-        started_at=maybe_moment(row.started_at),
-        finished_at=maybe_moment(row.finished_at),
+        started=cell["started"] == 1,
+        cancel_requested=cell["cancel_requested"] == 1,
+        created_at=moment_of(cell["created_at"]),
+        planned_at=moment_of(cell["planned_at"]),
+        available_at=moment_of(cell["available_at"]),
+        claimed_at=maybe_moment(cell["claimed_at"]),
+        started_at=maybe_moment(cell["started_at"]),
+        finished_at=maybe_moment(cell["finished_at"]),
         result=None if result is None else decode_object(result),
-        error=row.error,
-        reason=row.reason,
-        missed_count=row.missed_count,
-        missed_until=maybe_moment(row.missed_until),
-        attempts=_attempts_of(row.attempts),
+        error=cell["error"],
+        reason=cell["reason"],
+        missed_count=cell["missed_count"],
+        missed_until=maybe_moment(cell["missed_until"]),
+        attempts=_attempts_of(cell["attempts"]),
     )
 
 
