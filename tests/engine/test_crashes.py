@@ -16,7 +16,7 @@ import pytest
 
 from chimes.engine import Engine
 from chimes.engine.events import Event, RunRescued
-from chimes.model.listing import RunQuery
+from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import paused
@@ -45,7 +45,7 @@ class Scene:
         env = os.environ | {
             "CHIMES_TEST": "1",
             "CHIMES_FAILPOINTS": failpoints,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
         }
         self.node = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -119,8 +119,6 @@ async def every_step(store: Store, **given: object) -> None:
 
 async def no_more(store: Store) -> None:
     """Stop the clockwork, so that what there is can come to its end."""
-    from chimes.model.listing import ScheduleQuery
-
     for schedule in (await store.list_schedules(ScheduleQuery(enabled=True, limit=None))).items:
         await store.change_schedule(schedule.id, lambda s, now: paused(s, now, "test"))
 

@@ -162,13 +162,15 @@ async def test_a_run_that_is_lost_again_and_again_ends_at_the_crash_limit(rig: R
 
 async def test_a_run_taken_away_is_stopped_as_soon_as_its_node_sees_it(rig: Rig) -> None:
     rig.runner.script = [rig.runner.wait, SUCCESS]
-    first = await rig.engine(lease=LEASE)
+    engine = await rig.engine()
     schedule = await rig.due_now()
     await until(lambda: rig.runner.calls)
-    await rig.store.leave(first.node_id)
+    (node,) = await rig.store.nodes()
+    await rig.store.leave(node.id)
+    await rig.store.join(node, timedelta(seconds=30))
     await until(lambda: rig.runner.stopped)
     (run,) = await rig.ended(schedule)
-    assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 2)
+    assert (run.status, run.attempt, engine.node_id) == (RunStatus.SUCCEEDED, 2, node.id)
 
 
 # F12: everything died; the next start finds it

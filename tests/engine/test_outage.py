@@ -141,11 +141,11 @@ async def test_a_kind_that_nobody_here_knows_stays_in_the_queue(rig: Rig) -> Non
     faults = Faults(rig.store)
     await rig.engine(store=faults.store, kind="agent", poll_interval=timedelta(seconds=0.05))
     schedule = await rig.due_now()
-    await until(lambda: faults.count["claim"] >= 4)
+    await until(lambda: faults.count["rescue"] >= 8)
     (run,) = await rig.runs(schedule)
     assert run.status is RunStatus.QUEUED
-    # One look and one try per poll, not a loop without a break.
-    assert faults.count["next_available"] <= faults.count["claim"] * 3 + 3
+    # About one try per poll, not a loop without a break.
+    assert 2 <= faults.count["claim"] <= 20
     await rig.engine()
     (done,) = await rig.ended(schedule)
     assert done.status is RunStatus.SUCCEEDED

@@ -11,12 +11,13 @@ import pytest
 from chimes.engine import hands
 from chimes.engine.events import RunRetrying, TargetBroken, TargetStuck
 from chimes.engine.execution import LOG_LIMIT
+from chimes.errors import StoreUnavailable
 from chimes.model.planning import manual_run
 from chimes.model.policy import Backoff, Policy
 from chimes.model.run import AttemptEnd, Outcome, Reason, RunStatus
 from chimes.targets.base import Call
 from tests.builders import a_run
-from tests.engine.rig import FAILURE, SUCCESS, Rig, eventually, until
+from tests.engine.rig import FAILURE, SUCCESS, Faults, Rig, eventually, until
 
 
 # C7
@@ -52,18 +53,16 @@ async def test_priorities_decide_who_gets_the_next_free_place(rig: Rig) -> None:
 async def test_a_slot_that_fires_does_not_overtake_what_waits_with_a_higher_rank(
     rig: Rig,
 ) -> None:
-    rig.runner.script = [rig.runner.wait, SUCCESS]
-    await rig.engine(workers=1)
-    now = await rig.now()
-    await rig.store.add_runs([a_run(available_at=now, created_at=now)])
-    await until(lambda: rig.runner.calls)
-    important = a_run(priority=9, available_at=now, created_at=now)
+    faults = Faults(rig.store)
+    faults.failing = {"claim": StoreUnavailable("not now")}
+    important = a_run(priority=9, available_at=await rig.now())
     await rig.store.add_runs([important])
+    await rig.engine(workers=1, store=faults.store)
     schedule = await rig.due_now()
     await eventually(lambda: rig.runs(schedule, RunStatus.QUEUED), bool)
-    rig.runner.gate.set()
+    faults.failing = {}
     await rig.ended(schedule)
-    assert rig.runner.calls[1].run.id == important.id
+    assert rig.runner.calls[0].run.id == important.id
 
 
 # C14, R3.24: the same run, the same id, rising attempt and fence

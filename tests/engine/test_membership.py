@@ -1,0 +1,162 @@
+"""Trust in the lease, counted on a clock that the test holds."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+import pytest
+
+from chimes.engine.capacity import Capacity
+from chimes.engine.events import Event, Events, NodeLost
+from chimes.engine.execution import Execution
+from chimes.engine.hands import Hands
+from chimes.engine.heartbeat import Heartbeat
+from chimes.engine.membership import Membership, new_node_id
+from chimes.engine.storetime import StoreTime
+from chimes.errors import StoreUnavailable
+from chimes.model.ids import NodeId
+from chimes.model.node import Beat
+from chimes.model.run import RunStatus
+from chimes.store.memory import MemoryStore
+from chimes.store.port import Places
+from chimes.testing import SettableClock
+from tests.builders import a_run
+from tests.engine.rig import Faults, Recording, until
+
+LEASE = timedelta(seconds=30)
+
+
+class Node:
+    def __init__(self) -> None:
+        self.clock = SettableClock()
+        self.memory = MemoryStore(clock=self.clock)
+        self.faults = Faults(self.memory)
+        self.told: list[Event] = []
+        self.events = Events([self.told.append])
+        self.time = StoreTime(self.faults.store, self.clock)
+        self.membership = Membership(
+            self.faults.store,
+            clock=self.clock,
+            time=self.time,
+            events=self.events,
+            lease=LEASE,
+            version="test",
+            roles=("worker",),
+            capacity=1,
+        )
+        self.heartbeat = Heartbeat(
+            self.faults.store,
+            self.membership,
+            clock=self.clock,
+            time=self.time,
+            events=self.events,
+            canceling=self.memory.wake,
+        )
+
+
+@pytest.fixture
+async def node() -> Node:
+    node = Node()
+    await node.membership.join()
+    return node
+
+
+# RELIABILITY 0.5: lease less a sixth, and once lost it stays lost
+async def test_trust_ends_a_margin_before_the_lease(node: Node) -> None:
+    node.clock.advance(24.9)
+    assert node.membership.trusted
+    node.clock.advance(0.1)
+    assert not node.membership.trusted
+    await until(lambda: node.membership.lost.is_set())
+    (lost,) = [event for event in node.told if isinstance(event, NodeLost)]
+    assert lost.node_id == node.membership.node_id
+    assert not await node.heartbeat.once()
+    assert not node.membership.trusted
+
+
+# A heartbeat call may take long: what counts is when it was sent
+async def test_a_beat_renews_from_before_it_was_sent(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat = node.memory.beat
+
+    async def slow(node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
+        answer = await beat(node_id, lease, clock=clock)
+        node.clock.advance(4)
+        return answer
+
+    monkeypatch.setattr(node.memory, "beat", slow)
+    node.clock.advance(20)
+    assert await node.heartbeat.once()
+    assert node.membership.trust_left == pytest.approx(25 - 4)
+
+
+# F16: a refusal ends the trust at once, however much of it was left
+async def test_a_refused_beat_ends_the_trust(node: Node) -> None:
+    await node.memory.leave(node.membership.node_id)
+    assert not await node.heartbeat.once()
+    assert not node.membership.trusted
+
+
+# RELIABILITY 1: a heartbeat that raises counts like one that is refused
+async def test_a_failing_beat_renews_nothing(node: Node) -> None:
+    node.faults.failing = {"beat": StoreUnavailable("cut")}
+    node.clock.advance(20)
+    assert not await node.heartbeat.once()
+    assert node.membership.trusted
+    node.clock.advance(5)
+    assert not node.membership.trusted
+
+
+async def test_joining_again_takes_another_id(node: Node) -> None:
+    first = node.membership.node_id
+    node.clock.advance(60)
+    assert not node.membership.trusted
+    await until(lambda: node.membership.lost.is_set())
+    await node.membership.join()
+    assert node.membership.trusted
+    assert node.membership.node_id != first
+    assert len({new_node_id() for _ in range(50)}) == 50
+
+
+# F50: the store's time, whatever this machine's clock says meanwhile
+async def test_store_time_follows_the_monotonic_clock_between_two_looks(node: Node) -> None:
+    seen = await node.time.ask()
+    node.clock.advance(2.5)
+    assert node.time.now() == seen + timedelta(seconds=2.5)
+    node.clock.set(seen + timedelta(hours=1))
+    assert node.time.now() == seen + timedelta(seconds=2.5)
+    assert await node.time.ask() == seen + timedelta(hours=1)
+    assert node.time.now() == seen + timedelta(hours=1)
+
+
+# F69: a task that is cancelled before its first step still gives its run back
+async def test_a_run_that_has_not_made_its_first_step_is_given_back(node: Node) -> None:
+    runner = Recording()
+    capacity = Capacity(1)
+    execution = Execution(
+        node.faults.store,
+        {"http": runner},
+        node.membership,
+        clock=node.clock,
+        time=node.time,
+        events=node.events,
+    )
+    hands = Hands(node.faults.store, execution, capacity, node.events)
+    waiting = a_run()
+    await node.memory.add_runs([waiting])
+    with capacity.reserve() as reserved:
+        runs = await node.memory.claim(
+            Places(node_id=node.membership.node_id, kinds=frozenset({"http"}), free=1)
+        )
+        reserved.used = hands.take(runs)
+    assert capacity.free == 0
+    hands.stop_taking()
+    await asyncio.wait_for(hands.empty.wait(), 1)
+    assert hands.unstarted() == ((waiting.id, 1),)
+    assert capacity.free == 1
+    await node.memory.release(hands.unstarted())
+    back = await node.memory.get_run(waiting.id)
+    assert back is not None
+    assert (back.status, back.attempt, runner.calls) == (RunStatus.QUEUED, 0, [])
