@@ -96,6 +96,11 @@ def test_an_empty_variable_is_not_set() -> None:
     assert load_settings(environ={"PORT": "", "CHIMES_PORT": ""}).origins["port"] == "default"
 
 
+def test_the_port_that_kubernetes_names_after_a_service_is_not_ours() -> None:
+    assert settings({"CHIMES_PORT": "tcp://10.0.0.1:7100"}).port == 7100
+    assert settings({"CHIMES_PORT": "tcp://10.0.0.1:7100", "PORT": "8080"}).port == 8080
+
+
 def test_flags_over_environment_over_file_over_default() -> None:
     Path("chimes.yaml").write_text("port: 1\nhost: localhost\nlog_level: error\n")
     loaded = load_settings(

@@ -39,6 +39,8 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {
     "taskName",
     "color_message",
 }
+# R3.40 asks for a field `name`, which a log record has for itself (it is `logger` in the line).
+_RENAMED = {"job_name": "name"}
 
 
 def configure_logging(
@@ -152,7 +154,11 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord, redactor: Redactor) -> dict[str, object]:
-    own = {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
+    own = {
+        _RENAMED.get(name, name): value
+        for name, value in record.__dict__.items()
+        if name not in _STANDARD
+    }
     if record.exc_info and record.exc_info[1] is not None:
         own["exception"] = "".join(traceback.format_exception(*record.exc_info))
     hidden = redactor.value(own)

@@ -351,3 +351,37 @@ def test_show_for_people(chimes: Client, server: Server) -> None:
     lines = chimes("show", made).rows
     assert ["id", made] in lines
     assert ["labels", '{"team": "x"}'] in lines
+
+
+def answered(arguments: list[str], answer: str, env: dict[str, str]) -> tuple[int, str]:
+    """A command on a terminal, whose question is answered: exit code, and what was shown."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [*CHIMES, *arguments], env=environment(**env), stdin=slave, stdout=slave, stderr=slave
+    )
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+        if b"[y/N]" in seen and answer:
+            os.write(master, answer.encode() + b"\n")
+            answer = ""
+    os.close(master)
+    return process.wait(60), seen.decode()
+
+
+# UX D.2 7, 14
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1)])
+def test_add_asks_a_person(server: Server, sink: str, answer: str, code: int) -> None:
+    name = f"asked {uuid.uuid4().hex}"
+    arguments = ["add", *FAR, "--http", sink, "--name", name]
+    ended, seen = answered(arguments, answer, {"CHIMES_URL": server.url})
+    assert ended == code
+    assert seen.index("09:00:00+07:00") < seen.index("Create it? [y/N]")
+    assert ("Nothing was created" in seen) is (code == 1)

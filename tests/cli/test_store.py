@@ -266,3 +266,34 @@ def test_an_interrupt_is_130(sink: str, server: Server, tmp_path: Path) -> None:
     assert process.wait(60) == 130
     let_go("/hold/interrupted")
     process.stderr.close()
+
+
+# F74
+def test_a_server_outlives_whoever_reads_its_log(tmp_path: Path) -> None:
+    import subprocess
+
+    from chimes.cli.backend import HttpBackend
+    from tests.cli.conftest import CHIMES, URL, environment
+
+    process = subprocess.Popen(
+        [*CHIMES, "serve", "--port", "0"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    url = ""
+    for line in process.stderr:
+        url = url or (found[0] if (found := URL.search(line)) else "")
+        if "Press Ctrl-C" in line:
+            break
+    process.stderr.close()
+    backend = HttpBackend(url, "")
+    assert backend.connect()
+    for _ in range(3):
+        assert backend.request("GET", "/api/v1/schedules").status == 200
+    backend.close()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -39,10 +39,8 @@ class LazyGroup(click.Group):
 
     command_class = Command
 
-    def __init__(self, *args: object, lazy: Mapping[str, Lazy], **kwargs: object) -> None:
-        make: object = super().__init__
-        assert callable(make)
-        make(*args, **kwargs)
+    def __init__(self, name: str | None = None, *, lazy: Mapping[str, Lazy], **attrs: Any) -> None:
+        super().__init__(name, **attrs)
         self._lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:

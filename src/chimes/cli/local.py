@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import MutableMapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from chimes.cli.backend import Answer
 from chimes.config import LoadedSettings, load_settings, store_location
 
-Message = MutableMapping[str, Any]
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Scope
 
 
 def local_backend(*, create: bool) -> LocalBackend | None:
@@ -39,7 +39,7 @@ class LocalBackend:
         self._token = secrets.token_urlsafe(32)
         self._runner = asyncio.Runner()
         self._stack = contextlib.AsyncExitStack()
-        self._app: Any = None
+        self._app: ASGIApp | None = None
 
     def request(self, method: str, path: str, body: object = None) -> Answer:
         return self._runner.run(self._request(method, path, body))
@@ -57,7 +57,7 @@ class LocalBackend:
         headers = [("host", host), ("x-api-key", self._token), ("accept", "application/json")]
         if body is not None:
             headers += [("content-type", "application/json"), ("content-length", str(len(data)))]
-        scope = {
+        scope: Scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
             "http_version": "1.1",
@@ -73,7 +73,7 @@ class LocalBackend:
         }
         return await _call(self._app, scope, data)
 
-    async def _open(self) -> Any:
+    async def _open(self) -> ASGIApp:
         from prometheus_client import CollectorRegistry
 
         from chimes import __version__
@@ -101,7 +101,7 @@ class LocalBackend:
         )
 
 
-async def _call(app: Any, scope: Message, data: bytes) -> Answer:
+async def _call(app: ASGIApp, scope: Scope, data: bytes) -> Answer:
     sent: list[Message] = []
     waiting: list[Message] = [{"type": "http.request", "body": data, "more_body": False}]
 

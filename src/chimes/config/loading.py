@@ -16,6 +16,8 @@ from chimes.errors import ConfigError
 FILE_NAME = "chimes.yaml"
 FILE_VARIABLE = "CHIMES_CONFIG"
 DEFAULT = "default"
+#: Kubernetes sets CHIMES_PORT=tcp://10.0.0.1:7100 in every pod beside a service called chimes.
+SERVICE_LINK = "tcp://"
 
 # The readers of the table answer with the type of their field, which mypy cannot see.
 _build: Callable[..., Settings] = Settings
@@ -83,7 +85,8 @@ def _from_environment(
 ) -> None:
     for variable in field.variables:
         # An empty variable is how a compose file says "not set".
-        if given := environment.get(variable, ""):
+        given = environment.get(variable, "")
+        if given and not (field.name == "port" and given.startswith(SERVICE_LINK)):
             if field.file_only:
                 raise ConfigError(
                     f"{variable} is not read from the environment: {field.name} may only be set "

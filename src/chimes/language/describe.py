@@ -5,6 +5,7 @@ A language is one module with the functions of `Language`; it is loaded when it 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -31,6 +32,12 @@ class Language(Protocol):
 
 def describe(trigger: Trigger, lang: str = "en") -> str:
     """The trigger in words: `Every day at 02:30, America/New_York time`."""
+    return _described(trigger, lang)
+
+
+@lru_cache(maxsize=4096)
+def _described(trigger: Trigger, lang: str) -> str:
+    # Lists show the words of every row, and a trigger never changes.
     return _language(lang).sentence(trigger)
 
 
