@@ -31,7 +31,7 @@ from chimes.testing import SettableClock
 
 HOST = "http://localhost:7100"
 #: Given before any route is chosen, so no route documents them.
-BEFORE_ROUTING = {400, 403, 405, 408, 421}
+BEFORE_ROUTING = {400, 403, 405, 408, 421, 431}
 
 CRON = {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Bangkok"}
 HTTP = {"kind": "http", "url": "http://127.0.0.1:9/hook", "method": "POST"}

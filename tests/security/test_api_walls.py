@@ -202,6 +202,13 @@ async def test_a_wrong_length(rig: Rig, length: str) -> None:
     assert (answer.status_code, answer.json()["code"]) == (400, "wrong_length")
 
 
+async def test_large_headers(rig: Rig) -> None:
+    fine = await rig.client.get(PATH, headers={"X-Padding": "x" * 7000})
+    assert fine.status_code == 200
+    answer = await rig.client.get(PATH, headers={"X-Padding": "x" * 8192})
+    assert (answer.status_code, answer.json()["code"]) == (431, "headers_too_large")
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate", "gzip, identity"])
 async def test_compressed_bodies(rig: Rig, encoding: str) -> None:
     answer = await rig.client.post(

@@ -1,7 +1,6 @@
 """What is checked before routing: Host, Origin, and the size and time of a request (S12, S50).
 
-Slow headers are the business of the HTTP server in front (uvicorn closes such connections); a slow
-body ends here.
+A slow body ends here; slow headers end in `connections`, before there is a request.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from chimes.doors.problems import answer_to
 from chimes.errors import ChimesError
 
 BODY_LIMIT = 256 * 1024
+HEADER_LIMIT = 8 * 1024
 REQUEST_SECONDS = 30.0
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -42,6 +42,8 @@ class RequestLimits:
             return
         try:
             headers = Headers(scope=scope)
+            if sum(len(name) + len(value) for name, value in headers.raw) > HEADER_LIMIT:
+                raise refusal.long_headers(HEADER_LIMIT)
             host = self._host(headers)
             if self._allowed or not await self._doorway.access.keys_on():
                 self._check_host(host, scope)

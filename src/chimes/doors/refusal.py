@@ -24,12 +24,30 @@ class Refusal(ChimesError):
         self.headers: Mapping[str, str] = headers or {}
 
 
+#: The rest of the body is not read, so the connection cannot be used again.
+_CLOSE = {"Connection": "close"}
+
+
 def too_large(limit: int) -> Refusal:
-    return Refusal(413, "body_too_large", f"a request body has at most {limit // 1024} KiB")
+    return Refusal(
+        413,
+        "body_too_large",
+        f"a request body has at most {limit // 1024} KiB",
+        headers=_CLOSE,
+    )
+
+
+def long_headers(limit: int) -> Refusal:
+    return Refusal(
+        431,
+        "headers_too_large",
+        f"the headers of a request have at most {limit // 1024} KiB",
+        headers=_CLOSE,
+    )
 
 
 def encoded_body() -> Refusal:
-    return Refusal(415, "encoded_body", "a request body cannot be compressed")
+    return Refusal(415, "encoded_body", "a request body cannot be compressed", headers=_CLOSE)
 
 
 def not_json(content_type: str) -> Refusal:
@@ -71,7 +89,7 @@ def too_slow() -> Refusal:
         408,
         "request_timeout",
         "the request did not arrive in time",
-        headers={"Connection": "close"},
+        headers=_CLOSE,
     )
 
 

@@ -22,7 +22,7 @@ from chimes.doors.envelope import Envelope
 from chimes.doors.limits import RequestLimits
 from chimes.doors.operations import operations
 from chimes.doors.problems import answer_to
-from chimes.errors import ChimesError
+from chimes.errors import ChimesError, NotAllowed
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 NATIVE_ROUTERS = (schedules.router, actions.router, runs.router, times.router, system.router)
@@ -71,6 +71,8 @@ async def _answer(request: Request, error: Exception) -> Response:
         if request.method == "OPTIONS":
             return Response(status_code=204, headers=allowed)
         error = HTTPException(405, headers=allowed)
+    if isinstance(error, NotAllowed) and "actor" in request.scope["state"]:
+        await request.app.state.gatekeeper.refused(request, request.state.actor)
     return answer_to(request, error)
 
 

@@ -17,7 +17,7 @@ from chimes.doors.api.idempotency import answered_once, idempotency_key
 from chimes.doors.auth import authenticate
 from chimes.doors.body import read_json
 from chimes.doors.context import Doorway
-from chimes.errors import InvalidInput, NotAllowed, NotFound
+from chimes.errors import InvalidInput, NotFound
 from chimes.model.access import Actor
 
 
@@ -39,14 +39,10 @@ class NativeRoute(APIRoute):
             actor = await authenticate(request)
             _check_characters(request)
             body = await request.json() if self.body_field is not None else None
-            try:
-                key = idempotency_key(request)
-                if key is None:
-                    return await handle(request)
-                return await answered_once(request, actor, key, body, handle)
-            except NotAllowed:
-                await request.app.state.gatekeeper.refused(request, actor)
-                raise
+            key = idempotency_key(request)
+            if key is None:
+                return await handle(request)
+            return await answered_once(request, actor, key, body, handle)
 
         return on_the_way
 
