@@ -7,15 +7,17 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chimes.errors import StoreLocked
+from chimes.errors import StoreLocked, StoreUnavailable
 from chimes.model.ids import ScheduleId
 from chimes.store.jsonfile import JsonFileStore, disk
+from chimes.store.jsonfile.commit import GroupCommit, StateLock
 from chimes.testing import SettableClock
 from tests.builders import LEASE, NOW, a_node, a_run, a_schedule
 from tests.store.jsonfiles import document, dumped, opened
@@ -145,11 +147,34 @@ async def test_close_twice_is_harmless_and_open_again_works(tmp_path: Path) -> N
     await store.close()
 
 
+# A thread changed the state, a write failed and undid that, and only then the thread comes to wait.
+def test_a_change_that_was_undone_before_it_was_reported_is_refused() -> None:
+    lock = StateLock()
+    failed = threading.Event()
+
+    def write(begin: Callable[[], None]) -> None:
+        begin()
+        raise OSError("the disk is full")
+
+    commits = GroupCommit(lock, write, lambda error: failed.set())
+    with lock:
+        pass  # the change of this thread
+    with ThreadPoolExecutor(1) as other:
+        error = other.submit(lambda: commits.join().exception(10)).result(10)
+    assert isinstance(error, StoreUnavailable)
+    assert failed.is_set()
+    with pytest.raises(StoreUnavailable, match="lost"):
+        commits.join()
+    commits.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        commits.join()
+
+
 # --- the lock -------------------------------------------------------------------------------------
 SECOND_PROCESS = """
 import asyncio, sys
 from pathlib import Path
-from chimes.errors import StoreLocked
+from chimes.errors import StoreLocked, StoreUnavailable
 from chimes.store.jsonfile import JsonFileStore
 
 try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import stat
 from pathlib import Path
 
@@ -220,10 +221,15 @@ async def test_nobody_else_may_read_any_file(tmp_path: Path) -> None:
     directory.mkdir()
     (directory / "jobs.json").write_text('{"version": 1, "jobs": []}')
     (directory / "jobs.json").chmod(0o644)
+    names = {"jobs.json", "jobs.prev.json", "jobs.json.sum", ".lock"}
     async with opened(directory) as store:
+        # The previous one is still the file that was found.
+        assert {name: mode(directory / name) for name in os.listdir(directory)} == dict.fromkeys(
+            names, 0o600
+        )
         await store.add_schedule(a_schedule())
-    modes = {path.name: mode(path) for path in directory.iterdir()}
-    assert set(modes) == {"jobs.json", "jobs.prev.json", "jobs.json.sum", ".lock"}
-    assert set(modes.values()) == {0o600}
+    assert {name: mode(directory / name) for name in os.listdir(directory)} == dict.fromkeys(
+        names, 0o600
+    )
     async with opened(tmp_path / "new"):
         assert mode(tmp_path / "new") == 0o700

@@ -30,6 +30,7 @@ from tests.builders import (
     due_schedule,
     full_run,
     full_schedule,
+    log_lines,
     places,
 )
 from tests.store.jsonfiles import SEED_FILE, document, dumped, edit, job, opened
@@ -307,6 +308,39 @@ async def test_what_an_edit_does_not_touch_stays(tmp_path: Path) -> None:
         assert (loaded.trigger, loaded.next_slot) == (expected, NOW + 10 * SECOND)
 
 
+# R3.16: an interval without start_at counts from its creation, which an edit elsewhere leaves alone
+async def test_a_hidden_anchor_outlives_an_edit_of_the_jitter(tmp_path: Path) -> None:
+    anchor = NOW - 30 * SECOND
+    given = {"ksana": {"every": "1m"}}
+    await with_job(tmp_path, trigger=Every("1m", anchor=anchor), door_data=given)
+    assert job(tmp_path, "a")["schedule"]["start_at"] == ""
+
+    def jitter(data: dict[str, Any]) -> None:
+        data["jobs"][0]["schedule"]["jitter"] = "2s"
+
+    edit(tmp_path, jitter)
+    async with opened(tmp_path) as store:
+        expected = Every("1m", anchor=anchor, jitter="2s")
+        assert (await the_schedule(store)).trigger == expected
+
+
+# R3.7: also one that was switched off while its moment passed
+async def test_a_once_that_is_switched_on_too_late_is_missed(tmp_path: Path) -> None:
+    off = plain_job(schedule={"kind": "once", "run_at": "2030-01-15T08:00:00Z"}, enabled=False)
+    async with opened(plain_file(tmp_path, off)) as store:
+        assert await store.next_due() is None
+    edit(tmp_path, lambda data: data["jobs"][0].update(enabled=True))
+    async with opened(tmp_path) as store:
+        (missed,) = (await store.fire_due(plan, limit=10)).others
+        assert missed.status is RunStatus.MISSED
+    edit(tmp_path, lambda data: data["jobs"][0].update(enabled=False))
+    async with opened(tmp_path):
+        pass
+    edit(tmp_path, lambda data: data["jobs"][0].update(enabled=True))
+    async with opened(tmp_path) as store:
+        assert await store.next_due() is None
+
+
 async def test_switching_off_and_on_counts(tmp_path: Path) -> None:
     await with_job(tmp_path)
     edit(tmp_path, lambda data: data["jobs"][0].update(enabled=False))
@@ -539,6 +573,8 @@ async def test_verdicts_and_logs_are_there_after_a_restart(tmp_path: Path) -> No
         await store.join(a_node(), LEASE)
         await store.add_runs([a_run()])
         (run,) = await store.claim(places())
+        for message in ("one", "two"):
+            await store.append_logs(run.id, run.fence, log_lines(message))
         await store.finish([a_verdict(run, NOW, AttemptEnd.TIMEOUT)])
         before = await dumped(store)
     async with opened(tmp_path) as store:

@@ -16,7 +16,7 @@ from pathlib import Path
 from chimes.clock import Clock
 from chimes.errors import StoreUnavailable
 from chimes.model.audit import AuditEntry
-from chimes.model.run import LogEntry, Reason, Run, canceled
+from chimes.model.run import Reason, canceled
 from chimes.store.jsonfile import disk
 from chimes.store.jsonfile.archive import AuditArchive, RunArchive
 from chimes.store.jsonfile.commit import GroupCommit, StateLock
@@ -96,11 +96,13 @@ class JsonFileStore(MemoryStore):
 
     def _close(self, commits: GroupCommit) -> None:
         try:
-            if self._unwritten:
-                commits.join().exception()
+            with self._lock:
+                last = commits.join() if self._unwritten else None
+            if last is not None:
+                last.exception()
             commits.close()
             self._generations.finish()
-        except (OSError, StoreUnavailable) as error:
+        except OSError as error:
             _log.warning("jobs.json could not be copied at the end: %s", error)
         finally:
             self._directory_lock.release()
@@ -127,14 +129,8 @@ class JsonFileStore(MemoryStore):
         state = self._state
         for schedule in (*(job.schedule for job in contents.jobs), *contents.deleted):
             state.put_schedule(schedule)
-        in_file = {run.id for run in contents.runs}
-
-        def take(run: Run, log: list[LogEntry]) -> None:
-            if run.id not in in_file:
-                state.put_archived(run, log)
-
-        self._run_archive.read(contents.pruned_until, take)
-        for run in contents.runs:
+        self._run_archive.read(contents.pruned_until, state.put_archived)
+        for run in contents.runs:  # after the archives: where both have a run, the file counts
             state.put_run(run)
         for run_id, log in contents.logs.items():
             state.logs[run_id] = log
