@@ -15,7 +15,13 @@ from chimes.store.sql.database import Database, Tx
 from chimes.store.sql.rows.parts import TargetTexts, micros
 from chimes.store.sql.rows.records import audit_values
 from chimes.store.sql.rows.run import log_values, run_of, run_values, state_values
-from chimes.store.sql.rows.schedule import cursor_values, schedule_of, schedule_values
+from chimes.store.sql.rows.schedule import (
+    SUMMARY_COLUMNS,
+    cursor_values,
+    schedule_of,
+    schedule_values,
+    summary_of,
+)
 from chimes.store.sql.tables import audit, nodes, run_logs, runs, schedules
 
 _SCHEDULE = select(schedules).where(schedules.c.id == bindparam("schedule_id"))
@@ -51,6 +57,16 @@ def load_schedules(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Sche
     statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
     found = tx.rows(tx.dialect.for_update(statement), {"ids": tx.dialect.listed(ids)})
     return {ScheduleId(row.id): schedule_of(row) for row in found}
+
+
+def load_summaries(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Schedule]:
+    """Schedules as far as recording the end of a run looks at them."""
+    if not ids:
+        return {}
+    columns = [schedules.c[name] for name in SUMMARY_COLUMNS]
+    statement = select(*columns).where(tx.dialect.among(schedules.c.id, "ids"))
+    found = tx.rows(tx.dialect.for_update(statement), {"ids": tx.dialect.listed(ids)})
+    return {row[0]: summary_of(row) for row in found}
 
 
 def write_schedule(tx: Tx, schedule: Schedule) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import select
 
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.planning import FireContext
+from chimes.model.planning import FireContext, new_rows
 from chimes.model.run import Reason, Run, RunStatus, cancel_asked, claimed
 from chimes.model.schedule import Schedule, set_aside
 from chimes.store.port import Fired, Places, Planner
@@ -63,7 +63,7 @@ class _Pass:
         contexts = self._contexts(due)
         moved: list[Schedule] = []
         broken: list[Schedule] = []
-        asked: list[Run] = []
+        asked: list[tuple[Run, ...]] = []
         stop: list[RunId] = []
         for schedule, context in zip(due, contexts, strict=True):
             try:
@@ -72,10 +72,12 @@ class _Pass:
                 broken.append(set_aside(schedule, f"{type(error).__name__}: {error}"))
             else:
                 moved.append(firing.schedule)
-                asked.extend(firing.runs)
+                asked.append(firing.runs)
                 stop.extend(firing.cancel)
-        free = Taken(self._tx, asked)
-        new = [run for run in asked if free.take(run)]
+        every = [run for rows in asked for run in rows]
+        slots = Taken(self._tx, every)
+        free = {run.id for run in every if slots.take(run)}
+        new = [run for rows in asked for run in new_rows(rows, free)]
         taken, others = self._write(new, [*moved, *broken], stop)
         self._tx.wakes = bool(stop) or any(run.claimable for run in others)
         return Fired(

@@ -13,10 +13,11 @@ from sqlalchemy import bindparam, select, text
 
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run, Verdict
-from chimes.model.schedule import Schedule, paused, recorded
-from chimes.store.sql.base import load_schedules, move_cursors, write_schedule, write_states
+from chimes.model.schedule import paused, recorded
+from chimes.store.sql.base import load_schedules, load_summaries, write_schedule, write_states
 from chimes.store.sql.database import Tx
 from chimes.store.sql.rows.parts import Value
+from chimes.store.sql.rows.schedule import summary_values
 from chimes.store.sql.tables import BLOCKED, runs
 
 #: Blocked runs of one key that a batch looks at, besides one for each run that ends. A key with
@@ -38,10 +39,10 @@ class Settling:
         self._now = now
         self._keys = _Keys(tx, before)
         ids = {run.schedule_id for run in before if run.schedule_id is not None}
-        self._schedules = load_schedules(tx, ids)
+        self._summaries = load_summaries(tx, ids)
         self._changed: dict[RunId, Run] = {}
-        self._recorded: dict[ScheduleId, Schedule] = {}
-        self._paused: set[ScheduleId] = set()
+        self._recorded: set[ScheduleId] = set()
+        self._paused: dict[ScheduleId, str] = {}
         #: Whether some blocked run may go now.
         self.let_go = False
 
@@ -59,19 +60,21 @@ class Settling:
             {"id": run_id, "blocked": 0} for run_id in self._keys.let_go
         ]
         self._tx.dialect.write_states(self._tx.connection, unblocked)
-        move_cursors(self._tx, [s for s in self._recorded.values() if s.id not in self._paused])
-        for schedule_id in self._paused:
-            write_schedule(self._tx, self._recorded[schedule_id])
+        summaries = [summary_values(self._summaries[each]) for each in self._recorded]
+        self._tx.dialect.move_cursors(self._tx.connection, summaries)
+        for schedule in load_schedules(self._tx, self._paused.keys()).values():
+            if schedule.enabled:
+                note = self._paused[schedule.id]
+                write_schedule(self._tx, paused(schedule, self._now, "chimes", note=note))
 
     def _record(self, run: Run, verdict: Verdict | None) -> None:
-        schedule = self._schedules.get(run.schedule_id) if run.schedule_id else None
-        if schedule is None:
+        summary = self._summaries.get(run.schedule_id) if run.schedule_id else None
+        if summary is None:
             return
-        schedule = recorded(schedule, run)
-        if verdict is not None and verdict.pause_schedule and schedule.enabled:
-            schedule = paused(schedule, self._now, "chimes", note=verdict.pause_schedule)
-            self._paused.add(schedule.id)
-        self._schedules[schedule.id] = self._recorded[schedule.id] = schedule
+        self._summaries[summary.id] = recorded(summary, run)
+        self._recorded.add(summary.id)
+        if verdict is not None and verdict.pause_schedule:
+            self._paused.setdefault(summary.id, verdict.pause_schedule)
 
 
 class _Keys:
