@@ -5,18 +5,16 @@ Pure: the store calls `plan` inside its transaction and writes down what it says
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.model.change import replace
+from chimes.model.due_slots import Late, above_purge_mark, late_slots, on_time_slots
 from chimes.model.ids import RunId, ScheduleId, manual_run_id, slot_run_id
-from chimes.model.policy import UNLIMITED, Misfire, Overlap
-from chimes.model.run import Origin, Reason, Run, RunStatus
+from chimes.model.policy import UNLIMITED, Overlap
+from chimes.model.run import Origin, Reason, Run, RunStatus, unblocked
 from chimes.model.schedule import Schedule, at_slot, due_time, runs_left
-
-#: On-time slots that one pass turns into runs for one schedule; the rest follow in the next pass.
-ON_TIME_LIMIT = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,17 +38,17 @@ class Firing:
 
 def plan(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
     """C1 for slots that are late, C6 for slots that overlap, R2.39 for dependencies."""
-    schedule = _above_purge_mark(schedule)
+    schedule = above_purge_mark(schedule)
     if schedule.next_slot is None or schedule.next_run_at is None or schedule.next_run_at > now:
         return Firing(schedule=schedule, runs=())
-    late, first = _late_slots(schedule, now)
+    late, first = late_slots(schedule, now)
     rows: list[Run] = []
     if late.missed_count:
         rows.append(_missed(schedule, late, now))
     on_time: list[datetime] = []
     cursor = first
     if not late.more:
-        on_time, cursor = _on_time(schedule, first, now, fired=len(late.run))
+        on_time, cursor = on_time_slots(schedule, first, now, fired=len(late.run))
     to_run = [(slot, True) for slot in late.run] + [(slot, False) for slot in on_time]
     passed = max((slot for slot, _ in to_run), default=late.missed_until or schedule.next_slot)
     admission = _Admission(schedule, context, now)
@@ -70,98 +68,24 @@ def plan(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
     return Firing(schedule=at_slot(moved, cursor), runs=tuple(rows), cancel=admission.cancel)
 
 
-@dataclass(frozen=True, slots=True)
-class _Late:
-    run: tuple[datetime, ...] = ()
-    missed_from: datetime | None = None
-    missed_until: datetime | None = None
-    missed_count: int = 0
-    #: The limit of one pass is reached and late slots are left: nothing behind them goes first.
-    more: bool = False
+def new_rows(runs: Sequence[Run], free: Collection[RunId]) -> tuple[Run, ...]:
+    """Of the rows of a firing those that are to be inserted: the ones whose slot has none yet.
 
-
-def _above_purge_mark(schedule: Schedule) -> Schedule:
-    """A cursor that was set back below the mark would make slots anew whose rows are forgotten."""
-    mark, slot = schedule.purged_until, schedule.next_slot
-    if mark is None or slot is None or slot > mark:
-        return schedule
-    return at_slot(schedule, schedule.trigger.next_after(mark))
-
-
-def _late_slots(schedule: Schedule, now: datetime) -> tuple[_Late, datetime | None]:
-    """The slots beyond the grace, by policy, and the first slot that is not among them."""
-    head = schedule.next_slot
-    assert head is not None
-    assert schedule.next_run_at is not None
-    policy = schedule.policy
-    bound = now - policy.misfire_grace
-    if schedule.next_run_at >= bound:
-        return _Late(), head
-    if policy.misfire is Misfire.ALL:
-        chosen: list[datetime] = []
-        for slot in _slots(schedule, head):
-            due = schedule.next_run_at if slot == head else due_time(schedule, slot)
-            assert due is not None
-            if due >= bound:
-                return _Late(run=tuple(chosen)), slot
-            if len(chosen) >= policy.catch_up_limit or not runs_left(schedule, len(chosen)):
-                return _Late(run=tuple(chosen), more=True), slot
-            chosen.append(slot)
-        return _Late(run=tuple(chosen)), None
-    trigger = schedule.trigger
-    last = _last_late(schedule, head, bound)
-    following, second = trigger.next_after(last), trigger.next_after(head)
-    # The head is counted by itself: rescheduled by hand, it may lie beside the trigger's slots.
-    behind = 0
-    if second is not None and second <= last:
-        behind = trigger.count_between(second, last)
-    if policy.misfire is Misfire.SKIP:
-        return _Late(missed_from=head, missed_until=last, missed_count=behind + 1), following
-    if not behind:
-        return _Late(run=(head,)), following
-    return _Late((head,), second, last, behind), following
-
-
-def _last_late(schedule: Schedule, head: datetime, bound: datetime) -> datetime:
-    """The newest slot whose due time lies before `bound`: by stepping back, so that a gap of a
-    month costs no more than a gap of a minute (F46)."""
-    slot = schedule.trigger.previous_before(bound)
-    while slot is not None and slot > head:
-        due = due_time(schedule, slot)
-        assert due is not None
-        if due < bound:
-            return slot
-        slot = schedule.trigger.previous_before(slot)
-    return head
-
-
-def _on_time(
-    schedule: Schedule, first: datetime | None, now: datetime, *, fired: int
-) -> tuple[list[datetime], datetime | None]:
-    """The slots that are due within the grace, and the first one after them."""
-    chosen: list[datetime] = []
-    for slot in _slots(schedule, first):
-        # Slots behind one that was moved may be late by themselves: the next pass judges them.
-        if chosen == [schedule.next_slot] and _head_moved(schedule):
-            return chosen, slot
-        due = schedule.next_run_at if slot == schedule.next_slot else due_time(schedule, slot)
-        assert due is not None
-        full = len(chosen) >= ON_TIME_LIMIT or not runs_left(schedule, fired + len(chosen))
-        if due > now or full:
-            return chosen, slot
-        chosen.append(slot)
-    return chosen, None
-
-
-def _head_moved(schedule: Schedule) -> bool:
-    return schedule.next_run_at != due_time(schedule, schedule.next_slot)
-
-
-def _slots(schedule: Schedule, first: datetime | None) -> Iterator[datetime]:
-    slot = first
-    while slot is not None:
-        yield slot
-        slot = schedule.trigger.next_after(slot)
+    A cursor that was set back passes slots that have their rows. A place given to such a slot is
+    not used, so it goes to the next that waits: nobody else would ever let that one go."""
+    if all(run.id in free for run in runs):
+        return tuple(runs)
+    unused = sum(run.admitted for run in runs if run.id not in free)
+    rows: list[Run] = []
+    for run in runs:
+        if run.id not in free:
+            continue
+        if run.blocked and unused:
+            unused -= 1
+            rows.append(unblocked(run))
+        else:
+            rows.append(run)
+    return tuple(rows)
 
 
 class _Admission:
@@ -204,7 +128,7 @@ class _Admission:
         return succeeded_at is None or succeeded_at < self._now - depends_on.within
 
 
-def _missed(schedule: Schedule, late: _Late, now: datetime) -> Run:
+def _missed(schedule: Schedule, late: Late, now: datetime) -> Run:
     assert late.missed_from is not None
     row = slot_run(schedule, late.missed_from, now)
     return replace(

@@ -10,7 +10,7 @@ from chimes.errors import AlreadyExists, NotFound, QuotaExceeded
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
-from chimes.model.planning import FireContext, Firing
+from chimes.model.planning import FireContext, Firing, new_rows
 from chimes.model.run import Reason, Run, canceled
 from chimes.model.schedule import Schedule, set_aside
 from chimes.store.memory.base import MemoryBase
@@ -114,7 +114,8 @@ class MemorySchedules(MemoryBase):
         )
 
     def _fire(self, firing: Firing, now: datetime) -> list[Run]:
-        inserted = [run for run in firing.runs if self._state.insert_run(run)]
+        free = {run.id for run in firing.runs if self._state.existing(run) is None}
+        inserted = [run for run in new_rows(firing.runs, free) if self._state.insert_run(run)]
         self._state.put_schedule(firing.schedule)
         for run_id in firing.cancel:
             self._cancel(self._state.runs[run_id], Reason.REPLACED, now)

@@ -74,10 +74,10 @@ class _Pass:
                 moved.append(firing.schedule)
                 asked.append(firing.runs)
                 stop.extend(firing.cancel)
-        every = [run for rows in asked for run in rows]
+        every = [run for runs in asked for run in runs]
         slots = Taken(self._tx, every)
         free = {run.id for run in every if slots.take(run)}
-        new = [run for rows in asked for run in new_rows(rows, free)]
+        new = [run for runs in asked for run in new_rows(runs, free)]
         taken, others = self._write(new, [*moved, *broken], stop)
         self._tx.wakes = bool(stop) or any(run.claimable for run in others)
         return Fired(
