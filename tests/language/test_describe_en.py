@@ -15,6 +15,18 @@ from chimes.triggers.cron_fields import parse_fields
 
 GOLDEN = [
     ("* * * * *", "Every minute, UTC"),
+    ("30 8-18 * * *", "Every hour from 08:30 to 18:30, UTC"),
+    ("0 0-5,10-20 * * *", "Every hour from 00:00 to 05:00 and from 10:00 to 20:00, UTC"),
+    (
+        "0 5-7,9,11-13 * * *",
+        "Every day at 05:00, 06:00, 07:00, 09:00, 11:00, 12:00 and 13:00, UTC",
+    ),
+    (
+        "0 0-2,4-6,8-10,12-14 * * *",
+        "Every day at 00:00, 01:00, 02:00, 04:00, 05:00, 06:00, 08:00, 09:00, 10:00, 12:00, "
+        "13:00 and 14:00, UTC",
+    ),
+    ("*/10 0-29 9 * * *", "Every 10 seconds in minutes 0 to 29 of hour 9, UTC"),
     ("*/5 * * * *", "Every 5 minutes, UTC"),
     ("*/7 * * * *", "Every day at every 7th minute from 0 to 56 of every hour, UTC"),
     ("0 * * * *", "Every hour, UTC"),
@@ -366,6 +378,7 @@ def test_any_expression_has_words(expression: str) -> None:
         assert words.endswith(", UTC")
         assert words[0].isupper()
         assert "  " not in words
+        assert "None" not in words
         warnings_in_words(trigger)
 
 

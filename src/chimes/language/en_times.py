@@ -36,8 +36,9 @@ def _hourly(minute: int, hours: Numbers) -> str:
         return "every hour" if minute == 0 else f"every hour at minute {minute}"
     if found := cycle(hours, 24):
         return f"every {found.step} hours from {found.first:02d}:{minute:02d}"
-    if all(last - first >= 2 for first, last in spans(hours)):
-        return f"every hour {_stretches(hours, f':{minute:02d}', f':{minute:02d}')}"
+    stretches = _stretches(hours, f":{minute:02d}", f":{minute:02d}")
+    if stretches and all(last - first >= 2 for first, last in spans(hours)):
+        return f"every hour {stretches}"
     return f"at {joined(_clocks(hours, (minute,), (0,)))}"
 
 
@@ -92,8 +93,6 @@ def _hours(hours: Numbers) -> str:
 def _numbers(values: Numbers, unit: str) -> str:
     if len(values) == 1:
         return f"{unit} {values[0]}"
-    if len(values) == (24 if unit == "hour" else 60):
-        return f"every {unit}"
     if found := steps(values):
         return f"every {ordinal(found.step)} {unit} from {found.first} to {found.last}"
     return f"{unit}s {joined(ranges(values))}"
