@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from functools import lru_cache
 
 from chimes.errors import InvalidInput
 from chimes.model.egress import EgressRules
@@ -50,6 +51,7 @@ def check_http_target(target: HttpTarget, *, egress: EgressRules | None = None) 
     _check_secret_placeholders(target)
 
 
+@lru_cache(maxsize=256)
 def signing_key(secret: str) -> bytes:
     """The key in a Standard Webhooks secret, `whsec_` and base64."""
     if not secret.startswith(SECRET_PREFIX):

@@ -105,15 +105,19 @@ def _fill_json(body: str, facts: Mapping[str, str]) -> str:
         if (
             previous is not None
             and _MARKER_CORE in token[0]
-            and json.loads(token[0]) == MARKER
+            and _string(token[0]) == MARKER
             and _COLON.fullmatch(body, previous.end(), token.start())
         ):
-            fact = facts.get(json.loads(previous[0]))
+            fact = facts.get(_string(previous[0]))
             if fact is not None:
                 pieces += (body[copied : token.start() + 1], _in_json(fact), '"')
                 copied = token.end()
         previous = token
     return "".join((*pieces, body[copied:]))
+
+
+def _string(token: str) -> str:
+    return str(json.loads(token)) if "\\" in token else token[1:-1]
 
 
 def _fill_keyed(body: str, facts: Mapping[str, str], encode: Encode) -> str:
