@@ -286,6 +286,33 @@ async def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
     assert document(tmp_path)["jobs"] == []
 
 
+async def test_a_directory_that_cannot_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnavailable, match="file"):
+        await JsonFileStore(tmp_path / "file" / "data").open()
+
+
+async def test_an_unreadable_file_is_not_taken_for_a_bad_one(tmp_path: Path) -> None:
+    (tmp_path / "jobs.json").mkdir()
+    for _ in range(2):  # the lock was let go
+        with pytest.raises(StoreUnavailable, match="directory"):
+            await JsonFileStore(tmp_path).open()
+    assert (tmp_path / "jobs.json").is_dir()
+
+
+# Everything that was acknowledged is on the disk already.
+async def test_a_full_disk_does_not_stop_the_end(tmp_path: Path, seam: Disk) -> None:
+    store = JsonFileStore(tmp_path, clock=SettableClock())
+    await store.open()
+    await store.join(a_node(), LEASE)
+    schedule = await store.add_schedule(a_schedule())
+    seam.fail = lambda name, number: name == "write"
+    await store.close()
+    seam.fail = failing_at(0)
+    async with opened(tmp_path) as again:
+        assert await dumped(again) == [schedule]
+
+
 LIMITED = """
 import asyncio, resource, sys
 from pathlib import Path

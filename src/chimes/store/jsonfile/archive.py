@@ -19,7 +19,7 @@ from chimes.model.run import LogEntry, Run
 from chimes.store.codec.records import audit_from_plain, audit_to_plain
 from chimes.store.codec.run import log_from_plain, log_to_plain, run_from_plain, run_to_plain
 from chimes.store.jsonfile import disk
-from chimes.store.jsonfile.document import encode_line
+from chimes.store.jsonfile.encoding import encode_line
 from chimes.store.jsonfile.state import Mark, age
 from chimes.store.plain import Reader
 

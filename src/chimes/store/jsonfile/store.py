@@ -20,7 +20,8 @@ from chimes.model.run import Reason, canceled
 from chimes.store.jsonfile import disk
 from chimes.store.jsonfile.archive import AuditArchive, RunArchive
 from chimes.store.jsonfile.commit import GroupCommit, StateLock
-from chimes.store.jsonfile.document import Contents, Encoder
+from chimes.store.jsonfile.document import Contents
+from chimes.store.jsonfile.encoding import Encoder
 from chimes.store.jsonfile.generations import Generations
 from chimes.store.jsonfile.lock import DirectoryLock
 from chimes.store.jsonfile.pace import Pace
