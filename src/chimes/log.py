@@ -89,10 +89,9 @@ class LineHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._write(self.format(record) + "\n")
-        except (OSError, ValueError):
-            self.dropped += 1
         except Exception:
-            # A value that cannot even be turned into text: logging it must not stop the work.
+            # A closed pipe, a full disk, a value that cannot even be turned into text: whatever
+            # it is, it must not stop the work.
             self.dropped += 1
 
     def _write(self, line: str) -> None:

@@ -90,12 +90,18 @@ def spawn(
 class Server:
     """A real `chimes serve` on a free port."""
 
-    def __init__(self, directory: Path, *arguments: str, env: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        port: int = 0,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self.directory = directory
         self.log = directory / "server.log"
         with self.log.open("wb") as stream:
             self.process = subprocess.Popen(
-                [*CHIMES, "serve", "--port", "0", *arguments],
+                [*CHIMES, "serve", "--port", str(port), *arguments],
                 cwd=directory,
                 env=environment(**(env or {})),
                 stdout=subprocess.DEVNULL,

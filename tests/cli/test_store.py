@@ -297,3 +297,33 @@ def test_a_server_outlives_whoever_reads_its_log(tmp_path: Path) -> None:
     backend.close()
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
+
+
+# UX D.2 8
+def test_following_a_log_outlives_a_restart_of_the_server(
+    cli: Cli, tmp_path: Path, sink: str
+) -> None:
+    import subprocess
+
+    from tests.cli.conftest import CHIMES, environment
+
+    first = Server(tmp_path, "--roles", "api")
+    url = {"CHIMES_URL": first.url}
+    made = cli("add", "0 9 1 1 *", "--http", sink, "-q", **url).out.strip()
+    run = cli("run", made, "-q", **url).out.strip()
+    follower = subprocess.Popen(
+        [*CHIMES, "logs", run, "-f"],
+        env=environment(**url),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    while f"/api/v1/runs/{run}/logs" not in first.log.read_text():
+        assert follower.poll() is None
+    assert first.stop() == 0
+    second = Server(tmp_path, port=int(first.url.rpartition(":")[2]))
+    try:
+        _, err = follower.communicate(timeout=60)
+        assert (follower.returncode, err) == (0, b"")
+        assert [row[1] for row in cli("runs", **url).rows] == ["succeeded"]
+    finally:
+        assert second.stop() == 0

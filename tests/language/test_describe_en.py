@@ -389,7 +389,7 @@ def _meaning(expression: str) -> tuple[object, ...]:
     return fields.seconds, fields.minutes, days
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.one_of(EXPRESSIONS, QUARTZ), min_size=2, max_size=25, unique=True))
 def test_different_schedules_never_read_the_same(expressions: list[str]) -> None:
     seen: dict[str, str] = {}

@@ -104,6 +104,7 @@ class HttpBackend:
 
     def __init__(self, url: str, key: str) -> None:
         self.url = url
+        self.trouble = ""
         self._key = key
         parts = urlsplit(url if "://" in url else f"http://{url}")
         try:
@@ -117,12 +118,15 @@ class HttpBackend:
         self._connection = connection(parts.hostname, port, timeout=_CONNECT_TIMEOUT)
 
     def connect(self) -> bool:
-        """Whether somebody listens there."""
+        """Whether somebody listens there; `trouble` says why not."""
         try:
             self._connection.connect()
-        except OSError:
+        except OSError as error:
+            self.trouble = error.strerror or str(error)
             return False
         self._connection.sock.settimeout(_ANSWER_TIMEOUT)
+        # Also for the connections that take its place when it is lost.
+        self._connection.timeout = _ANSWER_TIMEOUT
         return True
 
     def request(self, method: str, path: str, body: object = None) -> Answer:
@@ -172,7 +176,7 @@ def connect(url: str | None, key: str, *, create: bool = False) -> Backend:
         if local is not None:
             tell(f"No server answers at {server.url}; using {local.location} directly.")
             return local
-    raise _unreachable(server.url, "nobody listens there")
+    raise _unreachable(server.url, server.trouble)
 
 
 def _unreachable(url: str, why: str) -> Failure:

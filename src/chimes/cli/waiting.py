@@ -6,13 +6,15 @@ import time
 from collections.abc import Iterator
 
 from chimes.cli.backend import Backend, get, items_of, path_of
-from chimes.cli.failure import OK, RUN_FAILED, TIMED_OUT, Failure
+from chimes.cli.failure import OK, RUN_FAILED, TIMED_OUT, UNREACHABLE, Failure
 from chimes.cli.output import Json
 from chimes.clock import SystemClock
 
 #: Soon at first, for runs that end at once, then with patience.
 _PAUSES = (0.05, 0.1, 0.2, 0.4)
 _LONGEST_PAUSE = 1.0
+#: How long a server may be away while we wait for something.
+_RESTART = 60.0
 _ENDED = frozenset({"succeeded", "failed", "timeout", "canceled", "skipped", "missed", "unknown"})
 
 
@@ -31,7 +33,7 @@ def wait_for(backend: Backend, run_id: str, timeout: str) -> Json:
     clock = SystemClock()
     until = clock.monotonic() + parse_duration(timeout, field="--timeout").total_seconds()
     for pause in _pauses():
-        run = get(backend, path_of("runs", run_id))
+        run = _asked(backend, path_of("runs", run_id))
         if ended(run):
             return run
         if clock.monotonic() + pause > until:
@@ -49,7 +51,7 @@ def log_lines(backend: Backend, run_id: str, *, follow: bool) -> Iterator[Json]:
     last = 0
     for pause in _pauses():
         # Asked before the log: what is written after an end that we saw is not missed.
-        run = get(backend, path_of("runs", run_id)) if follow else {}
+        run = _asked(backend, path_of("runs", run_id)) if follow else {}
         while entries := items_of(
             get(backend, path_of("runs", run_id, "logs"), after=last or None)
         ):
@@ -59,6 +61,19 @@ def log_lines(backend: Backend, run_id: str, *, follow: bool) -> Iterator[Json]:
         if not follow or ended(run):
             return
         time.sleep(pause)
+
+
+def _asked(backend: Backend, path: str, **query: object) -> Json:
+    """The answer, also of a server that is just being restarted."""
+    clock = SystemClock()
+    until = clock.monotonic() + _RESTART
+    while True:
+        try:
+            return get(backend, path, **query)
+        except Failure as failure:
+            if failure.code != UNREACHABLE or clock.monotonic() > until:
+                raise
+        time.sleep(_LONGEST_PAUSE / 4)
 
 
 def _number(entry: Json) -> int:
