@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select, text, update
+from sqlalchemy import Select, bindparam, delete, insert, select, text, update
 
 from chimes.model.ids import NodeId, RunId
 from chimes.model.node import Beat, Node
 from chimes.model.run import Run, lost
 from chimes.store.sql.base import SqlBase
 from chimes.store.sql.database import Tx
+from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.rows.parts import micros
 from chimes.store.sql.rows.records import node_of, node_values
 from chimes.store.sql.rows.run import run_of
@@ -38,15 +40,9 @@ HELD_BY = (
     .where(text(HELD), runs.c.holder == bindparam("node_id"))
     .order_by(runs.c.created_at, runs.c.id)
 )
-_LIVING = select(nodes.c.id).where(nodes.c.lease_until > bindparam("now"))
-_ENDED = select(nodes.c.id).where(nodes.c.lease_until <= bindparam("now"))
-#: Held by a node whose lease has ended, or by one that nobody knows.
-LOST = (
-    select(runs)
-    .where(text(HELD), runs.c.holder.not_in(_LIVING))
-    .order_by(runs.c.created_at, runs.c.id)
-    .limit(bindparam("most"))
-)
+_ALIVE = select(nodes.c.id).where(nodes.c.lease_until > bindparam("now"))
+_ENDED = select(nodes.c.id).where(nodes.c.lease_until <= bindparam("now")).limit(1)
+HOLDERS = select(runs.c.holder).where(text(HELD)).distinct()
 _REMOVE = delete(nodes).where(nodes.c.id == bindparam("node_id"))
 _FORGET_EMPTY = delete(nodes).where(
     nodes.c.lease_until <= bindparam("now"),
@@ -96,15 +92,15 @@ class SqlNodes(SqlBase):
 
     async def rescue(self, *, limit: int) -> tuple[Run, ...]:
         def needed(tx: Tx) -> bool:
-            given = {"now": micros(tx.now())}
-            return bool(tx.rows(_ENDED, given) or tx.rows(LOST, {**given, "most": 1}))
+            now = tx.now()
+            return bool(tx.rows(_ENDED, {"now": micros(now)}) or _gone(tx, now))
 
         def work(tx: Tx) -> tuple[Run, ...]:
             now = tx.now()
-            given = {"now": micros(now)}
-            gone = tx.rows(tx.dialect.for_update(LOST), {**given, "most": limit})
-            rescued = _lose(tx, [run_of(row) for row in gone], now)
-            tx.run(_FORGET_EMPTY, given)
+            given = {"holders": tx.dialect.listed(_gone(tx, now)), "most": limit}
+            held = tx.rows(tx.dialect.for_update(held_by_any(tx.dialect)), given)
+            rescued = _lose(tx, [run_of(row) for row in held], now)
+            tx.run(_FORGET_EMPTY, {"now": micros(now)})
             tx.wakes = bool(rescued)
             return rescued
 
@@ -113,6 +109,21 @@ class SqlNodes(SqlBase):
     async def nodes(self) -> tuple[Node, ...]:
         rows = await self._database.read(lambda tx: tx.rows(select(nodes).order_by(nodes.c.id)))
         return tuple(node_of(row) for row in rows)
+
+
+def held_by_any(dialect: Dialect) -> Select[Any]:
+    return (
+        select(runs)
+        .where(text(HELD), dialect.among(runs.c.holder, "holders"))
+        .order_by(runs.c.created_at, runs.c.id)
+        .limit(bindparam("most"))
+    )
+
+
+def _gone(tx: Tx, now: datetime) -> set[str]:
+    """Who holds runs although its lease has ended, or although nobody knows it."""
+    holders = {row.holder for row in tx.rows(HOLDERS)}
+    return holders - {row.id for row in tx.rows(_ALIVE, {"now": micros(now)})}
 
 
 def _lose(tx: Tx, held: Sequence[Run], now: datetime) -> tuple[Run, ...]:

@@ -40,11 +40,8 @@ class SqlSchedules(SqlBase):
         def work(tx: Tx) -> Schedule:
             if tx.run(tx.dialect.insert_new(schedules), values) == 0:
                 raise AlreadyExists(f"schedule {schedule.id} exists already")
-            if quota is not None:
-                # Counted with the new one in place, so a raise takes that back.
-                owned = _count(tx, ScheduleQuery(owner=schedule.owner))
-                if owned - (schedule.deleted_at is None) >= quota:
-                    raise QuotaExceeded(f"{schedule.owner} has {quota} schedules already")
+            if quota is not None and _reached(tx, schedule, quota):
+                raise QuotaExceeded(f"{schedule.owner} has {quota} schedules already")
             if audit is not None:
                 append_audit(tx, audit)
             tx.wakes = True
@@ -97,6 +94,13 @@ class SqlSchedules(SqlBase):
         return maybe_moment(
             await self._database.read(lambda tx: tx.dialect.next_due(tx.connection))
         )
+
+
+def _reached(tx: Tx, new: Schedule, quota: int) -> bool:
+    """Whether its owner had as many before; counts no further than it has to."""
+    conditions = schedule_conditions(ScheduleQuery(owner=new.owner), tx.dialect)
+    others = select(schedules.c.id).where(*conditions, schedules.c.id != new.id)
+    return len(tx.rows(others.limit(quota))) >= quota
 
 
 def _count(tx: Tx, query: ScheduleQuery) -> int:

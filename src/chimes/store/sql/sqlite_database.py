@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import time
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
@@ -22,8 +23,8 @@ from sqlalchemy.pool import NullPool
 from chimes.clock import Clock, SystemClock
 from chimes.errors import StoreError, StoreUnavailable
 from chimes.store.sql.database import Reader, Work
-from chimes.store.sql.dialects.sqlite import SqliteDialect
-from chimes.store.sql.group_commit import LOCK_SECONDS, GroupCommit
+from chimes.store.sql.dialects.sqlite import SqliteDialect, is_busy
+from chimes.store.sql.group_commit import LOCK_SECONDS, GroupCommit, driver_of
 from chimes.store.sql.readers import Readers
 from chimes.store.sql.sqlite_file import network_warning, prepare_file
 from chimes.store.sql.sqlite_migration import migrate
@@ -35,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 #: Kilobytes of pages that the writer and each reader keep.
 _WRITER_CACHE, _READER_CACHE = 16_000, 4_000
+#: How long to wait for another process that is migrating.
+_MIGRATION_MILLISECONDS = 60_000
 
 
 class SqliteDatabase:
@@ -73,12 +76,14 @@ class SqliteDatabase:
             _log.warning(self._degraded)
         connection = self._connect(_WRITER_CACHE)
         try:
+            self._switch_to_wal(driver_of(connection))
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {_MIGRATION_MILLISECONDS}")
             migrate(connection, self._path)
+            # From now on the writer waits in its own way (F39).
+            connection.exec_driver_sql("PRAGMA busy_timeout = 0")
         except BaseException:
             connection.close()
             raise
-        # The writer waits in its own way (F39).
-        connection.exec_driver_sql("PRAGMA busy_timeout = 0")
         self._readers = Readers(self._connect, self.dialect, self._clock)
         self._writer = GroupCommit(connection, self.dialect, self._clock, self.wake)
         self._writer.start()
@@ -121,6 +126,24 @@ class SqliteDatabase:
     def snapshot(self) -> AbstractAsyncContextManager[Reader]:
         return _there(self._readers).snapshot()
 
+    def _switch_to_wal(self, driver: sqlite3.Connection) -> None:
+        """Readers then go on while somebody writes. The file remembers it; only the first time
+        there is something to do, and then SQLite asks its busy handler for nothing: of two
+        processes that start at once, one has to try again by itself."""
+        elapsed = SystemClock()
+        deadline = elapsed.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                mode = driver.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or elapsed.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+            else:
+                break
+        if mode != "wal":
+            raise StoreUnavailable(f"{self._path} is where SQLite cannot keep a write-ahead log")
+
     def _connect(self, cache: int = _READER_CACHE) -> Connection:
         connection = self._engine.connect()
         connection.exec_driver_sql(f"PRAGMA cache_size = -{cache}")
@@ -129,8 +152,6 @@ class SqliteDatabase:
 
 def _set_up(driver: sqlite3.Connection, _record: Any) -> None:
     for pragma in (
-        # Readers go on while somebody writes.
-        "journal_mode = WAL",
         # A commit is on the disk when it is acknowledged (F40).
         "synchronous = FULL",
         # Rows refer to each other by value; a run outlives its schedule.

@@ -1,0 +1,158 @@
+"""Several processes on one SQLite file, and processes that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from chimes.clock import SystemClock
+from chimes.errors import StoreUnavailable
+from chimes.model.ids import NodeId, ScheduleId
+from chimes.model.listing import RunQuery
+from chimes.store.sql import SqlStore, open_sqlite
+from tests.builders import LEASE, a_node, a_schedule, due_schedule
+from tests.store.sqlite_process import Child, child
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "chimes.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqlStore]:
+    store = open_sqlite(path)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def told(started: Child, line: str) -> None:
+    await asyncio.to_thread(started.wait_for, line)
+
+
+def just_now() -> datetime:
+    return SystemClock().now() - timedelta(seconds=5)
+
+
+# F36, I2
+async def test_two_processes_fire_every_due_slot_once(store: SqlStore, path: Path) -> None:
+    slot = just_now()
+    for _ in range(200):
+        await store.add_schedule(due_schedule(slot))
+    with child("fire", path, "node-a") as one, child("fire", path, "node-b") as two:
+        for each in (one, two):
+            await told(each, "ready")
+        for each in (one, two):
+            each.go()
+        lines = [await asyncio.to_thread(each.rest) for each in (one, two)]
+    fired = [line.split()[1] for rest in lines for line in rest if line.startswith("fired")]
+    assert [rest[-1] for rest in lines] == ["done", "done"]
+    assert len(fired) == len(set(fired)) == 200
+    page = await store.list_runs(RunQuery(limit=None))
+    assert {run.id for run in page.items} == set(fired)
+    assert {run.slot for run in page.items} == {slot}
+
+
+# F40, I12
+async def test_a_killed_process_leaves_every_acknowledged_write(path: Path) -> None:
+    acknowledged: set[str] = set()
+    for life in range(3):
+        with child("write", path, f"life-{life}") as writer:
+            for _ in range(40):
+                acknowledged.add((await asyncio.to_thread(writer.line)).removeprefix("added "))
+            writer.process.send_signal(signal.SIGKILL)
+            rest = await asyncio.to_thread(writer.rest)
+            # The last line may have been cut.
+            acknowledged.update(line.removeprefix("added ") for line in rest[:-1])
+        connection = sqlite3.connect(path)
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        there = {row[0] for row in connection.execute("SELECT id FROM schedules")}
+        connection.close()
+        assert acknowledged <= there
+    store = open_sqlite(path)
+    await store.open()
+    for schedule_id in acknowledged:
+        assert await store.get_schedule(ScheduleId(schedule_id)) is not None
+    await store.close()
+
+
+# F38
+async def test_a_short_lock_of_another_process_is_only_waited_for(
+    store: SqlStore, path: Path
+) -> None:
+    with child("lock", path) as locker:
+        await told(locker, "locked")
+        adding = asyncio.create_task(store.add_schedule(a_schedule(id="waits")))
+        # Long enough to be refused by anything that does not wait; reading goes on.
+        done, _ = await asyncio.wait([adding], timeout=2)
+        assert not done
+        assert await store.get_schedule(ScheduleId("waits")) is None
+        locker.go()
+        await told(locker, "done")
+        assert (await adding).id == "waits"
+    assert await store.get_schedule(ScheduleId("waits")) is not None
+
+
+# F38
+async def test_a_long_lock_is_an_answer_after_five_seconds(store: SqlStore, path: Path) -> None:
+    await store.join(a_node(), LEASE)
+    with child("lock", path) as locker:
+        await told(locker, "locked")
+        began = monotonic()
+        answers = await asyncio.gather(
+            store.add_schedule(a_schedule(id="refused")),
+            store.beat(NodeId("node-1"), LEASE, clock=just_now()),
+            return_exceptions=True,
+        )
+        assert monotonic() - began >= 5
+        for answer in answers:
+            assert isinstance(answer, StoreUnavailable)
+            assert "locked for 5 s" in answer.message
+        locker.go()
+        await told(locker, "done")
+    # It recovers alone, and what was refused has not happened.
+    await store.add_schedule(a_schedule(id="accepted"))
+    assert await store.get_schedule(ScheduleId("refused")) is None
+
+
+async def test_a_change_of_another_process_wakes_us(store: SqlStore, path: Path) -> None:
+    with child("add", path, "from-elsewhere") as other:
+        await told(other, "ready")
+        since = store.changes()
+        waiting = asyncio.create_task(store.wait_for_work(since, None))
+        await asyncio.sleep(0)
+        other.go()
+        await told(other, "done")
+        await asyncio.wait_for(waiting, 5)
+    assert store.changes() > since
+    assert await store.next_due() is not None
+
+
+async def test_our_own_commits_do_not_look_like_those_of_others(store: SqlStore) -> None:
+    """Otherwise every heartbeat would send the scheduler looking."""
+    node = await store.join(a_node(), LEASE)
+    since = store.changes()
+    for _ in range(3):
+        await store.beat(node.id, LEASE, clock=just_now())
+    until = await store.now() + timedelta(seconds=0.5)
+    await store.wait_for_work(since, until)
+    assert await store.now() >= until
+    assert store.changes() == since
+
+
+async def test_two_processes_that_start_at_once_set_the_file_up_once(path: Path) -> None:
+    with child("start", path) as one, child("start", path) as two:
+        for each in (one, two):
+            await told(each, "ready")
+        for each in (one, two):
+            each.go()
+        answers = [await asyncio.to_thread(each.rest) for each in (one, two)]
+    assert answers == [["schema 0001"], ["schema 0001"]]
