@@ -25,7 +25,17 @@ URL = re.compile(r"http://127\.0\.0\.1:\d+")
 
 def environment(**more: str) -> dict[str, str]:
     """Ours without anything that configures Chimes."""
-    names = ("PORT", "DATA_DIR", "WORKERS", "LOG_LEVEL", "KSANA_DATA", "NO_COLOR", "TZ")
+    names = (
+        "PORT",
+        "DATA_DIR",
+        "WORKERS",
+        "LOG_LEVEL",
+        "KSANA_DATA",
+        "NO_COLOR",
+        "TZ",
+        "COLUMNS",
+        "LINES",
+    )
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -247,10 +247,13 @@ def test_rm_asks_only_people_and_never_hangs(chimes: Client) -> None:
     assert chimes("rm", made, "--yes").code == 3
 
 
-def test_no_input_without_yes_does_not_create(chimes: Client, sink: str) -> None:
-    found = chimes("add", *FAR, "--http", sink, "--no-input")
-    assert (found.code, found.out) == (1, "")
-    assert chimes("add", *FAR, "--http", sink, "--no-input", "--yes", "-q").code == 0
+def test_no_input_is_as_without_a_terminal(chimes: Client, server: Server, sink: str) -> None:
+    env = {"CHIMES_URL": server.url}
+    code, seen = answered(["add", *FAR, "--http", sink, "--no-input"], "", env)
+    assert code == 0
+    assert "[y/N]" not in seen
+    made = chimes.add()
+    assert answered(["rm", made, "--no-input"], "", env)[0] == 1
 
 
 EVIL = "evil \x1b]52;c;aGk=\x07\x1b[2J\u202e\u009b31m"
@@ -341,6 +344,13 @@ def test_a_terminal_gets_a_table_fitted_to_its_width(chimes: Client, server: Ser
     plain = on_terminal(["ls", name], 200, url | {"NO_COLOR": "1"})
     assert "\x1b" not in plain
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in narrow.splitlines()) <= 60
+
+
+# UX D.2 6
+def test_next_on_a_terminal_tells_notes_below_the_table() -> None:
+    arguments = ["next", "30 2 * * *", "--tz", "America/New_York", "--from", "2027-03-13T00:00:00Z"]
+    seen = on_terminal(arguments, 80, {})
+    assert "2027-03-14T03:00:00-04:00: its time is skipped" in seen
 
 
 def test_show_for_people(chimes: Client, server: Server) -> None:

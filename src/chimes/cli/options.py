@@ -146,16 +146,16 @@ def yes_option(function: Wrapped[R]) -> Wrapped[R]:
     """`--yes` and `--no-input`; the command gets `ask`, which answers whether to go on."""
 
     @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-    @click.option("--no-input", is_flag=True, help="Never ask; without --yes, do not go on.")
+    @click.option("--no-input", is_flag=True, help="Never ask, as if there were no terminal.")
     @functools.wraps(function)
     def wrapped(*args: object, yes: bool, no_input: bool, **kwargs: object) -> R:
         def ask(question: str, *, careful: bool = False) -> bool:
-            """On a terminal a person decides. Elsewhere a `careful` question is a no."""
+            """On a terminal a person decides. Elsewhere only a `careful` question is a no."""
             if yes:
                 return True
             if sys.stdin.isatty() and sys.stderr.isatty() and not no_input:
                 return click.confirm(question, default=False, err=True)
-            return not careful and not no_input
+            return not careful
 
         return function(*args, ask=ask, **kwargs)
 

@@ -77,6 +77,9 @@ def next_fires(
         row = fire_out(fire, lang) | {"in": countdown(fire.at, now)}
         rows.append(row | {name: to(fire.at).isoformat() for name, to in others})
     output.rows(rows, _columns(trigger, [name for name, _ in others], people=output.for_people))
+    if output.for_people:
+        for row in [each for each in rows if each.get("words")]:
+            echo(f"{row['local']}: {row['words']}.")
     for warning in warnings:
         tell(f"Note: {warning}.")
 
@@ -150,10 +153,8 @@ def _fields(text: str) -> tuple[str, ...]:
 
 
 def _columns(trigger: Trigger, also: Sequence[str], *, people: bool) -> list[Column]:
-    columns = [
-        Column("UTC", pick("at"), rank=2),
-        Column(trigger.zone, pick("local")),
-        *(Column(name, pick(name), rank=1) for name in also),
-        Column("note", pick("words"), rank=3, widest=90),
-    ]
-    return [*columns[:2], Column("in", pick("in"), rank=1), *columns[2:]] if people else columns
+    utc, local = Column("UTC", pick("at"), rank=3), Column(trigger.zone, pick("local"))
+    others = [Column(name, pick(name), rank=1) for name in also]
+    if people:
+        return [local, Column("in", pick("in"), rank=2), *others, utc]
+    return [utc, local, *others, Column("note", pick("words"))]

@@ -52,12 +52,13 @@ def log_lines(backend: Backend, run_id: str, *, follow: bool) -> Iterator[Json]:
     for pause in _pauses():
         # Asked before the log: what is written after an end that we saw is not missed.
         run = _asked(backend, path_of("runs", run_id)) if follow else {}
-        while entries := items_of(
-            get(backend, path_of("runs", run_id, "logs"), after=last or None)
-        ):
-            for entry in entries:
+        more = True
+        while more:
+            page = _asked(backend, path_of("runs", run_id, "logs"), after=last or None)
+            for entry in items_of(page):
                 last = max(last, _number(entry))
                 yield entry
+            more = page.get("next_after") is not None
         if not follow or ended(run):
             return
         time.sleep(pause)
