@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
+from chimes.errors import StoreUnavailable
 from chimes.model.planning import plan
 from chimes.store.sql import open_sqlite
 from tests.builders import a_node, a_schedule, due_schedule, places
@@ -58,6 +61,32 @@ async def write(path: str, name: str) -> None:
             say(f"added {schedule.id}")
 
     await asyncio.gather(*(add(worker) for worker in range(5)))
+
+
+async def limited(path: str, name: str) -> None:
+    """Add schedules in groups until the files may grow no further; then make room and go on."""
+    store = open_sqlite(path)
+    await store.open()
+    await store.add_schedule(a_schedule(id=f"{name}-first"))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, hard))
+
+    async def add(number: int) -> bool:
+        schedule = a_schedule(id=f"{name}-{number}", name="x" * 5000)
+        try:
+            await store.add_schedule(schedule)
+        except StoreUnavailable as error:
+            say(f"refused {schedule.id} {error}")
+            return False
+        say(f"added {schedule.id}")
+        return True
+
+    numbers = count()
+    while all(await asyncio.gather(*(add(next(numbers)) for _ in range(10)))):
+        pass
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    await add(next(numbers))
+    await store.close()
 
 
 async def add(path: str, name: str) -> None:
@@ -135,5 +164,12 @@ def child(verb: str, path: Path, name: str = "") -> Iterator[Child]:
 
 
 if __name__ == "__main__":
-    verbs = {"fire": fire, "write": write, "add": add, "start": start, "lock": lock}
+    verbs = {
+        "fire": fire,
+        "write": write,
+        "add": add,
+        "start": start,
+        "limited": limited,
+        "lock": lock,
+    }
     asyncio.run(verbs[sys.argv[1]](sys.argv[2], sys.argv[3]))

@@ -84,6 +84,23 @@ async def test_a_killed_process_leaves_every_acknowledged_write(path: Path) -> N
     await store.close()
 
 
+# F40, I12
+async def test_a_disk_that_fails_in_the_middle_of_a_group(path: Path) -> None:
+    with child("limited", path, "s") as writer:
+        lines = [line.split(" ", 2) for line in await asyncio.to_thread(writer.rest)]
+    added = {line[1] for line in lines if line[0] == "added"}
+    refused = {line[1]: line[2] for line in lines if line[0] == "refused"}
+    assert len(refused) > 1
+    assert all(reason.startswith("cannot write: ") for reason in refused.values())
+    # The last one came after the disk was well again.
+    assert lines[-1][0] == "added"
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    there = {row[0] for row in connection.execute("SELECT id FROM schedules")}
+    connection.close()
+    assert there == added | {"s-first"}
+
+
 # F38
 async def test_a_short_lock_of_another_process_is_only_waited_for(
     store: SqlStore, path: Path

@@ -88,10 +88,10 @@ def _partial(name: str, *columns: ColumnElement[Any], where: str) -> Index:
 
 _partial("schedules_due", schedules.c.next_run_at, schedules.c.id, where=DUE)
 _partial("schedules_created", schedules.c.created_at, schedules.c.id, where=PRESENT)
-_partial(
+# Counts by owner and by `enabled` need nothing but this.
+Index(
     "schedules_owned",
-    *(schedules.c.owner_type, schedules.c.owner_id, schedules.c.enabled),
-    where=PRESENT,
+    *(schedules.c.owner_type, schedules.c.owner_id, schedules.c.deleted_at, schedules.c.enabled),
 )
 _partial("schedules_named", schedules.c.name, schedules.c.id, where=PRESENT)
 

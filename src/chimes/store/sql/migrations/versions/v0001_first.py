@@ -78,8 +78,8 @@ def _schedules() -> None:
         "enabled = 1 AND deleted_at IS NULL AND next_run_at IS NOT NULL",
     )
     _partial("schedules_named", "schedules", ["name", "id"], "deleted_at IS NULL")
-    _partial(
-        "schedules_owned", "schedules", ["owner_type", "owner_id", "enabled"], "deleted_at IS NULL"
+    op.create_index(
+        "schedules_owned", "schedules", ["owner_type", "owner_id", "deleted_at", "enabled"]
     )
 
 

@@ -1,0 +1,166 @@
+"""The schema's history: it ends where `tables` is, and a file is migrated when it is opened."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, create_engine
+
+from chimes.errors import SchemaMismatch, StoreUnavailable
+from chimes.store.sql import migrations, open_sqlite
+from chimes.store.sql.tables import metadata
+from tests.builders import a_schedule
+
+Schema = dict[str, str]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "chimes.db"
+
+
+def schema_of(connection: Connection) -> Schema:
+    """Every table and index as SQLite remembers it, apart from line breaks and quotes."""
+    rows = connection.exec_driver_sql(
+        "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name <> 'alembic_version'"
+    )
+    return {name: re.sub(r'[\s"]+', " ", sql) for name, sql in rows}
+
+
+def test_the_migrations_end_where_the_tables_are(tmp_path: Path) -> None:
+    found: list[Schema] = []
+    for name in ("migrated", "made"):
+        engine = create_engine(f"sqlite:///{tmp_path / name}.db")
+        with engine.begin() as connection:
+            if name == "migrated":
+                migrations.upgrade(connection)
+            else:
+                metadata.create_all(connection)
+            found.append(schema_of(connection))
+        engine.dispose()
+    assert found[0] == found[1]
+    assert len(found[0]) > 20
+
+
+def test_every_revision_is_listed_in_order() -> None:
+    from alembic.script import ScriptDirectory
+
+    scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
+    known = [script.revision for script in scripts.walk_revisions()]
+    assert tuple(reversed(known)) == migrations.REVISIONS
+    assert scripts.get_current_head() == migrations.HEAD
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def fill(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+async def test_an_empty_file_is_set_up(path: Path) -> None:
+    fill(path, b"")
+    store = open_sqlite(path)
+    await store.open()
+    status = await store.status()
+    await store.close()
+    assert (status.kind, status.location, status.schema) == ("sqlite", str(path), "0001")
+
+
+def stored(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+async def test_an_older_schema_is_brought_up_to_date(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is only one revision yet: a base without tables stands for the one before it."""
+    monkeypatch.setattr("chimes.store.sql.sqlite_migration.REVISIONS", ("0000", "0001"))
+    stored(path, "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+    stored(path, "INSERT INTO alembic_version VALUES ('0000')")
+    upgraded: list[str] = []
+
+    def upgrade(connection: Connection) -> None:
+        connection.exec_driver_sql("DELETE FROM alembic_version")
+        migrations.upgrade(connection)
+        upgraded.append(migrations.HEAD)
+
+    monkeypatch.setattr("chimes.store.sql.sqlite_migration.upgrade", upgrade)
+    store = open_sqlite(path)
+    await store.open()
+    await store.add_schedule(a_schedule())
+    await store.close()
+    assert upgraded == ["0001"]
+
+
+async def test_a_migration_that_fails_leaves_the_file_as_it_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def upgrade(connection: Connection) -> None:
+        migrations.upgrade(connection)
+        raise RuntimeError("no further")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("chimes.store.sql.sqlite_migration.upgrade", upgrade)
+        with pytest.raises(RuntimeError, match="no further"):
+            await open_sqlite(path).open()
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+    connection.close()
+    store = open_sqlite(path)
+    await store.open()
+    await store.close()
+
+
+async def test_a_newer_schema_is_refused_untouched(path: Path) -> None:
+    store = open_sqlite(path)
+    await store.open()
+    await store.close()
+    stored(path, "UPDATE alembic_version SET version_num = '9999'")
+    before = content(path)
+    with pytest.raises(SchemaMismatch, match="9999"):
+        await open_sqlite(path).open()
+    assert content(path) == before
+
+
+async def test_the_database_of_something_else_is_refused(path: Path) -> None:
+    stored(path, "CREATE TABLE songs (title TEXT)")
+    with pytest.raises(SchemaMismatch, match="something else"):
+        await open_sqlite(path).open()
+
+
+async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    fill(path, b"dear diary, " * 1000)
+    with pytest.raises(StoreUnavailable, match="not a database"):
+        await open_sqlite(path).open()
+    assert content(path) == b"dear diary, " * 1000
+
+
+def test_alembic_is_left_alone_when_there_is_nothing_to_migrate(path: Path) -> None:
+    """It takes most of a second to import."""
+    program = (
+        "import asyncio, sys\n"
+        "from chimes.store.sql import open_sqlite\n"
+        "async def main():\n"
+        "    store = open_sqlite(sys.argv[1])\n"
+        "    await store.open()\n"
+        "    await store.close()\n"
+        "asyncio.run(main())\n"
+        "print('alembic' in sys.modules)\n"
+    )
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for _ in range(2)
+    ]
+    assert answers == ["True", "False"]

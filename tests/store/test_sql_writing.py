@@ -1,0 +1,273 @@
+"""The writer of a SQLite store: what is committed together, and what it does when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from chimes.errors import AlreadyExists, NotFound, StoreUnavailable
+from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.listing import AuditQuery, ScheduleQuery
+from chimes.model.node import Beat
+from chimes.model.planning import plan
+from chimes.model.run import RunStatus, Verdict
+from chimes.model.schedule import Schedule
+from chimes.store.sql import SqlStore, open_sqlite
+from chimes.store.sql.database import Tx
+from chimes.testing import SettableClock
+from tests.builders import (
+    LEASE,
+    NOW,
+    a_node,
+    a_run,
+    a_schedule,
+    a_verdict,
+    an_entry,
+    due_schedule,
+    log_lines,
+    places,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "chimes.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqlStore]:
+    store = open_sqlite(path, clock=SettableClock())
+    await store.open()
+    yield store
+    await store.close()
+
+
+class Held:
+    """A work that keeps the writer busy until told, so that others pile up behind it."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._store = store
+        self._entered = threading.Event()
+        self._go = threading.Event()
+
+    async def __aenter__(self) -> Held:
+        self._task = asyncio.create_task(self._store._database.write(self._hold))
+        await asyncio.to_thread(self._entered.wait, 10)
+        return self
+
+    def _hold(self, tx: Tx) -> None:
+        self._entered.set()
+        self._go.wait(10)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._go.set()
+        await self._task
+
+
+async def piled_up(store: SqlStore, count: int) -> None:
+    """One turn of the loop is enough for every task to hand its work in."""
+    await asyncio.sleep(0)
+    assert len(store._database._writer._queue) == count
+
+
+async def ids(store: SqlStore) -> set[str]:
+    page = await store.list_schedules(ScheduleQuery(limit=None))
+    return {schedule.id for schedule in page.items}
+
+
+async def test_writes_that_arrive_together_are_committed_together(store: SqlStore) -> None:
+    commits: list[str] = []
+    writer = store._database._writer
+    writer._driver.set_trace_callback(commits.append)
+    async with Held(store):
+        adding = [
+            asyncio.create_task(store.add_schedule(a_schedule(id=f"s{n}"))) for n in range(50)
+        ]
+        await piled_up(store, 50)
+    await asyncio.gather(*adding)
+    writer._driver.set_trace_callback(None)
+    assert commits.count("COMMIT") == 2
+    assert len(await ids(store)) == 50
+
+
+async def test_a_work_that_raises_undoes_only_itself(store: SqlStore) -> None:
+    await store.add_schedule(a_schedule(id="taken"))
+
+    def refuse(schedule: Schedule, now: datetime) -> Schedule:
+        raise ValueError("not like that")
+
+    async with Held(store):
+        works = [
+            store.add_schedule(a_schedule(id="first"), an_entry()),
+            store.add_schedule(a_schedule(id="taken"), an_entry()),
+            store.change_schedule(ScheduleId("taken"), refuse, an_entry()),
+            store.change_schedule(ScheduleId("nobody"), refuse),
+            store.add_schedule(a_schedule(id="last"), an_entry()),
+        ]
+        tasks = [asyncio.create_task(work) for work in works]
+        await piled_up(store, len(works))
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    kinds = [type(answer) for answer in answers]
+    assert kinds == [Schedule, AlreadyExists, ValueError, NotFound, Schedule]
+    assert await ids(store) == {"first", "taken", "last"}
+    entries = await store.list_audit(AuditQuery())
+    assert [entry.number for entry in entries] == [2, 1]
+
+
+async def test_a_work_that_was_half_done_is_undone(store: SqlStore) -> None:
+    def runs(schedule: Schedule, now: datetime) -> list[object]:
+        raise ValueError("too late")
+
+    before = await store.add_schedule(a_schedule(id="kept"))
+    with pytest.raises(ValueError, match="too late"):
+        await store.change_schedule(before.id, lambda schedule, now: schedule, runs=runs)
+
+    def work(tx: Tx) -> None:
+        tx.connection.exec_driver_sql("DELETE FROM schedules")
+        raise ValueError("after the delete")
+
+    with pytest.raises(ValueError, match="after the delete"):
+        await store._database.write(work)
+    assert await store.get_schedule(before.id) == before
+
+
+async def test_a_caller_who_left_before_its_turn_changes_nothing(store: SqlStore) -> None:
+    async with Held(store):
+        leaving = asyncio.create_task(store.add_schedule(a_schedule(id="left")))
+        staying = asyncio.create_task(store.add_schedule(a_schedule(id="stayed")))
+        await piled_up(store, 2)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+    await staying
+    assert await ids(store) == {"stayed"}
+
+
+async def test_a_heartbeat_goes_ahead_of_what_waits(store: SqlStore) -> None:
+    await store.join(a_node(), LEASE)
+    order: list[str] = []
+    async with Held(store):
+        tasks = [
+            asyncio.create_task(store._database.write(lambda tx: order.append("work"))),
+            asyncio.create_task(
+                store._database.write(lambda tx: order.append("beat"), urgent=True)
+            ),
+        ]
+        await piled_up(store, 2)
+    await asyncio.gather(*tasks)
+    assert order == ["beat", "work"]
+
+
+async def test_a_thread_with_its_own_loop_may_beat(store: SqlStore) -> None:
+    """The heartbeat thread must not depend on the loop that carries out the runs."""
+    await store.join(a_node(), LEASE)
+    beats: list[Beat] = []
+
+    def thread() -> None:
+        async def beat() -> None:
+            beats.append(await store.beat(NodeId("node-1"), LEASE, clock=NOW))
+
+        asyncio.run(beat())
+
+    beating = threading.Thread(target=thread)
+    beating.start()
+    # Joined without giving the loop a turn: it may as well be blocked.
+    beating.join(10)
+    assert beats == [Beat(alive=True, now=NOW)]
+
+
+# F40
+async def test_a_full_disk_is_an_answer_and_nothing_is_half_done(store: SqlStore) -> None:
+    writer = store._database._writer
+    pages = writer._driver.execute("PRAGMA page_count").fetchone()[0]
+    writer._driver.execute(f"PRAGMA max_page_count = {pages + 20}")
+    added: set[str] = set()
+
+    async def fill() -> None:
+        for number in range(1000):
+            schedule = a_schedule(id=f"s{number}", name="x" * 2000)
+            await store.add_schedule(schedule, an_entry())
+            added.add(schedule.id)
+
+    with pytest.raises(StoreUnavailable, match="database or disk is full"):
+        await fill()
+    assert added
+    assert await ids(store) == added
+    assert len(await store.list_audit(AuditQuery(limit=5000))) == len(added)
+    assert writer._driver.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    writer._driver.execute(f"PRAGMA max_page_count = {pages + 10_000}")
+    await store.add_schedule(a_schedule(id="room-again"))
+    assert await ids(store) == added | {"room-again"}
+
+
+async def test_a_closed_store_says_so(store: SqlStore) -> None:
+    await store.close()
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.add_schedule(a_schedule())
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.next_due()
+
+
+async def test_closing_writes_what_was_handed_in(path: Path) -> None:
+    store = open_sqlite(path)
+    await store.open()
+    tasks = [asyncio.create_task(store.add_schedule(a_schedule(id=f"s{n}"))) for n in range(30)]
+    await asyncio.sleep(0)
+    await store.close()
+    await asyncio.gather(*tasks)
+    await store.open()
+    assert len(await ids(store)) == 30
+    await store.close()
+
+
+async def test_a_row_that_cannot_be_read_stops_no_other(store: SqlStore) -> None:
+    await store.add_schedule(due_schedule(id="good"))
+    await store.add_schedule(due_schedule(id="strange"))
+
+    def spoil(tx: Tx) -> None:
+        tx.connection.exec_driver_sql(
+            """UPDATE schedules SET target = '{"kind":"from the future"}' WHERE id = 'strange'"""
+        )
+
+    await store._database.write(spoil)
+    fired = await store.fire_due(plan, limit=10)
+    assert [run.schedule_id for run in fired.others] == ["good"]
+    again = await store.fire_due(plan, limit=10)
+    assert again.others == ()
+
+    def look(tx: Tx) -> tuple[object, ...]:
+        statement = "SELECT next_run_at, last_status, last_error FROM schedules WHERE id='strange'"
+        return tuple(tx.connection.exec_driver_sql(statement).one())
+
+    next_run_at, last_status, last_error = await store._database.read(look)
+    assert (next_run_at, last_status) == (None, "failed")
+    assert "from the future" in str(last_error)
+
+
+async def test_half_a_character_does_not_keep_a_verdict_from_being_written(
+    store: SqlStore,
+) -> None:
+    await store.join(a_node(), LEASE)
+    await store.add_runs([a_run(id=RunId("run"))])
+    (run,) = await store.claim(places())
+    told = a_verdict(run, NOW)
+    verdict = Verdict(
+        run_id=run.id,
+        fence=run.fence,
+        attempt=told.attempt,
+        status=RunStatus.SUCCEEDED,
+        result={"body": "half \ud83d"},
+        error="half \ud83d",
+        logs=log_lines("half \ud83d"),
+    )
+    finished = await store.finish([verdict])
+    assert finished.refused == ()
+    kept = await store.get_run(run.id)
+    assert kept is not None
+    assert kept.error == "half ?"
+    assert kept.result == {"body": "half ?"}
