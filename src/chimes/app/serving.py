@@ -36,9 +36,7 @@ JSON_WORKERS, WORKERS = 4, 100
 def serve(loaded: LoadedSettings) -> int:
     """Run until a signal says stop. Store errors are raised: the command line knows their codes."""
     settings = loaded.settings
-    configure_logging(
-        settings.log_level, settings.log_format, secrets=[s for s in [settings.admin_token] if s]
-    )
+    configure_logging(settings.log_level, settings.log_format, secrets=loaded.secrets)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_serve(settings, SystemClock()))
 
