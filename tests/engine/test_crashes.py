@@ -40,6 +40,7 @@ class Scene:
         self.effects_file = directory / "effects"
         self.events: list[Event] = []
         self.node: asyncio.subprocess.Process | None = None
+        self.engine: Engine | None = None
 
     async def start_node(self, failpoints: str) -> asyncio.subprocess.Process:
         env = os.environ | {
@@ -60,15 +61,14 @@ class Scene:
         await asyncio.wait_for(self.node.stdout.readline(), 60)
         return self.node
 
-    async def take_over(self) -> Engine:
-        engine = Engine(
+    async def take_over(self) -> None:
+        self.engine = Engine(
             self.store,
             {"http": Effects(str(self.effects_file))},
             settings=SETTINGS,
             listeners=[self.events.append],
         )
-        await engine.start()
-        return engine
+        await self.engine.start()
 
     def effects(self) -> Counter[tuple[str, int]]:
         if not self.effects_file.exists():
@@ -107,6 +107,8 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         scene.node.send_signal(signal.SIGCONT)
         scene.node.kill()
         await scene.node.wait()
+    if scene.engine is not None:
+        await scene.engine.drain(timedelta(0))
     await store.close()
 
 
@@ -141,7 +143,7 @@ async def test_a_kill_at_any_step_loses_and_doubles_nothing(scene: Scene, step: 
     await every_step(scene.store)
     await asyncio.wait_for(node.wait(), 30)
     assert node.returncode == -signal.SIGKILL
-    engine = await scene.take_over()
+    await scene.take_over()
     seen = len(scene.effects())
     await until(lambda: len(scene.effects()) > seen + 2)
     await no_more(scene.store)
@@ -154,7 +156,6 @@ async def test_a_kill_at_any_step_loses_and_doubles_nothing(scene: Scene, step: 
         assert repeated == []
     if step == "run.after_record":
         assert all(run.attempt == 1 for run in runs if run.status is RunStatus.SUCCEEDED)
-    await engine.drain()
 
 
 # F05 under on_lost: stop
@@ -162,14 +163,13 @@ async def test_a_kill_after_the_started_mark_ends_unknown(scene: Scene) -> None:
     node = await scene.start_node("run.before_effect:kill")
     await every_step(scene.store, policy=Policy(on_lost=OnLost.STOP))
     await asyncio.wait_for(node.wait(), 30)
-    engine = await scene.take_over()
+    await scene.take_over()
     await until(lambda: scene.effects())
     await no_more(scene.store)
     runs = await scene.check()
     assert runs[0].status is RunStatus.UNKNOWN
     assert RunStatus.SUCCEEDED in {run.status for run in runs}
     assert scene.effects()[runs[0].id, 1] == 0
-    await engine.drain()
 
 
 # F14, F15: the process stands still past its lease, before or after the effect
@@ -178,7 +178,7 @@ async def test_a_node_that_stood_still_past_its_lease_is_fenced(scene: Scene, st
     await scene.start_node(f"{step}:stop:4")
     await every_step(scene.store)
     run = (await eventually(scene.runs, bool))[0]
-    engine = await scene.take_over()
+    await scene.take_over()
     await until(lambda: any(isinstance(event, RunRescued) for event in scene.events))
     await until(lambda: scene.effects()[run.id, 2])
     # The first node wakes up, sees what happened, and works on under another name.
@@ -191,7 +191,6 @@ async def test_a_node_that_stood_still_past_its_lease_is_fenced(scene: Scene, st
     assert runs[0].id == run.id
     assert (runs[0].status, runs[0].attempt) == (RunStatus.SUCCEEDED, 2)
     assert scene.effects()[run.id, 1] == (0 if step == "run.before_effect" else 1)
-    await engine.drain()
 
 
 # F69, F11
@@ -205,7 +204,7 @@ async def test_a_node_that_is_told_to_stop_leaves_nothing_behind(
     node.terminate()
     await asyncio.wait_for(node.wait(), 30)
     assert node.returncode == (-signal.SIGKILL if failpoints else 0)
-    engine = await scene.take_over()
+    await scene.take_over()
     seen = len(scene.effects())
     await until(lambda: len(scene.effects()) > seen)
     await no_more(scene.store)
@@ -213,4 +212,3 @@ async def test_a_node_that_is_told_to_stop_leaves_nothing_behind(
     if not failpoints:
         assert all(run.attempt <= 1 for run in runs)
         assert await scene.store.nodes() != ()
-    await engine.drain()
