@@ -185,9 +185,9 @@ def test_the_fields_of_the_lines_about_runs_and_schedules(
     )
     assert ended["event"] == "run ended"
     assert ended["job_id"] == SCHEDULE.id
-    assert ended["job_name"] == "nightly"
+    assert ended["name"] == "nightly"
     assert (ended["status"], ended["latency_ms"], ended["error"]) == ("succeeded", 250.0, "")
-    assert fired["job_name"] == "nightly"
+    assert fired["name"] == "nightly"
     assert SCHEDULE.next_run_at is not None
     assert fired["next_run_at"] == SCHEDULE.next_run_at.isoformat()
 
