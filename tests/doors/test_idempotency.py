@@ -8,11 +8,13 @@ from datetime import timedelta
 
 import pytest
 
+from chimes.doors import envelope
 from chimes.errors import StoreUnavailable
 from chimes.model.access import Role
 from chimes.model.audit import AuditEntry
 from chimes.model.schedule import Schedule
 from chimes.store.memory import MemoryStore
+from chimes.store.port import Remembered
 from chimes.testing import SettableClock
 from tests.builders import ALICE, BOB
 from tests.doors.rig import Rig, definition, serving
@@ -92,13 +94,21 @@ class HeldStore(MemoryStore):
         super().__init__(clock)
         self.reached = asyncio.Event()
         self.go_on = asyncio.Event()
+        self.done = asyncio.Event()
         self.broken = False
+        self.defect = False
+
+    async def answer_request(self, scope: str, key: str, answer: Remembered) -> None:
+        await super().answer_request(scope, key, answer)
+        self.done.set()
 
     async def add_schedule(
         self, schedule: Schedule, audit: AuditEntry | None = None, *, quota: int | None = None
     ) -> Schedule:
         self.reached.set()
         await self.go_on.wait()
+        if self.defect:
+            raise RuntimeError("a bug")
         if self.broken:
             raise StoreUnavailable("postgresql://user:secret@db is gone")
         return await super().add_schedule(schedule, audit, quota=quota)
@@ -117,6 +127,33 @@ async def test_while_the_first_is_under_way_the_second_is_a_conflict() -> None:
         assert (await first).status_code == 201
         third = await rig.client.post(PATH, json=definition(), headers=KEY)
         assert third.headers["idempotency-replayed"] == "true"
+
+
+async def test_a_request_that_took_too_long_is_still_done_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(envelope, "REQUEST_SECONDS", 0.05)
+    clock = SettableClock()
+    store = HeldStore(clock)
+    async with serving(store, clock) as rig:
+        late = await rig.client.post(PATH, json=definition(), headers=KEY)
+        assert (late.status_code, late.json()["code"]) == (503, "answer_timeout")
+        store.go_on.set()
+        await store.done.wait()
+        answer = await rig.client.post(PATH, json=definition(), headers=KEY)
+        assert answer.headers["idempotency-replayed"] == "true"
+        assert len(await rig.snapshot()) == 1
+
+
+async def test_a_defect_is_not_kept_either() -> None:
+    clock = SettableClock()
+    store = HeldStore(clock)
+    store.defect = True
+    store.go_on.set()
+    async with serving(store, clock) as rig:
+        assert (await rig.client.post(PATH, json=definition(), headers=KEY)).status_code == 500
+        store.defect = False
+        assert (await rig.client.post(PATH, json=definition(), headers=KEY)).status_code == 201
 
 
 async def test_a_failure_of_the_server_is_not_kept() -> None:

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import Counter
 
 from chimes.errors import StoreUnavailable
-from chimes.model.access import Role
+from chimes.model.access import ApiKey, Role
 from chimes.model.listing import Counts
 from chimes.store.memory import MemoryStore
 from chimes.store.port import StoreStatus
@@ -27,6 +27,11 @@ class TroubledStore(MemoryStore):
         if self.down:
             raise StoreUnavailable("no route to db.internal")
         return replace(await super().status(), degraded=self.degraded)
+
+    async def list_keys(self) -> tuple[ApiKey, ...]:
+        if self.down:
+            raise StoreUnavailable("no route to db.internal")
+        return await super().list_keys()
 
     async def counts(self) -> Counts:
         self.counted += 1
@@ -55,10 +60,14 @@ async def test_health_says_degraded_and_stays_200() -> None:
         assert answer.json()["reason"] == "jobs.json was not readable"
         assert (await rig.client.get("/ready")).status_code == 200
         store.down = True
+        clock.advance(60)
         answer = await rig.client.get("/health")
         assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
         assert "db.internal" not in answer.text
         assert (await rig.client.get("/ready")).status_code == 503
+        elsewhere = await rig.client.get("/api/v1/schedules")
+        assert (elsewhere.status_code, elsewhere.json()["code"]) == (503, "store_unavailable")
+        assert "db.internal" not in elsewhere.text
 
 
 async def test_a_node_that_drains_is_not_ready() -> None:

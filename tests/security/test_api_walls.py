@@ -260,7 +260,7 @@ async def test_without_a_body_no_content_type_is_needed(rig: Rig) -> None:
 
 # S27: what is ours of it
 async def test_a_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.05)
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from chimes.clock import Clock
 from chimes.doors.context import Doorway
 from chimes.errors import NotAuthenticated, RateLimited, StoreError
-from chimes.model.access import Actor, Role
+from chimes.model.access import Actor, Owner, Role
 from chimes.service.audit import entry
 from chimes.service.limits import RateLimiter
 
@@ -22,6 +22,7 @@ _SCHEMES = frozenset({"Bearer", "ApiKey"})
 _FAILURES = 10
 _WINDOW = 10.0
 _MOST_ADDRESSES = 10_000
+_NOBODY = Owner(id="nobody")
 _log = logging.getLogger("chimes.access")
 
 
@@ -47,7 +48,7 @@ class Gatekeeper:
         try:
             actor = await self._access.authenticate(presented, door=door, address=address)
         except NotAuthenticated:
-            stranger = Actor(role=Role.VIEWER, door=door, address=address)
+            stranger = Actor(owner=_NOBODY, role=Role.VIEWER, door=door, address=address)
             await self._note(stranger, "auth_failed", "access", address)
             if presented:
                 self._failures.count(address)

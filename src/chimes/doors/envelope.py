@@ -13,7 +13,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chimes.clock import Clock
 from chimes.doors import refusal
-from chimes.doors.limits import REQUEST_SECONDS
 from chimes.doors.problems import answer_to
 from chimes.model.ids import uuid7
 
@@ -29,6 +28,7 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
+REQUEST_SECONDS = 30.0
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _log = logging.getLogger("chimes.http")
@@ -49,14 +49,18 @@ class Envelope:
         state = scope.setdefault("state", {})
         state["request_id"] = self._request_id(Headers(scope=scope))
         method = scope["method"]
-        answer = _Answer(scope, send, without_body=method == "HEAD")
         if method == "HEAD":
             scope["method"] = "GET"
+        # Until the answer begins: a stream may then go on for as long as somebody listens.
+        limit = asyncio.timeout(REQUEST_SECONDS)
+        answer = _Answer(scope, send, limit, without_body=method == "HEAD")
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
+            async with limit:
                 await self._app(scope, receive, answer.send)
         except Exception as error:
-            await self._failed(error, scope, receive, answer)
+            answer.limit = None
+            late = refusal.no_answer_in_time() if limit.expired() else error
+            await self._failed(late, scope, receive, answer)
         finally:
             self._log(scope, method, answer.status, self._clock.monotonic() - began)
 
@@ -64,12 +68,10 @@ class Envelope:
         self, error: Exception, scope: Scope, receive: Receive, answer: _Answer
     ) -> None:
         request_id = scope["state"]["request_id"]
-        if not isinstance(error, TimeoutError):
-            _log.error("request failed", exc_info=error, extra={"request_id": request_id})
+        _log.error("request failed", exc_info=error, extra={"request_id": request_id})
         if answer.status:
             raise error
-        told = refusal.no_answer_in_time() if isinstance(error, TimeoutError) else error
-        await answer_to(Request(scope), told)(scope, receive, answer.send)
+        await answer_to(Request(scope), error)(scope, receive, answer.send)
 
     def _request_id(self, headers: Headers) -> str:
         given = headers.get("x-request-id", "")
@@ -94,15 +96,21 @@ class Envelope:
 
 
 class _Answer:
-    def __init__(self, scope: Scope, send: Send, *, without_body: bool) -> None:
+    def __init__(
+        self, scope: Scope, send: Send, limit: asyncio.Timeout, *, without_body: bool
+    ) -> None:
         self.status = 0
         self._scope = scope
         self._send = send
+        #: Given up as soon as the answer begins.
+        self.limit: asyncio.Timeout | None = limit
         self._without_body = without_body
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            if self.limit is not None:
+                self.limit.reschedule(None)
             headers = MutableHeaders(scope=message)
             for name, value in SECURITY_HEADERS.items():
                 headers.setdefault(name, value)

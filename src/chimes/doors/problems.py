@@ -154,9 +154,12 @@ def _from_pydantic(found: Mapping[str, object]) -> FieldError:
     context = found.get("ctx")
     given = context if isinstance(context, Mapping) else {}
     within = str(given.get("field") or "")
+    message = str(found.get("msg", ""))
+    if found.get("type") == "missing" and not path:
+        message = "a JSON body is needed"
     return FieldError(
         name=".".join([*path, within] if within else path),
-        detail=str(found.get("msg", "")),
+        detail=message,
         code=str(found.get("type", "invalid")),
         hint=str(given.get("hint") or ""),
         source=source if source in ("query", "header") else "body",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from fastapi import APIRouter, FastAPI
@@ -21,9 +22,10 @@ from chimes.doors.door import DoorRouter
 from chimes.doors.envelope import Envelope
 from chimes.doors.limits import RequestLimits
 from chimes.doors.operations import operations
-from chimes.doors.problems import answer_to
-from chimes.errors import ChimesError, NotAllowed
+from chimes.doors.problems import answer_to, request_id
+from chimes.errors import ChimesError, NotAllowed, StoreError
 
+_log = logging.getLogger("chimes.http")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 NATIVE_ROUTERS = (schedules.router, actions.router, runs.router, times.router, system.router)
 
@@ -73,6 +75,8 @@ async def _answer(request: Request, error: Exception) -> Response:
         error = HTTPException(405, headers=allowed)
     if isinstance(error, NotAllowed) and "actor" in request.scope["state"]:
         await request.app.state.gatekeeper.refused(request, request.state.actor)
+    if isinstance(error, StoreError):
+        _log.warning("the store failed", exc_info=error, extra={"request_id": request_id(request)})
     return answer_to(request, error)
 
 

@@ -24,6 +24,8 @@ KEEP = timedelta(hours=24)
 _LONGEST = 200
 _KEPT_HEADERS = frozenset({"content-type", "location", "etag", "link"})
 _log = logging.getLogger("chimes.http")
+#: The event loop itself only holds tasks weakly.
+_UNDER_WAY: set[asyncio.Task[Response]] = set()
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -63,7 +65,16 @@ async def answered_once(
         return _replayed(known, fingerprint)
     first = _First(doorway, scope, key, fingerprint)
     # Not ended by a time limit half way: whether it was done must not stay unknown.
-    return await asyncio.shield(asyncio.ensure_future(first.answer(request, handle)))
+    task = asyncio.create_task(first.answer(request, handle))
+    _UNDER_WAY.add(task)
+    task.add_done_callback(_ended)
+    return await asyncio.shield(task)
+
+
+def _ended(task: asyncio.Task[Response]) -> None:
+    _UNDER_WAY.discard(task)
+    if not task.cancelled():
+        task.exception()  # whoever waited has it; if nobody did, it is not worth a warning
 
 
 class _First:
