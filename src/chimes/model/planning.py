@@ -97,7 +97,7 @@ class _Admission:
         self._limit = schedule.policy.concurrency_limit
         self._admitted = len(context.admitted)
         self._cancelable = list(context.admitted)
-        self._started_one = False
+        self._in_line = False
         self._context = context
         self.cancel: tuple[RunId, ...] = ()
 
@@ -107,12 +107,13 @@ class _Admission:
             return ended_at_once(run, RunStatus.SKIPPED, Reason.DEPENDENCY, self._now)
         if self._admitted < self._limit:
             self._admitted += 1
-            self._started_one = True
+            self._in_line = True
             return run
         overlap = self._schedule.policy.overlap
         # Slots that one late pass brings together did not overlap by themselves: they wait for
         # each other instead of being dropped.
-        if catch_up or self._started_one or overlap in (Overlap.QUEUE, Overlap.ALLOW):
+        if catch_up or self._in_line or overlap in (Overlap.QUEUE, Overlap.ALLOW):
+            self._in_line = True
             return replace(run, blocked=True)
         if overlap is Overlap.CANCEL_OLD:
             if self._cancelable:
