@@ -109,7 +109,7 @@ class _Answer:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            if self.limit is not None:
+            if self.limit is not None and not self.limit.expired():
                 self.limit.reschedule(None)
             headers = MutableHeaders(scope=message)
             for name, value in SECURITY_HEADERS.items():

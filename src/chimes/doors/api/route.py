@@ -61,12 +61,13 @@ def _check_characters(request: Request) -> None:
             )
 
 
-def _doorway(request: Request) -> Doorway:
+# Coroutines, because a plain function would be called in a thread each time.
+async def _doorway(request: Request) -> Doorway:
     doorway: Doorway = request.app.state.doorway
     return doorway
 
 
-def _actor(request: Request) -> Actor:
+async def _actor(request: Request) -> Actor:
     actor: Actor = request.state.actor
     return actor
 
