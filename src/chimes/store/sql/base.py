@@ -34,7 +34,6 @@ _RUN = select(runs).where(runs.c.id == bindparam("run_id"))
 _LEASE = select(nodes.c.lease_until).where(nodes.c.id == bindparam("node_id"))
 _LAST_AUDIT = select(audit.c.number, audit.c.hash).order_by(audit.c.number.desc()).limit(1)
 _ADD_AUDIT = insert(audit)
-_ADD_LOGS = insert(run_logs)
 _LAST_NUMBER = (
     select(func.max(run_logs.c.number)).where(run_logs.c.run_id == runs.c.id).scalar_subquery()
 )
@@ -129,7 +128,7 @@ def _slot(run: Run) -> tuple[str, int] | None:
 
 def insert_runs(tx: Tx, new: Iterable[Run], texts: TargetTexts | None = None) -> None:
     texts = texts or TargetTexts()
-    tx.dialect.insert_runs(tx.connection, [run_values(run, texts) for run in new])
+    tx.dialect.insert_many(tx.connection, runs, [run_values(run, texts) for run in new])
 
 
 def write_states(tx: Tx, changed: Iterable[Run]) -> None:
@@ -152,7 +151,7 @@ def append_logs(tx: Tx, logs: dict[RunId, list[LogEntry]]) -> None:
         for run_id in wanted
         for number, entry in enumerate(logs[run_id], (last[run_id] or 0) + 1)
     ]
-    tx.run(_ADD_LOGS, values)
+    tx.dialect.insert_many(tx.connection, run_logs, values)
 
 
 # --- the rest -----------------------------------------------------------------------------------

@@ -83,8 +83,10 @@ class Dialect(ABC):
         """`cursor_values` with the schedule's id, for many schedules."""
 
     @abstractmethod
-    def insert_runs(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        """`run_values` of runs whose ids and slots are known to be free."""
+    def insert_many(
+        self, connection: Connection, table: Table, values: Sequence[dict[str, Value]]
+    ) -> None:
+        """Rows whose keys are known to be free, each with a value for every column."""
 
     @abstractmethod
     def claimable(

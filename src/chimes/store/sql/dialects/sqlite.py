@@ -100,11 +100,6 @@ SELECT min((
 )) FROM ranks WHERE rank IS NOT NULL
 """
 
-# One prepared statement, stepped through all rows of a batch by the driver.
-INSERT_RUNS = (
-    f"INSERT INTO runs ({_names(runs.c)}) VALUES ({', '.join(f':{c.name}' for c in runs.c)})"
-)
-
 #: Primary result codes after which nothing has happened and a later try may succeed.
 _UNAVAILABLE = {
     sqlite3.SQLITE_BUSY,
@@ -183,9 +178,11 @@ class SqliteDialect(Dialect):
     def move_cursors(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
         _update_many(connection, "schedules", values)
 
-    def insert_runs(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
+    def insert_many(
+        self, connection: Connection, table: Table, values: Sequence[dict[str, Value]]
+    ) -> None:
         if values:
-            connection.exec_driver_sql(INSERT_RUNS, list(values))
+            connection.exec_driver_sql(_insert_all(table), list(values))
 
     def claimable(
         self, connection: Connection, now: int, kinds: Collection[str], limit: int
@@ -208,6 +205,13 @@ class SqliteDialect(Dialect):
 
     def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
         _update_many(connection, "runs", values)
+
+
+@cache
+def _insert_all(table: Table) -> str:
+    """One prepared statement, stepped through all rows of a batch by the driver."""
+    marks = ", ".join(f":{each.name}" for each in table.c)
+    return f"INSERT INTO {table.name} ({_names(table.c)}) VALUES ({marks})"
 
 
 @cache

@@ -75,7 +75,7 @@ def trigger_of(text: str) -> Trigger:
     return trigger_from_dict(json.loads(text))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def target_of(text: str) -> Target:
     return target_from_plain(json.loads(text))
 
