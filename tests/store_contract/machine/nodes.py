@@ -1,0 +1,71 @@
+"""Nodes come, beat, go and die; time passes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from chimes.model.ids import NodeId
+from chimes.model.node import Beat
+from chimes.model.run import Reason, RunStatus
+from tests.builders import LEASE, a_node
+from tests.store_contract.machine.draws import index
+from tests.store_contract.machine.two_stores import TwoStores
+
+
+class NodeRules(TwoStores):
+    @precondition(lambda self: len(self.nodes) < 4)
+    @rule()
+    def join(self) -> None:
+        self.made += 1
+        self._both("join", a_node(f"node-{self.made}"), LEASE)
+        self.nodes.append(NodeId(f"node-{self.made}"))
+
+    @rule(number=index, skew=st.sampled_from([-600, 0, 600]))
+    def beat(self, number: int, skew: int) -> None:
+        node = self._pick(self.nodes, number)
+        self._beat(node, skew)
+
+    def _beat(self, node: NodeId, skew: int = 0) -> Beat:
+        clock = self._now() + timedelta(seconds=skew)
+        answer: Beat = self._both("beat", node, LEASE, clock=clock)
+        self.reached["beat refused"] += not answer.alive
+        self.reached["cancel heard"] += bool(answer.cancel)
+        return answer
+
+    @precondition(lambda self: len(self.nodes) > 1)
+    @rule(number=index)
+    def leave(self, number: int) -> None:
+        node = self._pick(self.nodes, number)
+        self.nodes.remove(node)
+        self._both("leave", node)
+
+    @precondition(lambda self: len(self.nodes) > 1)
+    @rule(number=index)
+    def die(self, number: int) -> None:
+        """kill -9: nothing is said, the lease runs out some time."""
+        self.nodes.remove(self._pick(self.nodes, number))
+
+    @rule()
+    def rescue(self) -> None:
+        rescued = self._both("rescue", limit=1000)
+        self.reached["rescued"] += len(rescued)
+        self.reached["crash limit"] += sum(run.reason == Reason.CRASH_LIMIT for run in rescued)
+        self.reached["unknown"] += sum(run.status is RunStatus.UNKNOWN for run in rescued)
+        self._both("nodes")
+
+    @rule(seconds=st.integers(1, 12), beating=st.booleans())
+    def advance(self, seconds: int, beating: bool) -> None:
+        self.clock.advance(seconds)
+        for node in self.nodes if beating else ():
+            self._beat(node)
+
+    @rule(seconds=st.sampled_from([70, 200]))
+    def outage(self, seconds: int) -> None:
+        """Everything stands still; on waking the nodes find their leases ended."""
+        self.clock.advance(seconds)
+        self.rescue()
+        self.nodes.clear()
+        self.join()

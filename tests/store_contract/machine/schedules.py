@@ -1,0 +1,151 @@
+"""Schedules are made and changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from chimes.model.ids import ScheduleId
+from chimes.model.planning import ended_at_once, slot_run
+from chimes.model.policy import Policy
+from chimes.model.run import Reason, Run, RunStatus
+from chimes.model.schedule import (
+    Dependency,
+    Schedule,
+    deleted,
+    edited,
+    moved,
+    passed,
+    paused,
+    rescheduled,
+    resumed,
+)
+from chimes.triggers import Every, Once
+from tests.builders import NOW, a_schedule, an_entry
+from tests.store_contract.machine.draws import INTERVALS, POLICIES, index
+from tests.store_contract.machine.work import WorkRules
+
+
+class ScheduleRules(WorkRules):
+    @precondition(lambda self: len(self.schedules) < 6)
+    @rule(
+        number=index,
+        interval=st.sampled_from(INTERVALS),
+        priority=st.integers(-1, 1),
+        jitter=st.booleans(),
+        max_runs=st.sampled_from([None, None, 3]),
+        depends=st.booleans(),
+    )
+    def add_schedule(
+        self,
+        number: int,
+        interval: int,
+        priority: int,
+        jitter: bool,
+        max_runs: int | None,
+        depends: bool,
+    ) -> None:
+        now = self._now()
+        every = Every(
+            timedelta(seconds=interval),
+            anchor=now,
+            jitter=timedelta(seconds=interval // 2) if jitter else None,
+            max_runs=max_runs,
+        )
+        schedule = a_schedule(
+            id=ScheduleId(f"s{len(self.schedules)}"),
+            trigger=Once(now + timedelta(seconds=interval)) if number % 7 == 0 else every,
+            policy=self._pick(POLICIES, number),
+            priority=priority,
+            depends_on=Dependency(schedule_id=ScheduleId("s0")) if depends and number % 3 else None,
+            created_at=now,
+            updated_at=now,
+            next_slot=now,
+            next_run_at=now,
+        )
+        self._both("add_schedule", schedule, an_entry(at=now, verb="create"), quota=6)
+        self.schedules.append(schedule.id)
+
+    def _change(
+        self,
+        number: int,
+        change: Callable[[Schedule, datetime], Schedule],
+        **named: Any,
+    ) -> None:
+        schedule_id = self._pick(self.schedules, number)
+        self._both("change_schedule", schedule_id, change, **named)
+
+    @precondition(lambda self: self.schedules)
+    @rule(number=index)
+    def pause(self, number: int) -> None:
+        self._change(number, lambda s, now: paused(s, now, "me", note="x"))
+
+    @precondition(lambda self: self.schedules)
+    @rule(number=index)
+    def resume(self, number: int) -> None:
+        self._change(number, lambda s, now: resumed(s, now, "me"))
+
+    @precondition(lambda self: self.schedules)
+    @rule(number=index, policy=st.sampled_from(POLICIES), priority=st.integers(-1, 1))
+    def edit(self, number: int, policy: Policy, priority: int) -> None:
+        self._change(
+            number,
+            lambda s, now: edited(s, replace(s, policy=policy, priority=priority), now, "me"),
+        )
+
+    @precondition(lambda self: self.schedules)
+    @rule(number=index, interval=st.sampled_from(INTERVALS))
+    def edit_trigger(self, number: int, interval: int) -> None:
+        trigger = Every(timedelta(seconds=interval), anchor=NOW)
+        self._change(number, lambda s, now: edited(s, replace(s, trigger=trigger), now, "me"))
+
+    @precondition(lambda self: self.schedules)
+    @rule(number=index)
+    def delete(self, number: int) -> None:
+        self._change(number, lambda s, now: deleted(s, now, "me"))
+
+    @precondition(lambda self: self.schedules)
+    @rule(number=index, seconds=st.integers(-20, 40), keep_slot=st.booleans())
+    def move(self, number: int, seconds: int, keep_slot: bool) -> None:
+        step = timedelta(seconds=seconds)
+
+        def change(schedule: Schedule, now: datetime) -> Schedule:
+            if schedule.next_slot is None:
+                return schedule
+            how = moved if keep_slot else rescheduled
+            return how(schedule, now + step, now, "me")
+
+        self._change(number, change)
+
+    @precondition(lambda self: self.schedules)
+    @rule(number=index)
+    def skip(self, number: int) -> None:
+        def change(schedule: Schedule, now: datetime) -> Schedule:
+            return passed(schedule, now, "me") if schedule.next_slot else schedule
+
+        def rows(schedule: Schedule, now: datetime) -> list[Run]:
+            if schedule.next_slot is None:
+                return []
+            run = slot_run(schedule, schedule.next_slot, now)
+            return [ended_at_once(run, RunStatus.SKIPPED, Reason.SKIPPED_BY_HAND, now)]
+
+        self._change(number, change, runs=rows)
+
+    @precondition(lambda self: self.schedules)
+    @rule(number=index, intervals=st.integers(1, 3))
+    def rewind_cursor(self, number: int, intervals: int) -> None:
+        """A backfill gone wrong, an edit by hand, a store's clock set back."""
+
+        def change(schedule: Schedule, now: datetime) -> Schedule:
+            slot = schedule.next_slot
+            for _ in range(intervals if slot is not None else 0):
+                assert slot is not None
+                slot = schedule.trigger.previous_before(slot) or slot
+            return replace(schedule, next_slot=slot, next_run_at=slot)
+
+        self._change(number, change)

@@ -1,0 +1,73 @@
+"""A machine that drives a store and the memory store through the same random life.
+
+Every answer is compared as a whole value, the contents at the end, and the safety rules of
+RELIABILITY section 2 after every step. Faults that need several steps in a row (a stall past the
+lease with a takeover, a run that kills its nodes) are single rules: left to chance they are never
+reached. `reached` counts what happened; a life in which nothing was fenced proves nothing (I15).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize
+
+from chimes.clock import Clock
+from chimes.model.ids import NodeId
+from chimes.model.schedule import paused
+from chimes.store.port import Store
+from tests.builders import LEASE, SECOND, a_node, a_verdict, places
+from tests.store_contract.machine.by_hand import HandRules
+from tests.store_contract.machine.draws import INTERVALS, POLICIES, index
+from tests.store_contract.scenes import contents
+
+
+class StoreMachine(HandRules):
+    @initialize(first=index, interval=st.sampled_from(INTERVALS), priority=st.integers(-1, 1))
+    def furnish(self, first: int, interval: int, priority: int) -> None:
+        """An empty store has nothing to get wrong."""
+        self.join()
+        for number in (first, first + 1, len(POLICIES) - 1):
+            self.add_schedule(number, interval, priority, number % 2 == 0, None, number % 5 == 0)
+        for _ in range(2):
+            self.work(first, interval, 2)
+
+    def teardown(self) -> None:
+        try:
+            self._drain()
+            assert self._wait(contents(self.subject)) == self._wait(contents(self.reference))
+        finally:
+            self._wait(self.subject.close())
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()
+            self.directory.cleanup()
+
+    def _drain(self) -> None:
+        """I3: with one healthy node and all the time of the world, every run ends."""
+        self.clock.advance(LEASE)
+        self.rescue()
+        for schedule_id in self.schedules:
+            self._both("change_schedule", schedule_id, lambda s, now: paused(s, now, "me"))
+        self.made += 1
+        drainer = NodeId(f"drainer-{self.made}")
+        self._both("join", a_node(drainer), timedelta(days=1))
+        while claimed := self._both("claim", places(drainer, 50)):
+            self._tell(*(a_verdict(run, self._now()) for run in claimed))
+            self.clock.advance(SECOND)
+        waiting = [run for run in self._runs().values() if not run.status.terminal]
+        assert all(run.available_at > self._now() for run in waiting), "a run never ends"
+        if waiting:
+            self.clock.set(max(run.available_at for run in waiting))
+            for run in self._both("claim", places(drainer, 1000)):
+                self._tell(a_verdict(run, self._now()))
+        assert all(run.status.terminal for run in self._runs().values())
+
+
+def machine_for(make: Callable[[Path, Clock], Store]) -> type[StoreMachine]:
+    """A machine class of its own, so that two stores do not share what was reached."""
+    name = "StoreMachine"
+    return type(name, (StoreMachine,), {"make_subject": staticmethod(make), "reached": Counter()})

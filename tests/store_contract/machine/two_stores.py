@@ -1,0 +1,122 @@
+"""Both stores side by side: every answer is compared, and what always holds is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hypothesis.stateful import RuleBasedStateMachine, invariant
+
+from chimes.clock import Clock
+from chimes.errors import ChimesError
+from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.run import CRASH_LIMIT, Run, RunStatus, Verdict
+from chimes.model.schedule import Schedule
+from chimes.store.memory import MemoryStore
+from chimes.store.port import Fired, Store
+from chimes.testing import SettableClock
+from tests.store_contract.scenes import all_runs
+
+#: Durability is proved elsewhere; a thousand lives should not wait for a disk.
+IN_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Told:
+    """A verdict that was sent, and whether the store took it."""
+
+    verdict: Verdict
+    accepted: bool
+
+
+class TwoStores(RuleBasedStateMachine):
+    make_subject: ClassVar[Callable[[Path, Clock], Store]]
+    reached: ClassVar[Counter[str]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = SettableClock()
+        self.loop = asyncio.new_event_loop()
+        self.directory = tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None)
+        self.subject = type(self).make_subject(Path(self.directory.name), self.clock)
+        self.reference: Store = MemoryStore(clock=self.clock)
+        self._wait(self.subject.open())
+        self._wait(self.reference.open())
+        self.schedules: list[ScheduleId] = []
+        self.nodes: list[NodeId] = []
+        #: Runs as they were handed out; some are stale by now.
+        self.held: list[Run] = []
+        self.told: list[Told] = []
+        self.last_seen: dict[RunId, Run] = {}
+        self.made = 0
+
+    # --- both stores --------------------------------------------------------------------------
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run_until_complete(work)
+
+    def _both(self, verb: str, *given: Any, **named: Any) -> Any:
+        answers = [
+            self._wait(_answer(getattr(store, verb)(*given, **named)))
+            for store in (self.reference, self.subject)
+        ]
+        assert answers[1] == answers[0], f"{verb} answered differently"
+        return answers[0]
+
+    def _pick(self, rows: Sequence[Any], number: int) -> Any:
+        return rows[number % len(rows)]
+
+    def _now(self) -> datetime:
+        return self.clock.now()
+
+    def _runs(self) -> dict[str, Run]:
+        return self._wait(all_runs(self.reference))
+
+    # --- what always holds --------------------------------------------------------------------
+    @invariant()
+    def is_safe(self) -> None:
+        """I2, I4, I5, F66, C6 on the reference; the other store gives the same answers."""
+        runs = self._runs()
+        slots = Counter((run.schedule_id, run.slot) for run in runs.values() if run.slot)
+        assert all(times == 1 for times in slots.values())
+        admitted: Counter[str] = Counter()
+        limits: dict[str, int] = {}
+        for run in runs.values():
+            before = self.last_seen.get(run.id)
+            if before is not None:
+                assert before == run or not before.status.terminal, "an ended run changed"
+                assert run.fence >= before.fence
+                assert len(run.attempts) >= len(before.attempts)
+            assert run.crashes <= CRASH_LIMIT
+            assert (run.holder is None) == (run.status is not RunStatus.RUNNING)
+            if run.concurrency_key and run.admitted:
+                admitted[run.concurrency_key] += 1
+                limits[run.concurrency_key] = max(
+                    limits.get(run.concurrency_key, 0), run.concurrency_limit
+                )
+        assert all(times <= limits[key] for key, times in admitted.items())
+        self.last_seen = dict(runs)
+
+
+async def _answer(work: Coroutine[Any, Any, Any]) -> Any:
+    """What the verb returned, or the kind of error; rows whose order means nothing are sorted."""
+    try:
+        answer = await work
+    except ChimesError as error:
+        return type(error)
+    if isinstance(answer, Fired):
+        return replace(
+            answer,
+            others=tuple(sorted(answer.others, key=_id)),
+            broken=tuple(sorted(answer.broken, key=_id)),
+        )
+    return answer
+
+
+def _id(row: Run | Schedule) -> str:
+    return row.id

@@ -1,0 +1,165 @@
+"""Runs are fired, claimed, carried out, lost."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from chimes.model.ids import NodeId
+from chimes.model.planning import plan
+from chimes.model.policy import OnLost
+from chimes.model.run import CRASH_LIMIT, AttemptEnd, Run, Verdict, accepts
+from chimes.store.port import Fired
+from tests.builders import LEASE, SECOND, a_node, a_retry, a_verdict, log_lines, places
+from tests.store_contract.machine.draws import ENDS, INTERVALS, STALE_DEEDS, amount, index
+from tests.store_contract.machine.nodes import NodeRules
+from tests.store_contract.machine.two_stores import Told
+
+
+class WorkRules(NodeRules):
+    @rule(number=index, limit=st.sampled_from([1, 2, 10]), free=st.integers(0, 3))
+    def fire(self, number: int, limit: int, free: int) -> None:
+        node = self._pick(self.nodes, number)
+        given = places(node, free) if number % 4 else None
+        fired: Fired = self._both("fire_due", plan, limit=limit, places=given)
+        self.held.extend(fired.claimed)
+        self.reached["fired claimed"] += len(fired.claimed)
+        for run in fired.others:
+            self.reached["fired " + ("blocked" if run.blocked else run.status)] += 1
+        assert not fired.broken
+
+    @rule(number=index, seconds=st.integers(1, 12), free=amount)
+    def work(self, number: int, seconds: int, free: int) -> None:
+        """What a healthy node does all day."""
+        self.advance(seconds, beating=True)
+        self.fire(number | 1, 10, free)
+        self.claim(number, free)
+
+    @rule(number=index, free=amount)
+    def claim(self, number: int, free: int) -> None:
+        self._claim(self._pick(self.nodes, number), free)
+
+    def _claim(self, node: NodeId, free: int) -> tuple[Run, ...]:
+        claimed: tuple[Run, ...] = self._both("claim", places(node, free))
+        self.held.extend(claimed)
+        self.reached["claimed"] += len(claimed)
+        return claimed
+
+    @precondition(lambda self: self.held)
+    @rule(number=index)
+    def start(self, number: int) -> None:
+        run = self._pick(self.held, number)
+        self._both("start", run.id, run.fence)
+
+    @precondition(lambda self: self.held)
+    @rule(number=index, lines=amount)
+    def write_logs(self, number: int, lines: int) -> None:
+        run = self._pick(self.held, number)
+        self._both("append_logs", run.id, run.fence, log_lines(*map(str, range(lines))))
+        self._both("read_logs", run.id, after=lines - 1, limit=3)
+
+    @precondition(lambda self: self.held)
+    @rule(number=index, end=st.sampled_from(ENDS), gone=st.booleans())
+    def finish(self, number: int, end: AttemptEnd, gone: bool) -> None:
+        run = self.held.pop(number % len(self.held))
+        pause = "gone" if gone and end is AttemptEnd.FAILED else ""
+        logs = tuple(log_lines("end"))
+        self._tell(a_verdict(run, self._now(), end, logs=logs, pause_schedule=pause))
+        self.tell_again(-1)
+
+    @precondition(lambda self: self.held)
+    @rule(number=index, seconds=st.integers(0, 8))
+    def finish_with_retry(self, number: int, seconds: int) -> None:
+        run = self.held.pop(number % len(self.held))
+        self._tell(a_retry(run, self._now(), timedelta(seconds=seconds)))
+        self.tell_again(-1)
+
+    @precondition(lambda self: len(self.held) > 1)
+    @rule()
+    def finish_all(self) -> None:
+        """A batch: good ones, stale ones and twins of each other."""
+        verdicts = [a_verdict(run, self._now()) for run in self.held]
+        self.held.clear()
+        self._tell(*verdicts, verdicts[0])
+
+    def _tell(self, *verdicts: Verdict) -> None:
+        finished = self._both("finish", verdicts)
+        self.reached["accepted"] += len(finished.accepted)
+        self.reached["fenced"] += len(finished.refused)
+        runs = self._runs()
+        for verdict in verdicts:
+            shown = verdict.run_id in runs and verdict.attempt in runs[verdict.run_id].attempts
+            self.told.append(Told(verdict, shown))
+
+    # F23: the answer was lost
+    @precondition(lambda self: self.told)
+    @rule(number=index)
+    def tell_again(self, number: int) -> None:
+        told = self._pick(self.told, number)
+        finished = self._both("finish", [told.verdict])
+        pruned = told.verdict.run_id not in self._runs()
+        assert bool(finished.accepted) == (told.accepted and not pruned)
+        self.reached["replayed"] += told.accepted
+        self.reached["stale again"] += not told.accepted
+
+    @precondition(lambda self: self.held)
+    @rule(number=index)
+    def release(self, number: int) -> None:
+        run = self._pick(self.held, number)
+        self._both("release", [(run.id, run.fence)])
+
+    # F14-F16
+    @precondition(lambda self: self.held)
+    @rule(number=index, deeds=st.permutations(STALE_DEEDS), again=st.booleans())
+    def stall_past_lease(self, number: int, deeds: list[str], again: bool) -> None:
+        """The holder sleeps past its lease, another node takes over, the first one wakes and goes
+        on as if nothing had happened."""
+        runs = self._runs()
+        owned = [run for run in self.held if run.id in runs and accepts(runs[run.id], run.fence)]
+        run = self._pick(owned or self.held, number)
+        self.held.remove(run)
+        assert run.holder is not None
+        self.clock.advance(LEASE)
+        self.rescue()
+        self.nodes.clear()
+        self.join()
+        taken = self._claim(self.nodes[0], 50)
+        self.reached["taken over"] += any(each.id == run.id for each in taken)
+        for deed in deeds:
+            match deed:
+                case "beat":
+                    assert not self._beat(run.holder).alive
+                case "claim":
+                    assert self._both("claim", places(run.holder, 9)) == ()
+                case "start":
+                    self._both("start", run.id, run.fence)
+                case "log":
+                    self._both("append_logs", run.id, run.fence, log_lines("stale"))
+                case "release":
+                    self._both("release", [(run.id, run.fence)])
+                case "finish" if again:
+                    self._tell(a_retry(run, self._now(), SECOND))
+                case "finish":
+                    self._tell(a_verdict(run, self._now()))
+                    self.tell_again(-1)
+
+    # F66
+    @rule(times=st.integers(1, CRASH_LIMIT + 1))
+    def poison(self, times: int) -> None:
+        """Whatever is claimed kills its node, several times in a row."""
+        self.clock.advance(max(INTERVALS))
+        self.fire(0, 10, 0)
+        self.nodes.clear()
+        for _ in range(times):
+            self.made += 1
+            victim = NodeId(f"victim-{self.made}")
+            self._both("join", a_node(victim), LEASE)
+            for run in self._both("claim", places(victim, 5)):
+                self.held.append(run)
+                if run.policy.on_lost is OnLost.STOP:
+                    self._both("start", run.id, run.fence)
+            self.clock.advance(LEASE)
+            self.rescue()
+        self.join()
