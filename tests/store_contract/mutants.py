@@ -214,7 +214,7 @@ class EndsTwice(MemoryStore):
     ) -> Run | None:
         run = self._state.runs.get(run_id)
         after = await super().cancel_run(run_id, reason, audit)
-        if run is not None and after is not None and run.status is RunStatus.FAILED:
+        if run is not None and after is not None and run.status.terminal:
             after = replace(after, status=RunStatus.CANCELED)
             self._state.put_run(after)
         return after

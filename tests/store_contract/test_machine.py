@@ -34,6 +34,6 @@ MUST_REACH = {
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_store_lives_like_the_memory_store(kind: StoreKind) -> None:
     machine = machine_for(kind.make)
-    run_state_machine_as_test(machine, settings=settings(max_examples=50, stateful_step_count=40))
+    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=40))
     reached = {event for event, times in machine.reached.items() if times}
     assert reached >= MUST_REACH
