@@ -19,17 +19,18 @@ from chimes.app.composition import LOOPBACK, Services, build_services, build_sto
 from chimes.clock import Clock, SystemClock
 from chimes.config import LoadedSettings, Settings, StoreLocation, store_location
 from chimes.doors.compat.ksana.routes import ksana_door
+from chimes.doors.connections import PunctualProtocol
 from chimes.doors.context import Doorway
 from chimes.doors.server import build_app
 from chimes.engine.engine import Engine
 from chimes.engine.metrics import Metrics
 from chimes.engine.reports import Reports
-from chimes.errors import ConfigError
+from chimes.errors import ChimesError, ConfigError
 from chimes.log import configure_logging
 from chimes.targets.http_callback import HttpCallback
 
 logger = logging.getLogger("chimes.app")
-OK, FAILURE, USAGE = 0, 1, 2
+OK = 0
 JSON_WORKERS, WORKERS = 4, 100
 
 
@@ -78,8 +79,8 @@ def listen(settings: Settings) -> socket.socket:
         listener.listen(2048)
     except OSError as error:
         listener.close()
-        raise ConfigError(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}", key="port"
+        raise ChimesError(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}"
         ) from None
     listener.setblocking(False)
     return listener
@@ -145,6 +146,7 @@ class _Node:
         )
         return uvicorn.Config(
             build_app(doorway, compat=[ksana_door(doorway)]),
+            http=PunctualProtocol,
             lifespan="off",
             log_config=None,
             access_log=False,
