@@ -9,6 +9,7 @@ import pytest
 
 from chimes.errors import StoreUnavailable
 from chimes.store.sql import open_sqlite, sqlite_file
+from chimes.store.sql.database import Tx
 from tests.builders import a_schedule
 
 
@@ -79,3 +80,17 @@ async def test_the_warning_is_in_the_status(
     await store.close()
     assert "network file system" in status.degraded
     assert status.degraded in caplog.text
+
+
+# F40: what a killed process cannot show, because the page cache survives it.
+async def test_a_commit_is_on_the_disk_when_it_is_acknowledged(tmp_path: Path) -> None:
+    store = open_sqlite(tmp_path / "chimes.db")
+    await store.open()
+
+    def look(tx: Tx) -> list[object]:
+        pragmas = ("journal_mode", "synchronous", "foreign_keys")
+        return [tx.connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in pragmas]
+
+    found = await store._database.write(look)
+    await store.close()
+    assert found == ["wal", 2, 0]
