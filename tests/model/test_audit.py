@@ -1,0 +1,77 @@
+"""The chain of the audit trail."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from chimes.model.audit import AuditEntry, chained, entry_hash, verify_chain
+from tests.builders import HOUR, NOW, an_entry
+
+
+def chain(length: int) -> list[AuditEntry]:
+    entries: list[AuditEntry] = []
+    for number in range(1, length + 1):
+        before = entries[-1].hash if entries else ""
+        entries.append(chained(an_entry(verb=str(number)), number=number, previous_hash=before))
+    return entries
+
+
+def test_a_chain_fits() -> None:
+    assert verify_chain([]) is None
+    assert verify_chain(chain(1)) is None
+    assert verify_chain(chain(5)) is None
+
+
+def test_a_part_of_a_chain_fits() -> None:
+    assert verify_chain(chain(5)[2:]) is None
+
+
+def test_the_same_entry_has_the_same_hash_wherever_it_is_computed() -> None:
+    (entry,) = chain(1)
+    assert entry.hash == entry_hash(replace(entry, hash="anything"))
+    turned = replace(entry, changes=dict(reversed(list(entry.changes.items()))))
+    assert entry_hash(turned) == entry.hash
+
+
+CHANGES = {
+    "at": NOW + HOUR,
+    "actor": "x",
+    "door": "x",
+    "verb": "x",
+    "object_kind": "x",
+    "object_id": "x",
+    "owner": "x",
+    "changes": {},
+    "reason": "x",
+    "address": "x",
+    "allowed": False,
+    "number": 77,
+    "previous_hash": "x",
+    "hash": "x",
+}
+
+
+def test_every_field_is_tried() -> None:
+    assert set(CHANGES) == {field.name for field in fields(AuditEntry)}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_any_field_breaks_the_chain(name: str) -> None:
+    entries = chain(3)
+    entries[1] = replace(entries[1], **{name: CHANGES[name]})
+    assert verify_chain(entries) is entries[1]
+
+
+def test_a_missing_entry_breaks_the_chain() -> None:
+    entries = chain(4)
+    del entries[1]
+    assert verify_chain(entries) is entries[1]
+
+
+def test_a_changed_entry_with_a_new_hash_breaks_its_follower() -> None:
+    entries = chain(3)
+    forged = replace(entries[0], actor="nobody")
+    entries[0] = replace(forged, hash=entry_hash(forged))
+    assert verify_chain(entries) is entries[1]

@@ -1,0 +1,546 @@
+"""What becomes of a due schedule: misfires, overlaps, limits, dependencies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from chimes.model.due_slots import ON_TIME_LIMIT
+from chimes.model.ids import RunId, ScheduleId, slot_run_id
+from chimes.model.planning import (
+    FireContext,
+    Firing,
+    backfill_run,
+    ended_at_once,
+    manual_run,
+    new_rows,
+    plan,
+    retry_run,
+    slot_run,
+)
+from chimes.model.policy import Misfire, Overlap, Policy
+from chimes.model.run import Origin, Reason, Run, RunStatus
+from chimes.model.schedule import Dependency, Schedule, at_slot, moved, rescheduled
+from chimes.triggers import Cron, Every, Once
+from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, a_schedule, due_schedule, full_schedule
+
+FREE = FireContext()
+QUEUED, MISSED, SKIPPED = RunStatus.QUEUED, RunStatus.MISSED, RunStatus.SKIPPED
+
+
+def shown(firing: Firing) -> list[tuple[RunStatus, datetime | None, bool]]:
+    return [(run.status, run.slot, run.blocked) for run in firing.runs]
+
+
+def minutes(*numbers: int) -> list[datetime]:
+    return [NOW + number * MINUTE for number in numbers]
+
+
+def busy(count: int) -> FireContext:
+    return FireContext(admitted=tuple(RunId(f"active-{number}") for number in range(count)))
+
+
+def late_by(now: datetime, **given: Any) -> Firing:
+    """A schedule of every minute whose cursor has stood on NOW since then."""
+    return plan(due_schedule(policy=Policy(**given)), FREE, now)
+
+
+# --- on time ----------------------------------------------------------------------------------
+def test_a_due_slot_becomes_its_run() -> None:
+    schedule = replace(full_schedule(), enabled=True, depends_on=None)
+    slot, due = schedule.next_slot, schedule.next_run_at
+    assert slot is not None
+    assert due is not None
+    now = due + SECOND / 2
+    firing = plan(schedule, FREE, now)
+    assert firing.runs == (
+        Run(
+            id=slot_run_id(schedule.id, slot),
+            schedule_id=schedule.id,
+            schedule_name=schedule.name,
+            schedule_version=17,
+            namespace="ksana",
+            owner=schedule.owner,
+            slot=slot,
+            origin=Origin.SCHEDULE,
+            target=schedule.target,
+            policy=schedule.policy,
+            priority=-5,
+            concurrency_key="schedule:full",
+            concurrency_limit=3,
+            created_at=now,
+            planned_at=due,
+            available_at=due,
+        ),
+    )
+    following = schedule.trigger.next_after(slot)
+    assert following is not None
+    jitter = schedule.trigger.jitter_for(schedule.id, following)
+    assert firing.schedule == replace(
+        schedule,
+        next_slot=following,
+        next_run_at=following + jitter,
+        last_slot=slot,
+        last_enqueued_at=now,
+        fired_count=43,
+    )
+    assert firing.cancel == ()
+
+
+def test_a_schedule_that_is_not_due_is_left_alone() -> None:
+    waiting = a_schedule()
+    assert plan(waiting, FREE, NOW) == Firing(schedule=waiting, runs=())
+    unplanned = at_slot(waiting, None)
+    assert plan(unplanned, FREE, NOW) == Firing(schedule=unplanned, runs=())
+
+
+# C1: late within the grace is on time, under any policy
+@pytest.mark.parametrize("misfire", Misfire)
+def test_the_grace_is_inclusive(misfire: Misfire) -> None:
+    firing = late_by(NOW + MINUTE, misfire=misfire, misfire_grace=MINUTE)
+    assert shown(firing) == [(QUEUED, NOW, False), (QUEUED, NOW + MINUTE, True)]
+    assert [run.catch_up for run in firing.runs] == [False, False]
+    assert firing.schedule.next_slot == NOW + 2 * MINUTE
+
+
+def test_very_many_slots_within_the_grace_come_in_several_passes() -> None:
+    trigger = Every("1s", anchor=NOW)
+    policy = Policy(misfire_grace=HOUR, overlap=Overlap.ALLOW)
+    now = NOW + (ON_TIME_LIMIT + 9) * SECOND
+    firing = plan(due_schedule(trigger=trigger, policy=policy), FREE, now)
+    assert len(firing.runs) == ON_TIME_LIMIT
+    assert firing.schedule.next_slot == NOW + ON_TIME_LIMIT * SECOND
+    rest = plan(firing.schedule, FREE, now)
+    assert len(rest.runs) == 10
+    assert rest.schedule.next_slot == now + SECOND
+
+
+# --- misfires, C1 -----------------------------------------------------------------------------
+def test_skip_leaves_one_row_for_all_missed_slots() -> None:
+    firing = late_by(NOW + 10.5 * MINUTE, misfire=Misfire.SKIP, misfire_grace=SECOND)
+    (row,) = firing.runs
+    assert (row.status, row.reason, row.slot) == (MISSED, Reason.MISFIRE, NOW)
+    assert (row.missed_count, row.missed_until) == (11, NOW + 10 * MINUTE)
+    assert row.finished_at == NOW + 10.5 * MINUTE
+    assert row.id == slot_run_id(row.schedule_id or ScheduleId(""), NOW)
+    after = firing.schedule
+    assert (after.next_slot, after.last_slot) == (NOW + 11 * MINUTE, NOW + 10 * MINUTE)
+    assert (after.last_status, after.fired_count, after.last_enqueued_at) == (MISSED, 0, None)
+
+
+def test_skip_runs_what_is_still_within_the_grace() -> None:
+    firing = late_by(NOW + 10 * MINUTE, misfire=Misfire.SKIP, misfire_grace=SECOND)
+    missed, run = firing.runs
+    assert (missed.missed_count, missed.missed_until) == (10, NOW + 9 * MINUTE)
+    assert (run.status, run.slot) == (QUEUED, NOW + 10 * MINUTE)
+    assert firing.schedule.last_slot == NOW + 10 * MINUTE
+
+
+def test_one_runs_the_oldest_and_leaves_a_row_for_the_rest() -> None:
+    now = NOW + 10.5 * MINUTE
+    missed, run = late_by(now, misfire=Misfire.ONE, misfire_grace=SECOND).runs
+    assert (missed.slot, missed.missed_count) == (NOW + MINUTE, 10)
+    assert missed.missed_until == NOW + 10 * MINUTE
+    assert (run.status, run.slot, run.catch_up) == (QUEUED, NOW, True)
+    assert (run.reason, run.planned_at, run.available_at) == (Reason.CATCH_UP, NOW, now)
+
+
+def test_one_missed_slot_needs_no_row_beside_its_run() -> None:
+    firing = late_by(NOW + 50 * SECOND, misfire=Misfire.ONE, misfire_grace=SECOND)
+    assert shown(firing) == [(QUEUED, NOW, False)]
+    assert firing.runs[0].catch_up
+
+
+def test_all_runs_every_slot_oldest_first() -> None:
+    firing = late_by(NOW + 3.5 * MINUTE, misfire=Misfire.ALL, misfire_grace=SECOND)
+    assert [run.slot for run in firing.runs] == minutes(0, 1, 2, 3)
+    assert [run.catch_up for run in firing.runs] == [True] * 4
+    assert [run.blocked for run in firing.runs] == [False, True, True, True]
+    assert firing.schedule.fired_count == 4
+
+
+def test_all_takes_its_limit_a_pass_and_nothing_goes_before_the_rest() -> None:
+    policy = {"misfire": Misfire.ALL, "misfire_grace": SECOND, "catch_up_limit": 3}
+    now = NOW + 7 * MINUTE
+    firing = late_by(now, **policy)
+    assert [run.slot for run in firing.runs] == minutes(0, 1, 2)
+    assert firing.schedule.next_slot == NOW + 3 * MINUTE
+    assert firing.schedule.next_run_at == NOW + 3 * MINUTE
+    second = plan(firing.schedule, FREE, now)
+    assert [run.slot for run in second.runs] == minutes(3, 4, 5)
+    third = plan(second.schedule, FREE, now)
+    # 6 is late, 7 is due this very moment.
+    assert [(run.slot, run.catch_up) for run in third.runs] == list(
+        zip(minutes(6, 7), [True, False], strict=True)
+    )
+    assert third.schedule.next_slot == NOW + 8 * MINUTE
+    assert third.schedule.fired_count == 8
+
+
+# F46: 30 days of minutes
+@pytest.mark.parametrize("misfire", [Misfire.SKIP, Misfire.ONE])
+def test_a_month_is_counted_not_walked(misfire: Misfire) -> None:
+    trigger = Cron("* * * * *")
+    schedule = due_schedule(trigger=trigger, policy=Policy(misfire=misfire))
+    firing = plan(schedule, FREE, NOW + timedelta(days=30, seconds=90))
+    head = 0 if misfire is Misfire.SKIP else 1
+    missed = firing.runs[0]
+    # Up to here they are late; the minute after it is within the grace of 60 seconds.
+    assert missed.missed_count == 30 * 24 * 60 + 1 - head
+    assert missed.missed_until == NOW + timedelta(days=30)
+
+
+# R3.7
+def test_an_overdue_once_is_missed_and_over() -> None:
+    policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
+    schedule = due_schedule(trigger=Once(NOW), policy=policy)
+    firing = plan(schedule, FREE, NOW + HOUR)
+    (row,) = firing.runs
+    assert (row.status, row.missed_count, row.missed_until) == (MISSED, 1, NOW)
+    assert (firing.schedule.next_slot, firing.schedule.next_run_at) == (None, None)
+
+
+@pytest.mark.parametrize("misfire", [Misfire.ONE, Misfire.ALL])
+def test_an_overdue_once_runs_under_the_other_policies(misfire: Misfire) -> None:
+    schedule = due_schedule(trigger=Once(NOW), policy=Policy(misfire=misfire))
+    firing = plan(schedule, FREE, NOW + HOUR)
+    assert shown(firing) == [(QUEUED, NOW, False)]
+    assert firing.schedule.next_slot is None
+
+
+def test_a_once_on_time_runs_and_is_over() -> None:
+    firing = plan(due_schedule(trigger=Once(NOW)), FREE, NOW)
+    assert shown(firing) == [(QUEUED, NOW, False)]
+    assert firing.schedule.next_slot is None
+
+
+# C9: the plan grid never moves
+def test_every_does_not_drift() -> None:
+    schedule = due_schedule(trigger=Every("7s", anchor=NOW, jitter="5s"))
+    now = NOW
+    for step in range(50):
+        assert schedule.next_run_at is not None
+        now = max(now, schedule.next_run_at) + (step % 3) * timedelta(milliseconds=700)
+        schedule = plan(schedule, FREE, now).schedule
+        assert schedule.next_slot is not None
+        assert (schedule.next_slot - NOW) % timedelta(seconds=7) == timedelta(0)
+        jitter = schedule.trigger.jitter_for(schedule.id, schedule.next_slot)
+        assert schedule.next_run_at == schedule.next_slot + jitter
+
+
+# T9, F49: jitter is added to the moment, not to the slot
+def test_lateness_counts_from_the_jittered_moment() -> None:
+    trigger = Every("1m", anchor=NOW, jitter="1m")
+    schedule = a_schedule(
+        trigger=trigger, policy=Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
+    )
+    schedule = at_slot(schedule, NOW)
+    due = schedule.next_run_at
+    assert due is not None
+    on_time = plan(schedule, FREE, due + SECOND)
+    assert (QUEUED, NOW, False) in shown(on_time)
+    late = plan(schedule, FREE, due + SECOND * 1.001)
+    assert (late.runs[0].status, late.runs[0].slot) == (MISSED, NOW)
+    # Only slots whose own jittered moment has passed beyond the grace are among the missed.
+    now = NOW + 10 * MINUTE
+    (missed, *rest) = plan(schedule, FREE, now).runs
+    for number in range(11):
+        slot = NOW + number * MINUTE
+        moment = slot + trigger.jitter_for(schedule.id, slot)
+        among = missed.missed_until is not None and slot <= missed.missed_until
+        assert among == (moment < now - SECOND)
+        assert (slot in [run.slot for run in rest]) == (now - SECOND <= moment <= now)
+
+
+# --- max_runs ---------------------------------------------------------------------------------
+def test_max_runs_ends_the_schedule() -> None:
+    trigger = Every("1m", anchor=NOW, max_runs=2)
+    firing = plan(due_schedule(trigger=trigger, fired_count=1), FREE, NOW)
+    assert shown(firing) == [(QUEUED, NOW, False)]
+    assert (firing.schedule.fired_count, firing.schedule.next_slot) == (2, None)
+
+
+def test_max_runs_holds_for_slots_of_one_pass() -> None:
+    trigger = Every("10s", anchor=NOW, max_runs=3)
+    firing = plan(due_schedule(trigger=trigger), FREE, NOW + 55 * SECOND)
+    assert [run.slot for run in firing.runs] == [NOW + n * 10 * SECOND for n in range(3)]
+    assert firing.schedule.next_slot is None
+
+
+def test_max_runs_holds_while_catching_up() -> None:
+    policy = Policy(misfire=Misfire.ALL, misfire_grace=SECOND)
+    trigger = Every("1m", anchor=NOW, max_runs=3)
+    firing = plan(due_schedule(trigger=trigger, policy=policy), FREE, NOW + HOUR)
+    assert [run.slot for run in firing.runs] == minutes(0, 1, 2)
+    assert (firing.schedule.fired_count, firing.schedule.next_slot) == (3, None)
+
+
+def test_missed_and_skipped_slots_are_not_counted_as_runs() -> None:
+    trigger = Every("1m", anchor=NOW, max_runs=1)
+    policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
+    firing = plan(due_schedule(trigger=trigger, policy=policy), FREE, NOW + 90 * SECOND)
+    assert (firing.schedule.fired_count, firing.schedule.next_slot) == (0, NOW + 2 * MINUTE)
+    skipped = plan(due_schedule(trigger=trigger), busy(1), NOW)
+    assert shown(skipped) == [(SKIPPED, NOW, False)]
+    assert skipped.schedule.next_slot == NOW + MINUTE
+
+
+# An unmet dependency while catching up uses up no run, so the rest is still there to come.
+def test_max_runs_leaves_slots_for_later_when_their_runs_were_skipped() -> None:
+    policy = Policy(misfire=Misfire.ALL, misfire_grace=SECOND)
+    schedule = due_schedule(
+        trigger=Every("1m", anchor=NOW, max_runs=2),
+        policy=policy,
+        depends_on=Dependency(schedule_id=ScheduleId("other")),
+    )
+    firing = plan(schedule, FREE, NOW + 5 * MINUTE)
+    assert shown(firing) == [(SKIPPED, slot, False) for slot in minutes(0, 1)]
+    assert firing.schedule.next_slot == NOW + 2 * MINUTE
+
+
+# --- overlap, C6 ------------------------------------------------------------------------------
+def test_overlap_skip_leaves_a_row() -> None:
+    firing = plan(due_schedule(), busy(1), NOW)
+    (row,) = firing.runs
+    assert (row.status, row.reason, row.finished_at) == (SKIPPED, Reason.OVERLAP, NOW)
+    assert (firing.schedule.last_status, firing.schedule.last_slot) == (SKIPPED, NOW)
+    assert firing.schedule.last_enqueued_at is None
+    assert firing.cancel == ()
+
+
+def test_overlap_queue_waits() -> None:
+    firing = plan(due_schedule(policy=Policy(overlap=Overlap.QUEUE)), busy(1), NOW)
+    assert shown(firing) == [(QUEUED, NOW, True)]
+
+
+def test_overlap_cancel_old_asks_the_oldest_to_make_place() -> None:
+    policy = Policy(overlap=Overlap.CANCEL_OLD, max_concurrent_runs=2)
+    firing = plan(due_schedule(policy=policy), busy(2), NOW)
+    assert shown(firing) == [(QUEUED, NOW, True)]
+    assert firing.cancel == ("active-0",)
+
+
+def test_cancel_old_asks_each_run_once() -> None:
+    policy = Policy(overlap=Overlap.CANCEL_OLD)
+    schedule = due_schedule(trigger=Every("20s", anchor=NOW), policy=policy)
+    firing = plan(schedule, busy(1), NOW + 40 * SECOND)
+    assert [run.blocked for run in firing.runs] == [True, True, True]
+    assert firing.cancel == ("active-0",)
+
+
+def test_overlap_allow_has_no_limit_unless_one_is_given() -> None:
+    allow = Policy(overlap=Overlap.ALLOW)
+    firing = plan(due_schedule(policy=allow), busy(50), NOW)
+    assert shown(firing) == [(QUEUED, NOW, False)]
+    assert firing.runs[0].concurrency_key is None
+    capped = due_schedule(policy=replace(allow, max_concurrent_runs=2))
+    assert shown(plan(capped, busy(1), NOW)) == [(QUEUED, NOW, False)]
+    assert shown(plan(capped, busy(2), NOW)) == [(QUEUED, NOW, True)]
+
+
+def test_a_burst_lifts_the_default_limit_but_no_other() -> None:
+    burst = Policy(burst_allowed=True)
+    assert shown(plan(due_schedule(policy=burst), busy(9), NOW)) == [(QUEUED, NOW, False)]
+    capped = due_schedule(policy=replace(burst, max_concurrent_runs=2))
+    assert shown(plan(capped, busy(2), NOW)) == [(SKIPPED, NOW, False)]
+
+
+def test_as_many_run_beside_each_other_as_the_limit_says() -> None:
+    policy = Policy(max_concurrent_runs=3)
+    schedule = due_schedule(trigger=Every("10s", anchor=NOW), policy=policy)
+    firing = plan(schedule, busy(1), NOW + 30 * SECOND)
+    assert [run.blocked for run in firing.runs] == [False, False, True, True]
+    assert {run.concurrency_limit for run in firing.runs} == {3}
+
+
+# Slots that come together because the node was late did not overlap by themselves.
+def test_slots_of_one_pass_wait_for_each_other() -> None:
+    schedule = due_schedule(trigger=Every("20s", anchor=NOW))
+    firing = plan(schedule, FREE, NOW + 40 * SECOND)
+    assert [(run.status, run.blocked) for run in firing.runs] == [
+        (QUEUED, False),
+        (QUEUED, True),
+        (QUEUED, True),
+    ]
+
+
+def test_late_slots_wait_even_when_the_schedule_is_busy() -> None:
+    policy = Policy(misfire=Misfire.ALL, misfire_grace=SECOND)
+    firing = plan(due_schedule(policy=policy), busy(1), NOW + MINUTE)
+    # The one on time stands behind the late one of its own pass.
+    assert shown(firing) == [(QUEUED, NOW, True), (QUEUED, NOW + MINUTE, True)]
+
+
+# --- dependencies, R2.39 ----------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("succeeded_at", "status"),
+    [
+        (None, SKIPPED),
+        (NOW - HOUR - timedelta(microseconds=1), SKIPPED),
+        (NOW - HOUR, QUEUED),
+        (NOW, QUEUED),
+    ],
+)
+def test_a_dependency_must_have_succeeded_lately(
+    succeeded_at: datetime | None, status: RunStatus
+) -> None:
+    depends_on = Dependency(schedule_id=ScheduleId("other"), within=HOUR)
+    context = FireContext(dependency_succeeded_at=succeeded_at)
+    firing = plan(due_schedule(depends_on=depends_on), context, NOW)
+    (run,) = firing.runs
+    assert run.status is status
+    assert run.reason == (Reason.DEPENDENCY if status is SKIPPED else "")
+    assert firing.schedule.fired_count == (status is QUEUED)
+
+
+# --- moved and rescheduled --------------------------------------------------------------------
+def test_a_moved_slot_keeps_its_identity() -> None:
+    schedule = moved(a_schedule(), NOW + 20 * SECOND, NOW, "me")
+    slot, moment = NOW + MINUTE, NOW + 20 * SECOND
+    firing = plan(schedule, FREE, moment)
+    (run,) = firing.runs
+    assert (run.slot, run.planned_at, run.available_at) == (slot, moment, moment)
+    assert run.id == slot_run_id(schedule.id, slot)
+    assert firing.schedule.next_run_at == NOW + 2 * MINUTE
+
+
+# The slots that passed while the moved one waited are judged by their own moments.
+@pytest.mark.parametrize("misfire", Misfire)
+def test_slots_behind_a_moved_one_are_judged_by_themselves(misfire: Misfire) -> None:
+    policy = Policy(misfire=misfire, misfire_grace=SECOND)
+    schedule = moved(a_schedule(policy=policy), NOW + 4 * MINUTE, NOW, "me")
+    now = NOW + 4 * MINUTE
+    first = plan(schedule, FREE, now)
+    assert shown(first) == [(QUEUED, NOW + MINUTE, False)]
+    assert not first.runs[0].catch_up
+    assert first.schedule.next_slot == NOW + 2 * MINUTE
+    rest = plan(first.schedule, FREE, now)
+    expected = {
+        Misfire.SKIP: [(MISSED, 2, 2), (QUEUED, 4, 0)],
+        Misfire.ONE: [(MISSED, 3, 1), (QUEUED, 2, 0), (QUEUED, 4, 0)],
+        Misfire.ALL: [(QUEUED, 2, 0), (QUEUED, 3, 0), (QUEUED, 4, 0)],
+    }[misfire]
+    assert [(run.status, run.slot, run.missed_count) for run in rest.runs] == [
+        (status, NOW + number * MINUTE, count) for status, number, count in expected
+    ]
+
+
+def test_a_moved_slot_may_be_missed_too() -> None:
+    policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
+    schedule = moved(a_schedule(policy=policy), NOW + 3 * MINUTE, NOW, "me")
+    (missed,) = plan(schedule, FREE, NOW + 3.5 * MINUTE).runs
+    assert (missed.slot, missed.missed_count) == (NOW + MINUTE, 3)
+    assert missed.planned_at == NOW + 3 * MINUTE
+
+
+# R2.22, I1: a slot beside the trigger's grid leaves its row like any other
+@pytest.mark.parametrize("misfire", Misfire)
+def test_a_rescheduled_slot_that_is_late_is_not_lost(misfire: Misfire) -> None:
+    policy = Policy(misfire=misfire, misfire_grace=SECOND)
+    slot = NOW + 30 * SECOND
+    schedule = rescheduled(a_schedule(policy=policy), slot, NOW, "me")
+    firing = plan(schedule, FREE, slot + 5 * SECOND)
+    (row,) = firing.runs
+    assert row.slot == slot
+    assert row.status is (MISSED if misfire is Misfire.SKIP else QUEUED)
+    assert row.missed_count == (misfire is Misfire.SKIP)
+    assert firing.schedule.next_slot == NOW + MINUTE
+
+
+def test_a_rescheduled_slot_is_counted_among_the_missed() -> None:
+    policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
+    schedule = rescheduled(a_schedule(policy=policy), NOW + 30 * SECOND, NOW, "me")
+    (row,) = plan(schedule, FREE, NOW + 3.5 * MINUTE).runs
+    assert (row.slot, row.missed_count) == (NOW + 30 * SECOND, 4)
+    assert row.missed_until == NOW + 3 * MINUTE
+
+
+# --- a cursor that was set back ---------------------------------------------------------------
+# C5, I2
+def test_slots_below_the_purge_mark_are_never_made_again() -> None:
+    schedule = due_schedule(purged_until=NOW + 2 * MINUTE)
+    firing = plan(schedule, FREE, NOW + 3 * MINUTE)
+    assert shown(firing) == [(QUEUED, NOW + 3 * MINUTE, False)]
+    idle = plan(schedule, FREE, NOW + MINUTE)
+    assert idle == Firing(schedule=at_slot(schedule, NOW + 3 * MINUTE), runs=())
+    over = due_schedule(trigger=Once(NOW), purged_until=NOW)
+    assert plan(over, FREE, NOW) == Firing(schedule=at_slot(over, None), runs=())
+
+
+# I3: nobody waits behind a run that was never made
+def test_a_place_given_to_a_taken_slot_goes_to_the_next() -> None:
+    schedule = due_schedule(trigger=Every("10s", anchor=NOW), policy=Policy(max_concurrent_runs=2))
+    runs = plan(schedule, FREE, NOW + 40 * SECOND).runs
+    assert [run.blocked for run in runs] == [False, False, True, True, True]
+    everything = [run.id for run in runs]
+    assert new_rows(runs, everything) == runs
+    without_first = new_rows(runs, everything[1:])
+    assert [run.slot for run in without_first] == [run.slot for run in runs[1:]]
+    assert [run.blocked for run in without_first] == [False, False, True, True]
+    assert [run.blocked for run in new_rows(runs, everything[2:])] == [False, False, True]
+    assert [run.blocked for run in new_rows(runs, everything[:3])] == [False, False, True]
+    assert new_rows(runs, []) == ()
+
+
+# --- other runs -------------------------------------------------------------------------------
+# C7
+def test_a_manual_run_has_no_slot() -> None:
+    schedule = full_schedule()
+    run = manual_run(schedule, NOW)
+    assert run == replace(
+        slot_run(schedule, NOW, NOW),
+        id=run.id,
+        slot=None,
+        origin=Origin.MANUAL,
+        planned_at=NOW,
+        available_at=NOW,
+    )
+    assert run.id != manual_run(schedule, NOW).id
+    assert run.concurrency_key == "schedule:full"
+    assert manual_run(schedule, NOW, beside_others=True).concurrency_key is None
+
+
+def test_a_run_repeated_by_hand_names_the_first() -> None:
+    schedule = full_schedule()
+    first = replace(
+        slot_run(schedule, NOW, NOW, catch_up=True),
+        status=RunStatus.FAILED,
+        attempt=3,
+        fence=4,
+        error="x",
+    )
+    again = retry_run(first, NOW + HOUR)
+    assert again == replace(manual_run(schedule, NOW + HOUR), id=again.id, retry_of=first.id)
+
+
+def test_a_backfill_takes_a_free_slot() -> None:
+    schedule = full_schedule()
+    slot = NOW - HOUR
+    run = backfill_run(schedule, slot, None, NOW)
+    assert (run.id, run.slot) == (slot_run_id(schedule.id, slot), slot)
+    assert (run.origin, run.catch_up, run.retry_of) == (Origin.BACKFILL, True, None)
+    assert (run.planned_at, run.available_at) == (slot, NOW)
+
+
+# C5: the row of a slot stands; what is made up for it is another run
+def test_a_backfill_of_a_taken_slot_stands_beside_its_row() -> None:
+    schedule = full_schedule()
+    slot = NOW - HOUR
+    row = ended_at_once(slot_run(schedule, slot, NOW), MISSED, Reason.MISFIRE, NOW)
+    run = backfill_run(schedule, slot, row, NOW)
+    assert (run.slot, run.retry_of, run.planned_at) == (None, row.id, slot)
+    assert run.id != row.id
+    # Asked for twice, it is still one.
+    assert backfill_run(schedule, slot, row, NOW + HOUR).id == run.id
+    other = a_run(id=RunId("another row"))
+    assert backfill_run(schedule, slot, other, NOW).retry_of == other.id
+
+
+def test_a_slot_has_one_id_for_ever() -> None:
+    schedule: Schedule = a_schedule()
+    assert slot_run(schedule, NOW, NOW).id == slot_run(schedule, NOW, NOW + HOUR).id
+    assert slot_run(schedule, NOW, NOW).id != slot_run(schedule, NOW + SECOND, NOW).id
+    assert slot_run(schedule, NOW, NOW).id != slot_run(a_schedule(), NOW, NOW).id

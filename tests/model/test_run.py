@@ -1,0 +1,332 @@
+"""The states of a run and the named steps between them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chimes.model.ids import NodeId
+from chimes.model.policy import Backoff, OnLost, Policy
+from chimes.model.run import (
+    CRASH_LIMIT,
+    Attempt,
+    AttemptEnd,
+    LogEntry,
+    Outcome,
+    Reason,
+    Run,
+    RunStatus,
+    Verdict,
+    accepts,
+    cancel_asked,
+    canceled,
+    claimed,
+    judged,
+    lost,
+    marked_started,
+    released,
+    settled,
+    unblocked,
+)
+from tests.builders import HOUR, MINUTE, NOW, SECOND, a_retry, a_run, a_verdict, an_attempt
+
+NODE = NodeId("node-1")
+
+
+def running(**given: Any) -> Run:
+    return claimed(a_run(**given), NODE, NOW)
+
+
+def test_which_states_are_the_end() -> None:
+    open_ones = {status for status in RunStatus if not status.terminal}
+    assert open_ones == {RunStatus.QUEUED, RunStatus.RUNNING}
+
+
+def test_a_claim_counts_attempt_and_fence() -> None:
+    before = a_run(started=True)
+    run = claimed(before, NODE, NOW)
+    assert run == replace(
+        before,
+        status=RunStatus.RUNNING,
+        attempt=1,
+        fence=1,
+        holder=NODE,
+        started=False,
+        claimed_at=NOW,
+        started_at=NOW,
+    )
+    again = claimed(replace(run, status=RunStatus.QUEUED), NodeId("other"), NOW + MINUTE)
+    assert (again.attempt, again.fence, again.holder) == (2, 2, "other")
+    # The run started when its first attempt did.
+    assert (again.claimed_at, again.started_at) == (NOW + MINUTE, NOW)
+
+
+def test_the_started_mark() -> None:
+    run = running()
+    assert marked_started(run) == replace(run, started=True)
+
+
+def test_a_release_undoes_a_claim_but_for_the_fence() -> None:
+    before = a_run()
+    assert released(claimed(before, NODE, NOW)) == replace(before, fence=1)
+    waiting = replace(before, attempt=1, fence=1, started_at=NOW - MINUTE)
+    assert released(claimed(waiting, NODE, NOW)) == replace(waiting, fence=2)
+
+
+def test_a_release_forgets_the_started_mark() -> None:
+    assert not released(marked_started(running())).started
+
+
+# I5
+def test_only_the_holder_of_the_current_fence_owns_a_run() -> None:
+    run = running()
+    assert accepts(run, 1)
+    assert not accepts(run, 0)
+    assert not accepts(run, 2)
+    assert not accepts(replace(run, status=RunStatus.QUEUED), 1)
+    assert not accepts(replace(run, status=RunStatus.SUCCEEDED), 1)
+
+
+# --- what a run says about itself -------------------------------------------------------------
+# F46
+def test_rank_is_priority_with_catch_up_behind() -> None:
+    ranks = [
+        a_run(priority=priority, catch_up=late).rank
+        for priority in (2, 1, 0, -1)
+        for late in (False, True)
+    ]
+    assert ranks == sorted(ranks, reverse=True)
+    assert len(set(ranks)) == len(ranks)
+
+
+def test_what_can_be_claimed_and_what_counts() -> None:
+    queued, blocked = a_run(), a_run(blocked=True)
+    ended = a_run(status=RunStatus.FAILED)
+    assert [run.claimable for run in (queued, blocked, running(), ended)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert [run.admitted for run in (queued, blocked, running(), ended)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert not unblocked(blocked).blocked
+
+
+def test_failures_and_crashes_are_counted_apart() -> None:
+    run = running()
+    attempts = tuple(an_attempt(run, NOW, end) for end in AttemptEnd)
+    run = replace(run, attempts=attempts)
+    assert (run.failures, run.crashes) == (2, 1)
+
+
+# --- from outcome to verdict, C14, R3.48 ------------------------------------------------------
+def judge(run: Run, **outcome: Any) -> Verdict:
+    made = Outcome(**({"end": AttemptEnd.FAILED} | outcome))
+    return judged(run, made, an_attempt(run, NOW, made.end), (LogEntry(at=NOW, message="x"),))
+
+
+def test_a_success_is_the_verdict() -> None:
+    run = running()
+    verdict = judge(run, end=AttemptEnd.SUCCEEDED, result={"status": 200})
+    assert verdict == Verdict(
+        run_id=run.id,
+        fence=1,
+        attempt=an_attempt(run, NOW, AttemptEnd.SUCCEEDED),
+        status=RunStatus.SUCCEEDED,
+        result={"status": 200},
+        logs=(LogEntry(at=NOW, message="x"),),
+    )
+
+
+@pytest.mark.parametrize("end", [AttemptEnd.FAILED, AttemptEnd.TIMEOUT])
+def test_a_retryable_failure_is_tried_max_retries_times_again(end: AttemptEnd) -> None:
+    run = a_run(policy=Policy(max_retries=2, retry_backoff=7 * SECOND))
+    statuses = []
+    for _ in range(3):
+        run = claimed(run, NODE, NOW)
+        verdict = judge(run, end=end, retryable=True, error="no", code="http_503")
+        statuses.append((verdict.status, verdict.retry_in))
+        assert (verdict.error, verdict.reason) == ("no", "http_503")
+        run = settled(run, verdict, NOW)
+    ended = RunStatus(end.value)
+    assert statuses == [(RunStatus.QUEUED, 7 * SECOND)] * 2 + [(ended, None)]
+    assert (run.status, run.attempt) == (ended, 3)
+
+
+def test_a_permanent_failure_is_not_tried_again() -> None:
+    verdict = judge(running(policy=Policy(max_retries=9)), error="404")
+    assert (verdict.status, verdict.retry_in) == (RunStatus.FAILED, None)
+
+
+def test_lost_attempts_do_not_use_up_retries() -> None:
+    run = lost(running(policy=Policy(max_retries=1)), NOW)
+    verdict = judge(claimed(run, NODE, NOW), retryable=True)
+    assert verdict.status is RunStatus.QUEUED
+
+
+def test_the_back_off_grows_with_the_failures() -> None:
+    policy = Policy(max_retries=5, retry_backoff=SECOND, backoff=Backoff.EXPONENTIAL)
+    run = a_run(policy=policy)
+    waits = []
+    for _ in range(4):
+        run = claimed(run, NODE, NOW)
+        verdict = judge(run, retryable=True)
+        assert verdict.retry_in is not None
+        waits.append(verdict.retry_in / SECOND)
+        run = settled(run, verdict, NOW)
+    assert [round(wait // 1) for wait in waits] == [1, 2, 4, 8]
+
+
+# F64
+def test_the_receiver_may_ask_for_a_longer_wait() -> None:
+    run = running(policy=Policy(max_retries=1))
+    assert judge(run, retryable=True, retry_after=MINUTE).retry_in == MINUTE
+
+
+# F65
+def test_gone_pauses_the_schedule_where_the_policy_says_so() -> None:
+    gone = {"gone": True, "code": "gone"}
+    assert judge(running(), **gone).pause_schedule == "gone"
+    assert judge(running(policy=Policy(pause_on_gone=False)), **gone).pause_schedule == ""
+    assert judge(running(), code="gone").pause_schedule == ""
+
+
+# --- from verdict to state --------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "end", [AttemptEnd.SUCCEEDED, AttemptEnd.FAILED, AttemptEnd.TIMEOUT, AttemptEnd.CANCELED]
+)
+def test_a_verdict_ends_the_run(end: AttemptEnd) -> None:
+    run = marked_started(running())
+    verdict = a_verdict(run, NOW, end, reason="why")
+    assert settled(run, verdict, NOW + SECOND) == replace(
+        run,
+        status=RunStatus(end.value),
+        holder=None,
+        started=False,
+        result=verdict.result,
+        error=verdict.error,
+        reason="why",
+        finished_at=NOW + SECOND,
+        attempts=(verdict.attempt,),
+    )
+
+
+def test_a_retry_waits_its_time() -> None:
+    run = running()
+    verdict = a_retry(run, NOW, MINUTE)
+    waiting = settled(run, verdict, NOW + SECOND)
+    assert waiting == replace(
+        run,
+        status=RunStatus.QUEUED,
+        holder=None,
+        error=verdict.error,
+        available_at=NOW + SECOND + MINUTE,
+        attempts=(verdict.attempt,),
+    )
+    assert waiting.finished_at is None
+
+
+def test_a_cancel_beats_a_retry_but_not_a_result() -> None:
+    run = cancel_asked(running(), "by hand", NOW)
+    ended = settled(run, a_retry(run, NOW, MINUTE), NOW)
+    assert (ended.status, ended.reason) == (RunStatus.CANCELED, Reason.CANCELED_BY_HAND)
+    assert ended.finished_at == NOW
+    assert settled(run, a_verdict(run, NOW), NOW).status is RunStatus.SUCCEEDED
+
+
+# --- cancelling -------------------------------------------------------------------------------
+def test_a_waiting_run_ends_at_once() -> None:
+    for run in (a_run(), a_run(blocked=True)):
+        assert cancel_asked(run, "why", NOW) == canceled(run, "why", NOW)
+        assert canceled(run, "why", NOW) == replace(
+            run, status=RunStatus.CANCELED, reason="why", blocked=False, finished_at=NOW
+        )
+
+
+def test_a_running_run_is_asked() -> None:
+    run = running()
+    assert cancel_asked(run, "why", NOW) == replace(run, cancel_requested=True, reason="why")
+
+
+# I4
+@pytest.mark.parametrize("status", [status for status in RunStatus if status.terminal])
+def test_an_ended_run_stays(status: RunStatus) -> None:
+    run = a_run(status=status)
+    assert cancel_asked(run, "why", NOW) is run
+
+
+# --- lost leases, F04-F07, F66 ----------------------------------------------------------------
+def lost_attempt(run: Run) -> Attempt:
+    return Attempt(
+        number=run.attempt,
+        fence=run.fence,
+        node=NODE,
+        started_at=NOW,
+        finished_at=NOW + HOUR,
+        end=AttemptEnd.LOST,
+        error="the node that held this run stopped beating",
+    )
+
+
+def test_a_lost_run_waits_again_at_once() -> None:
+    run = running()
+    assert lost(run, NOW + HOUR) == replace(
+        run,
+        status=RunStatus.QUEUED,
+        holder=None,
+        available_at=NOW + HOUR,
+        attempts=(lost_attempt(run),),
+    )
+
+
+def test_a_run_lost_after_its_start_is_repeated_by_default() -> None:
+    after = lost(marked_started(running()), NOW)
+    assert (after.status, after.started) == (RunStatus.QUEUED, False)
+
+
+# Decision 9
+def test_under_stop_a_run_that_had_begun_is_unknown() -> None:
+    run = running(policy=Policy(on_lost=OnLost.STOP))
+    assert lost(run, NOW).status is RunStatus.QUEUED
+    after = lost(marked_started(run), NOW + HOUR)
+    assert (after.status, after.reason) == (RunStatus.UNKNOWN, Reason.LOST_AFTER_START)
+    assert (after.finished_at, after.holder) == (NOW + HOUR, None)
+    assert after.error == lost_attempt(run).error
+
+
+def test_a_lost_run_that_was_to_stop_is_canceled() -> None:
+    after = lost(cancel_asked(running(), "by hand", NOW), NOW)
+    assert (after.status, after.reason, after.finished_at) == (RunStatus.CANCELED, "by hand", NOW)
+    assert after.crashes == 1
+
+
+def test_the_crash_limit_ends_it() -> None:
+    run = a_run()
+    for number in range(1, CRASH_LIMIT + 1):
+        assert run.status is RunStatus.QUEUED
+        run = lost(claimed(run, NODE, NOW), NOW + number * SECOND)
+    assert (run.status, run.reason) == (RunStatus.FAILED, Reason.CRASH_LIMIT)
+    assert (run.crashes, run.finished_at) == (CRASH_LIMIT, NOW + CRASH_LIMIT * SECOND)
+    assert run.error
+
+
+def test_failures_between_crashes_do_not_count_as_crashes() -> None:
+    run = a_run()
+    for _ in range(CRASH_LIMIT - 1):
+        run = lost(claimed(run, NODE, NOW), NOW)
+        run = claimed(run, NODE, NOW)
+        run = settled(run, a_retry(run, NOW, timedelta(0)), NOW)
+    assert run.status is RunStatus.QUEUED
+
+
+def test_a_run_without_a_claim_time_is_lost_from_now() -> None:
+    after = lost(replace(running(), claimed_at=None), NOW + HOUR)
+    assert after.attempts[0].started_at == NOW + HOUR

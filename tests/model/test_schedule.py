@@ -1,0 +1,228 @@
+"""The named changes of a schedule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chimes.model.run import Run, RunStatus
+from chimes.model.schedule import (
+    Schedule,
+    at_slot,
+    deleted,
+    due_time,
+    edited,
+    moved,
+    passed,
+    paused,
+    planned,
+    recorded,
+    rescheduled,
+    resumed,
+    runs_left,
+    set_aside,
+)
+from chimes.triggers import Every, Once
+from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, a_schedule, due_schedule
+
+LATER = NOW + 90 * SECOND
+
+
+def changed(schedule: Schedule, **given: Any) -> Schedule:
+    """The next version, written by "me" at LATER."""
+    return replace(
+        schedule, version=schedule.version + 1, updated_at=LATER, updated_by="me", **given
+    )
+
+
+# --- the cursor -------------------------------------------------------------------------------
+def test_planning_puts_the_cursor_on_the_next_slot() -> None:
+    schedule = a_schedule(next_slot=None)
+    after = planned(schedule, NOW)
+    assert after == replace(schedule, next_slot=NOW + MINUTE, next_run_at=NOW + MINUTE)
+
+
+# T9, C9
+def test_jitter_moves_the_moment_and_not_the_slot() -> None:
+    schedule = planned(a_schedule(trigger=Every("1m", anchor=NOW, jitter="30s")), NOW)
+    assert schedule.next_slot == NOW + MINUTE
+    assert schedule.next_run_at is not None
+    jitter = schedule.next_run_at - NOW - MINUTE
+    assert timedelta(0) <= jitter < 30 * SECOND
+    assert due_time(schedule, NOW + MINUTE) == schedule.next_run_at
+    assert due_time(schedule, None) is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"enabled": False},
+        {"deleted_at": NOW},
+        {"trigger": Every("1m", anchor=NOW, max_runs=3), "fired_count": 3},
+        {"trigger": Once(NOW)},
+    ],
+    ids=["paused", "deleted", "used up", "over"],
+)
+def test_some_schedules_have_no_next_slot(given: dict[str, Any]) -> None:
+    schedule = replace(a_schedule(), **given)
+    after = planned(schedule, NOW)
+    assert (after.next_slot, after.next_run_at) == (None, None)
+
+
+def test_runs_left() -> None:
+    endless = a_schedule(fired_count=10**9)
+    assert runs_left(endless)
+    limited = a_schedule(trigger=Every("1m", anchor=NOW, max_runs=3), fired_count=2)
+    assert runs_left(limited)
+    assert not runs_left(limited, fired=1)
+
+
+# --- edits, F55 -------------------------------------------------------------------------------
+def test_an_edit_of_something_else_leaves_the_cursor_alone() -> None:
+    schedule = moved(a_schedule(), NOW + HOUR, NOW, "me")
+    after = edited(schedule, replace(schedule, name="new"), LATER, "me")
+    assert after == changed(schedule, name="new")
+
+
+def test_a_new_trigger_is_planned_anew() -> None:
+    schedule = a_schedule()
+    trigger = Every("7m", anchor=NOW)
+    after = edited(schedule, replace(schedule, trigger=trigger), LATER, "me")
+    slot = NOW + 7 * MINUTE
+    assert after == changed(schedule, trigger=trigger, next_slot=slot, next_run_at=slot)
+
+
+def test_a_pause_takes_the_cursor_away() -> None:
+    schedule = a_schedule()
+    after = paused(schedule, LATER, "me", note="lunch", until=NOW + HOUR)
+    assert after == changed(
+        schedule,
+        enabled=False,
+        pause_note="lunch",
+        pause_until=NOW + HOUR,
+        next_slot=None,
+        next_run_at=None,
+    )
+
+
+# C8
+def test_resuming_starts_after_now() -> None:
+    asleep = paused(a_schedule(), NOW, "me", note="lunch", until=NOW + HOUR)
+    after = resumed(asleep, LATER, "me")
+    slot = NOW + 2 * MINUTE
+    assert after == changed(
+        asleep, enabled=True, pause_note="", pause_until=None, next_slot=slot, next_run_at=slot
+    )
+
+
+def test_resuming_what_runs_changes_no_slot() -> None:
+    schedule = due_schedule()
+    assert resumed(schedule, LATER, "me") == changed(schedule)
+
+
+# C16
+def test_deleting() -> None:
+    schedule = a_schedule()
+    assert deleted(schedule, LATER, "me") == changed(
+        schedule, enabled=False, deleted_at=LATER, next_slot=None, next_run_at=None
+    )
+
+
+# R2.22
+def test_rescheduling_makes_another_next_slot() -> None:
+    schedule = a_schedule()
+    to = NOW + HOUR + SECOND
+    assert rescheduled(schedule, to, LATER, "me") == changed(schedule, next_slot=to, next_run_at=to)
+    past = rescheduled(schedule, NOW - HOUR, LATER, "me")
+    assert past == changed(schedule, next_slot=LATER, next_run_at=LATER)
+
+
+def test_moving_keeps_the_slot() -> None:
+    schedule = a_schedule()
+    to = NOW + HOUR
+    assert moved(schedule, to, LATER, "me") == changed(schedule, next_run_at=to)
+    assert moved(schedule, NOW - HOUR, LATER, "me") == changed(schedule, next_run_at=LATER)
+
+
+def test_passing_a_slot() -> None:
+    schedule = a_schedule()
+    assert passed(schedule, LATER, "me") == changed(
+        schedule,
+        next_slot=NOW + 2 * MINUTE,
+        next_run_at=NOW + 2 * MINUTE,
+        last_slot=NOW + MINUTE,
+    )
+    last = due_schedule(trigger=Once(NOW))
+    after = passed(last, LATER, "me")
+    assert (after.next_slot, after.last_slot) == (None, NOW)
+
+
+# R2.10
+def test_setting_aside() -> None:
+    schedule = due_schedule()
+    assert set_aside(schedule, "broken") == replace(
+        schedule,
+        next_slot=None,
+        next_run_at=None,
+        last_status=RunStatus.FAILED,
+        last_error="broken",
+    )
+
+
+def test_a_cursor_can_be_put_anywhere() -> None:
+    schedule = at_slot(a_schedule(), NOW - HOUR)
+    assert (schedule.next_slot, schedule.next_run_at) == (NOW - HOUR, NOW - HOUR)
+
+
+# --- the summary of the latest run, R3.25 -----------------------------------------------------
+def ended(status: RunStatus, started: int | None, finished: int, error: str = "") -> Run:
+    return a_run(
+        status=status,
+        started_at=None if started is None else NOW + started * SECOND,
+        finished_at=NOW + finished * SECOND,
+        error=error,
+    )
+
+
+def test_a_success_shows() -> None:
+    schedule = a_schedule(last_status=RunStatus.FAILED, last_error="old")
+    assert recorded(schedule, ended(RunStatus.SUCCEEDED, 1, 5)) == replace(
+        schedule,
+        last_run_at=NOW + SECOND,
+        last_status=RunStatus.SUCCEEDED,
+        last_error="",
+        last_success_at=NOW + 5 * SECOND,
+    )
+
+
+def test_a_failure_keeps_the_time_of_the_last_success() -> None:
+    schedule = a_schedule(last_success_at=NOW - HOUR)
+    after = recorded(schedule, ended(RunStatus.FAILED, 1, 5, "no"))
+    assert after == replace(
+        schedule, last_run_at=NOW + SECOND, last_status=RunStatus.FAILED, last_error="no"
+    )
+
+
+def test_an_older_run_that_ends_later_does_not_hide_the_newer_one() -> None:
+    schedule = recorded(a_schedule(), ended(RunStatus.FAILED, 10, 11, "new"))
+    after = recorded(schedule, ended(RunStatus.TIMEOUT, 2, 20, "old"))
+    assert after == schedule
+    succeeded = recorded(schedule, ended(RunStatus.SUCCEEDED, 2, 20))
+    assert succeeded == replace(schedule, last_success_at=NOW + 20 * SECOND)
+    # Successes that end out of order leave the latest one.
+    assert recorded(succeeded, ended(RunStatus.SUCCEEDED, 1, 15)) == succeeded
+
+
+def test_a_run_that_never_started_shows_its_end() -> None:
+    schedule = a_schedule(last_run_at=NOW)
+    after = recorded(schedule, ended(RunStatus.CANCELED, None, 3))
+    assert after == replace(schedule, last_status=RunStatus.CANCELED)
+
+
+def test_a_success_without_an_end_changes_no_time_of_success() -> None:
+    run = a_run(status=RunStatus.SUCCEEDED, started_at=NOW)
+    after = recorded(a_schedule(last_success_at=NOW - HOUR), run)
+    assert (after.last_success_at, after.last_run_at) == (NOW - HOUR, NOW)
