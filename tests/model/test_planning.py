@@ -255,6 +255,17 @@ def test_lateness_counts_from_the_jittered_moment() -> None:
         assert (slot in [run.slot for run in rest]) == (now - SECOND <= moment <= now)
 
 
+def test_a_jittered_slot_exactly_at_the_grace_is_on_time() -> None:
+    trigger = Every("1m", anchor=NOW, jitter="1m")
+    policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
+    schedule = at_slot(a_schedule(trigger=trigger, policy=policy), NOW)
+    slot = NOW + 5 * MINUTE
+    edge = slot + trigger.jitter_for(schedule.id, slot)
+    missed, *rest = plan(schedule, FREE, edge + SECOND).runs
+    assert missed.missed_until == slot - MINUTE
+    assert slot in [run.slot for run in rest]
+
+
 # --- max_runs ---------------------------------------------------------------------------------
 def test_max_runs_ends_the_schedule() -> None:
     trigger = Every("1m", anchor=NOW, max_runs=2)

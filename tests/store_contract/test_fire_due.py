@@ -98,6 +98,21 @@ async def test_a_slot_taken_under_another_id_keeps_its_row(store: Store) -> None
     assert await all_runs(store) == {taken.id: taken}
 
 
+# I3: the place of a slot that has its row goes to the slot behind it.
+async def test_nobody_waits_behind_a_slot_that_has_its_row(
+    store: Store, clock: SettableClock
+) -> None:
+    schedule, run = await running_slot(store)
+    await store.finish([a_verdict(run, clock.now())])
+    clock.advance(MINUTE)
+    await store.change_schedule(
+        schedule.id, lambda s, now: replace(s, next_slot=NOW, next_run_at=NOW)
+    )
+    await joined(store, "node-2")
+    (behind,) = (await store.fire_due(plan, limit=10, places=places("node-2"))).claimed
+    assert (behind.slot, behind.blocked) == (NOW + MINUTE, False)
+
+
 # R2.10
 async def test_a_broken_plan_sets_aside_its_schedule_alone(
     store: Store, clock: SettableClock

@@ -141,6 +141,21 @@ async def test_rescue_takes_up_to_its_limit_and_comes_back_for_the_rest(
     assert await store.nodes() == ()
 
 
+async def test_the_oldest_runs_are_rescued_and_named_first(
+    store: Store, clock: SettableClock
+) -> None:
+    rows = [a_run(created_at=NOW - age * SECOND) for age in (1, 3, 2, 3)]
+    oldest_first = [rows[1].id, rows[3].id, rows[2].id, rows[0].id]
+    await store.add_runs(rows)
+    await joined(store)
+    for run in await store.claim(places()):
+        await store.cancel_run(run.id, "x")
+    assert list((await store.beat(NODE, LEASE, clock=NOW)).cancel) == oldest_first
+    clock.advance(LEASE)
+    rescued = [*await store.rescue(limit=2), *await store.rescue(limit=2)]
+    assert [run.id for run in rescued] == oldest_first
+
+
 async def test_an_idle_node_whose_lease_ended_is_forgotten(
     store: Store, clock: SettableClock
 ) -> None:
