@@ -20,10 +20,6 @@ def to_micros(moment: datetime) -> int:
     return (moment - EPOCH) // MICROSECOND
 
 
-def from_micros(micros: int) -> datetime:
-    return EPOCH + timedelta(microseconds=micros)
-
-
 def to_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
@@ -62,14 +58,6 @@ class Reader:
     def integer(self, name: str, default: int | None = None) -> int:
         return self._get(name, int, default)
 
-    def number(self, name: str, default: float | None = None) -> float:
-        value = self._data.get(name)
-        return (
-            float(self._get(name, int, None))
-            if isinstance(value, int)
-            else self._get(name, float, default)
-        )
-
     def flag(self, name: str, default: bool | None = None) -> bool:
         return self._get(name, bool, default)
 
@@ -101,7 +89,7 @@ class Reader:
             return how(self._data.get(name))
         except InvalidInput as error:
             raise error.within(name) from None
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(str(error), field=name) from None
 
     def _present(self, name: str) -> bool:

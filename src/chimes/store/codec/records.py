@@ -1,42 +1,12 @@
-"""Nodes, audit entries and keys."""
+"""Audit entries and keys."""
 
 from __future__ import annotations
 
 from chimes.model.access import ApiKey, Role
 from chimes.model.audit import AuditEntry
-from chimes.model.ids import KeyId, NodeId
-from chimes.model.node import Node
+from chimes.model.ids import KeyId
 from chimes.store.codec.schedule import owner_from_plain, owner_to_plain
 from chimes.store.plain import Plain, Reader, maybe_text, to_text
-
-
-def node_to_plain(node: Node) -> Plain:
-    return {
-        "id": node.id,
-        "version": node.version,
-        "roles": list(node.roles),
-        "capacity": node.capacity,
-        "started_at": to_text(node.started_at),
-        "heartbeat_at": to_text(node.heartbeat_at),
-        "lease_until": to_text(node.lease_until),
-        "clock_offset": node.clock_offset,
-    }
-
-
-def node_from_plain(data: object) -> Node:
-    read = Reader(data)
-    node = Node(
-        id=NodeId(read.text("id")),
-        version=read.text("version"),
-        roles=tuple(str(role) for role in read.items("roles")),
-        capacity=read.integer("capacity"),
-        started_at=read.time("started_at"),
-        heartbeat_at=read.time("heartbeat_at"),
-        lease_until=read.time("lease_until"),
-        clock_offset=read.number("clock_offset", 0.0),
-    )
-    read.done()
-    return node
 
 
 def audit_to_plain(entry: AuditEntry) -> Plain:

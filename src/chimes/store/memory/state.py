@@ -108,10 +108,8 @@ class State:
         if schedule is not None and (schedule.purged_until or mark) <= mark:
             self.schedules[schedule.id] = replace(schedule, purged_until=mark)
 
-    def admitted(self, key: str | None) -> list[Run]:
+    def admitted(self, key: str) -> list[Run]:
         """Oldest first."""
-        if key is None:
-            return []
         runs = (self.active[run_id] for run_id in self.by_key.get(key, ()))
         return sorted((r for r in runs if r.admitted), key=lambda r: (r.created_at, r.id))
 
