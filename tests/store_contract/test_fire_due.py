@@ -165,6 +165,20 @@ async def test_no_more_runs_come_claimed_than_places_are_free(store: Store) -> N
     assert [run.schedule_id for run in rest] == ["0 3", "-1 9"]
 
 
+# C1: oldest first, also where all of them may go at once
+async def test_slots_of_one_catch_up_are_claimed_in_their_order(
+    store: Store, clock: SettableClock
+) -> None:
+    policy = Policy(misfire=Misfire.ALL, misfire_grace=SECOND, overlap=Overlap.ALLOW)
+    await store.add_schedule(due_schedule(policy=policy))
+    clock.advance(HOUR - SECOND)
+    await joined(store)
+    fired = await store.fire_due(plan, limit=10, places=places(free=20))
+    rest = await store.claim(places(free=100))
+    handed_out = [run.slot for run in (*fired.claimed, *rest)]
+    assert handed_out == [NOW + number * MINUTE for number in range(60)]
+
+
 async def test_nothing_comes_claimed_for_a_full_node(store: Store) -> None:
     await joined(store)
     await store.add_schedule(due_schedule())
@@ -339,3 +353,18 @@ async def test_every_row_of_a_plan_is_inserted(store: Store, clock: SettableCloc
 
 def _id(run: Run) -> str:
     return run.id
+
+
+# C1: `all` runs every missed slot, oldest first; the rest wait and are let go in that order
+async def test_caught_up_slots_go_in_their_order(store: Store, clock: SettableClock) -> None:
+    late = Policy(misfire=Misfire.ALL, misfire_grace=SECOND, overlap=Overlap.QUEUE)
+    await store.add_schedule(due_schedule(policy=late))
+    clock.advance(9 * MINUTE + 30 * SECOND)
+    await joined(store)
+    await store.fire_due(plan, limit=10)
+    seen = []
+    while claimed_now := await store.claim(places()):
+        (run,) = claimed_now
+        seen.append(run.slot)
+        await store.finish([a_verdict(run, clock.now())])
+    assert seen == [NOW + number * MINUTE for number in range(10)]

@@ -120,16 +120,16 @@ async def test_next_available_is_the_earliest_of_the_claimable(
 
 
 # F46: catch-up behind on-time work of the same priority
-async def test_claims_go_by_rank_then_time_then_age_then_id(
+async def test_claims_go_by_rank_then_time_then_plan_then_id(
     store: Store, clock: SettableClock
 ) -> None:
     rows = [
         a_run(id=RunId("6"), priority=1),
         a_run(id=RunId("5"), priority=2, catch_up=True, available_at=NOW - MINUTE),
-        a_run(id=RunId("4"), priority=2, created_at=NOW + SECOND),
+        a_run(id=RunId("4"), priority=2, planned_at=NOW + SECOND),
         a_run(id=RunId("3"), priority=2),
         a_run(id=RunId("2"), priority=2),
-        a_run(id=RunId("1"), priority=2, available_at=NOW - SECOND, created_at=NOW + SECOND),
+        a_run(id=RunId("1"), priority=2, available_at=NOW - SECOND, planned_at=NOW + SECOND),
         a_run(id=RunId("0"), priority=3, catch_up=True),
         a_run(id=RunId("7"), priority=-4),
     ]

@@ -1,0 +1,116 @@
+"""What becomes of a slot while others of its schedule run (C6), and of one that depends on
+another schedule (R2.39)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from chimes.model.ids import ScheduleId
+from chimes.model.planning import (
+    FireContext,
+    plan,
+)
+from chimes.model.policy import Misfire, Overlap, Policy
+from chimes.model.run import Reason, RunStatus
+from chimes.model.schedule import Dependency
+from chimes.triggers import Every
+from tests.builders import HOUR, MINUTE, NOW, SECOND, due_schedule
+from tests.model.firings import FREE, QUEUED, SKIPPED, busy, shown
+
+
+# --- overlap, C6 ------------------------------------------------------------------------------
+def test_overlap_skip_leaves_a_row() -> None:
+    firing = plan(due_schedule(), busy(1), NOW)
+    (row,) = firing.runs
+    assert (row.status, row.reason, row.finished_at) == (SKIPPED, Reason.OVERLAP, NOW)
+    assert (firing.schedule.last_status, firing.schedule.last_slot) == (SKIPPED, NOW)
+    assert firing.schedule.last_enqueued_at is None
+    assert firing.cancel == ()
+
+
+def test_overlap_queue_waits() -> None:
+    firing = plan(due_schedule(policy=Policy(overlap=Overlap.QUEUE)), busy(1), NOW)
+    assert shown(firing) == [(QUEUED, NOW, True)]
+
+
+def test_overlap_cancel_old_asks_the_oldest_to_make_place() -> None:
+    policy = Policy(overlap=Overlap.CANCEL_OLD, max_concurrent_runs=2)
+    firing = plan(due_schedule(policy=policy), busy(2), NOW)
+    assert shown(firing) == [(QUEUED, NOW, True)]
+    assert firing.cancel == ("active-0",)
+
+
+def test_cancel_old_asks_each_run_once() -> None:
+    policy = Policy(overlap=Overlap.CANCEL_OLD)
+    schedule = due_schedule(trigger=Every("20s", anchor=NOW), policy=policy)
+    firing = plan(schedule, busy(1), NOW + 40 * SECOND)
+    assert [run.blocked for run in firing.runs] == [True, True, True]
+    assert firing.cancel == ("active-0",)
+
+
+def test_overlap_allow_has_no_limit_unless_one_is_given() -> None:
+    allow = Policy(overlap=Overlap.ALLOW)
+    firing = plan(due_schedule(policy=allow), busy(50), NOW)
+    assert shown(firing) == [(QUEUED, NOW, False)]
+    assert firing.runs[0].concurrency_key is None
+    capped = due_schedule(policy=replace(allow, max_concurrent_runs=2))
+    assert shown(plan(capped, busy(1), NOW)) == [(QUEUED, NOW, False)]
+    assert shown(plan(capped, busy(2), NOW)) == [(QUEUED, NOW, True)]
+
+
+def test_a_burst_lifts_the_default_limit_but_no_other() -> None:
+    burst = Policy(burst_allowed=True)
+    assert shown(plan(due_schedule(policy=burst), busy(9), NOW)) == [(QUEUED, NOW, False)]
+    capped = due_schedule(policy=replace(burst, max_concurrent_runs=2))
+    assert shown(plan(capped, busy(2), NOW)) == [(SKIPPED, NOW, False)]
+
+
+def test_as_many_run_beside_each_other_as_the_limit_says() -> None:
+    policy = Policy(max_concurrent_runs=3)
+    schedule = due_schedule(trigger=Every("10s", anchor=NOW), policy=policy)
+    firing = plan(schedule, busy(1), NOW + 30 * SECOND)
+    assert [run.blocked for run in firing.runs] == [False, False, True, True]
+    assert {run.concurrency_limit for run in firing.runs} == {3}
+
+
+# Slots that come together because the node was late did not overlap by themselves.
+def test_slots_of_one_pass_wait_for_each_other() -> None:
+    schedule = due_schedule(trigger=Every("20s", anchor=NOW))
+    firing = plan(schedule, FREE, NOW + 40 * SECOND)
+    assert [(run.status, run.blocked) for run in firing.runs] == [
+        (QUEUED, False),
+        (QUEUED, True),
+        (QUEUED, True),
+    ]
+
+
+def test_late_slots_wait_even_when_the_schedule_is_busy() -> None:
+    policy = Policy(misfire=Misfire.ALL, misfire_grace=SECOND)
+    firing = plan(due_schedule(policy=policy), busy(1), NOW + MINUTE)
+    # The one on time stands behind the late one of its own pass.
+    assert shown(firing) == [(QUEUED, NOW, True), (QUEUED, NOW + MINUTE, True)]
+
+
+# --- dependencies, R2.39 ----------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("succeeded_at", "status"),
+    [
+        (None, SKIPPED),
+        (NOW - HOUR - timedelta(microseconds=1), SKIPPED),
+        (NOW - HOUR, QUEUED),
+        (NOW, QUEUED),
+    ],
+)
+def test_a_dependency_must_have_succeeded_lately(
+    succeeded_at: datetime | None, status: RunStatus
+) -> None:
+    depends_on = Dependency(schedule_id=ScheduleId("other"), within=HOUR)
+    context = FireContext(dependency_succeeded_at=succeeded_at)
+    firing = plan(due_schedule(depends_on=depends_on), context, NOW)
+    (run,) = firing.runs
+    assert run.status is status
+    assert run.reason == (Reason.DEPENDENCY if status is SKIPPED else "")
+    assert firing.schedule.fired_count == (status is QUEUED)
