@@ -129,7 +129,7 @@ class Run:
 
     @property
     def rank(self) -> int:
-        """Queue order: higher first; equal ranks by available_at, then created_at, then id."""
+        """Queue order: higher first; see `queue_order` for equal ones."""
         return self.priority * 2 - self.catch_up
 
     @property
@@ -323,3 +323,9 @@ def lost(run: Run, now: datetime) -> Run:
 
 def unblocked(run: Run) -> Run:
     return replace(run, blocked=False)
+
+
+def queue_order(run: Run) -> tuple[int, datetime, datetime, str]:
+    """Who goes first: rank, then how long it could have gone, then the older plan, so that the
+    slots of one catch-up go in their order (C1)."""
+    return (-run.rank, run.available_at, run.planned_at, run.id)

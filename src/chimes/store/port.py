@@ -189,7 +189,7 @@ class Store(Protocol):
 
     async def claim(self, places: Places) -> tuple[Run, ...]:
         """Hand out up to `places.free` claimable runs of known kinds with available_at <= now, by
-        rank (highest first), then available_at, created_at, id. Nothing if the node's lease is
+        rank (highest first), then available_at, planned_at, id. Nothing if the node's lease is
         not alive. Each comes back `claimed`: attempt + 1, fence + 1."""
 
     async def start(self, run_id: RunId, fence: int) -> bool:

@@ -10,9 +10,9 @@ from datetime import datetime
 from chimes.clock import Clock, SystemClock
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
-from chimes.model.run import Run, Verdict, cancel_asked, claimed, lost
+from chimes.model.run import Run, Verdict, cancel_asked, claimed, lost, queue_order
 from chimes.model.schedule import paused, recorded
-from chimes.store.memory.state import State, queue_order
+from chimes.store.memory.state import State
 from chimes.store.port import Places
 from chimes.store.wakeup import Wakeup
 

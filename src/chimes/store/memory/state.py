@@ -12,13 +12,9 @@ from chimes.model.audit import AuditEntry, chained
 from chimes.model.ids import KeyId, NodeId, RunId, ScheduleId
 from chimes.model.listing import Counts
 from chimes.model.node import Node
-from chimes.model.run import LogEntry, Run, RunStatus, released, unblocked
+from chimes.model.run import LogEntry, Run, RunStatus, queue_order, released, unblocked
 from chimes.model.schedule import Schedule
 from chimes.store.port import Item, Remembered, RunLog
-
-
-def queue_order(run: Run) -> tuple[int, datetime, datetime, str]:
-    return (-run.rank, run.available_at, run.created_at, run.id)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import FireContext, new_rows
-from chimes.model.run import Reason, Run, RunStatus, cancel_asked, claimed
+from chimes.model.run import Reason, Run, RunStatus, cancel_asked, claimed, queue_order
 from chimes.model.schedule import Schedule, set_aside
 from chimes.store.port import Fired, Places, Planner
 from chimes.store.sql.base import (
@@ -172,9 +172,5 @@ class _Pass:
             for run in new
             if run.claimable and run.available_at <= now and run.target.kind in places.kinds
         ]
-        chosen = sorted(claimable, key=_queue_order)[: places.free]
+        chosen = sorted(claimable, key=queue_order)[: places.free]
         return {run.id: claimed(run, places.node_id, now) for run in chosen}
-
-
-def _queue_order(run: Run) -> tuple[int, datetime, datetime, str]:
-    return (-run.rank, run.available_at, run.created_at, run.id)

@@ -27,7 +27,7 @@ WINDOW = 200
 WAITING_OF_KEY = (
     select(runs.c.id, runs.c.concurrency_limit)
     .where(runs.c.concurrency_key == bindparam("key"), text(BLOCKED))
-    .order_by(runs.c.rank.desc(), runs.c.available_at, runs.c.created_at, runs.c.id)
+    .order_by(runs.c.rank.desc(), runs.c.available_at, runs.c.planned_at, runs.c.id)
     .limit(bindparam("most"))
 )
 

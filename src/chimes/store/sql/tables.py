@@ -141,7 +141,7 @@ runs = Table(
     UniqueConstraint("schedule_id", "slot", name="runs_one_per_slot"),
 )
 
-_QUEUE_ORDER = (runs.c.rank.desc(), runs.c.available_at, runs.c.created_at, runs.c.id)
+_QUEUE_ORDER = (runs.c.rank.desc(), runs.c.available_at, runs.c.planned_at, runs.c.id)
 _partial("runs_claimable", *_QUEUE_ORDER, where=CLAIMABLE)
 _partial("runs_blocked", runs.c.concurrency_key, *_QUEUE_ORDER, where=BLOCKED)
 _partial(

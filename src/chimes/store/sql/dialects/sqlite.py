@@ -89,7 +89,7 @@ CLAIMABLE_OF_RANK = f"""
 SELECT {_names(runs.c)} FROM runs INDEXED BY runs_claimable
 WHERE {CLAIMABLE} AND rank = :rank AND available_at <= :now
 AND kind IN (SELECT value FROM json_each(:kinds))
-ORDER BY available_at, created_at, id LIMIT :limit
+ORDER BY available_at, planned_at, id LIMIT :limit
 """
 
 NEXT_AVAILABLE = f"""

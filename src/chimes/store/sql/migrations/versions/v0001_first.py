@@ -137,7 +137,7 @@ def _runs() -> None:
     _partial(
         "runs_blocked",
         "runs",
-        ["concurrency_key", sa.text("rank DESC"), "available_at", "created_at", "id"],
+        ["concurrency_key", sa.text("rank DESC"), "available_at", "planned_at", "id"],
         "status = 'queued' AND blocked = 1",
     )
     op.create_index("runs_by_schedule", "runs", ["schedule_id", "created_at", "id"])
@@ -145,7 +145,7 @@ def _runs() -> None:
     _partial(
         "runs_claimable",
         "runs",
-        [sa.text("rank DESC"), "available_at", "created_at", "id"],
+        [sa.text("rank DESC"), "available_at", "planned_at", "id"],
         "status = 'queued' AND blocked = 0",
     )
     op.create_index("runs_created", "runs", ["created_at", "id"])
