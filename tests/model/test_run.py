@@ -27,6 +27,7 @@ from chimes.model.run import (
     judged,
     lost,
     marked_started,
+    queue_order,
     released,
     settled,
     unblocked,
@@ -100,6 +101,18 @@ def test_rank_is_priority_with_catch_up_behind() -> None:
     ]
     assert ranks == sorted(ranks, reverse=True)
     assert len(set(ranks)) == len(ranks)
+
+
+def test_the_queue_goes_by_rank_then_time_then_plan_then_id() -> None:
+    expected = [
+        a_run(id="f", priority=1, available_at=NOW + HOUR, planned_at=NOW + HOUR),
+        a_run(id="e", available_at=NOW - SECOND, planned_at=NOW + HOUR),
+        a_run(id="d", planned_at=NOW - SECOND),
+        a_run(id="a"),
+        a_run(id="b"),
+        a_run(id="c", catch_up=True, available_at=NOW - HOUR),
+    ]
+    assert sorted(reversed(expected), key=queue_order) == expected
 
 
 def test_what_can_be_claimed_and_what_counts() -> None:
