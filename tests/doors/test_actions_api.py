@@ -77,8 +77,10 @@ async def test_move_keeps_the_slot(any_rig: Rig) -> None:
     moved = (await any_rig.client.post(path, json={"to": "2030-01-15T10:30:00Z"})).json()
     assert moved["next_slot"] == "2030-01-15T10:00:00Z"
     assert moved["next_run_at"] == "2030-01-15T10:30:00Z"
-    beyond = await any_rig.client.post(path, json={"to": "2030-01-15T11:00:00Z"})
-    assert (beyond.status_code, beyond.json()["code"]) == (422, "beyond_next_slot")
+    beyond = (await any_rig.client.post(path, json={"to": "2030-01-15T11:30:00Z"})).json()
+    assert beyond["next_slot"] == beyond["next_run_at"] == "2030-01-15T11:00:00Z"
+    (run,) = (await any_rig.client.get(f"/api/v1/schedules/{made['id']}/runs")).json()["items"]
+    assert (run["slot"], run["planned_at"]) == ("2030-01-15T10:00:00Z", "2030-01-15T11:30:00Z")
 
 
 @pytest.mark.parametrize(

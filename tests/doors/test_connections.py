@@ -88,6 +88,17 @@ async def test_more_than_the_length_says_is_not_a_second_request(port: int) -> N
     assert b"HTTP/1.1 2" not in answer
 
 
+async def test_a_body_needs_its_length(port: int) -> None:
+    # S12
+    head = (
+        b"POST /api/v1/explain HTTP/1.1\r\nHost: localhost:%d\r\n"
+        b"Content-Type: application/json\r\nConnection: close\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n" % port
+    )
+    answer = await answer_to(port, head, b"2\r\n{}\r\n0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+
+
 async def test_an_endless_body_is_cut_off(port: int) -> None:
     head = (
         b"POST /api/v1/explain HTTP/1.1\r\nHost: localhost:%d\r\n"

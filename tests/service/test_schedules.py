@@ -145,6 +145,18 @@ class TestCreate:
         for name in ("ทุกวันจันทร์ กี่โมง", "'; DROP TABLE runs;--", "%_\\", "{{7*7}}", "<script>"):
             assert (await created(schedules, name=name)).name == name
 
+    async def test_a_circle_of_dependencies_is_refused(self, schedules: ScheduleService) -> None:
+        a = await created(schedules)
+        b = await created(schedules, depends_on=Dependency(schedule_id=a.id))
+        c = await created(schedules, depends_on=Dependency(schedule_id=b.id))
+        for closing in (b, c):
+            with pytest.raises(InvalidInput, match="wait for each other"):
+                await schedules.change(
+                    ADMIN,
+                    a.id,
+                    lambda s, to=closing.id: replace(s, depends_on=Dependency(schedule_id=to)),
+                )
+
     async def test_depends_on_itself(self, schedules: ScheduleService) -> None:
         me = ScheduleId("me")
         with pytest.raises(InvalidInput, match="itself"):
@@ -167,6 +179,9 @@ class TestCreate:
         service = ScheduleService(store, check_target=any_target, limits=lambda: limits)
         with pytest.raises(InvalidTrigger, match="10 s"):
             await service.create(MEMBER, draft(owner=ALICE, trigger=Every("5s")))
+        for fast in ("* * * * * *", "*/5 * * * * *"):
+            with pytest.raises(InvalidTrigger, match="10 s"):
+                await service.create(MEMBER, draft(owner=ALICE, trigger=Cron(fast)))
         await service.create(ADMIN, draft(trigger=Every("5s")))
         await service.create(MEMBER, draft(owner=ALICE))
         with pytest.raises(QuotaExceeded):
@@ -346,10 +361,16 @@ class TestNextSlot:
         assert fired.others[0].slot == made.next_slot
         assert (await schedules.get(ADMIN, made.id)).next_slot == NOW + timedelta(minutes=2)
 
-    async def test_move_stays_before_the_following_slot(self, schedules: ScheduleService) -> None:
+    async def test_move_beyond_the_following_slot_makes_the_run_at_once(
+        self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
+    ) -> None:
         made = await created(schedules)
-        with pytest.raises(InvalidInput, match="before the one after it"):
-            await schedules.move(ADMIN, made.id, NOW + timedelta(minutes=2))
+        to = NOW + timedelta(minutes=5)
+        after = await schedules.move(ADMIN, made.id, to)
+        assert after.next_slot == NOW + timedelta(minutes=2)
+        (run,) = (await store.list_runs(RunQuery())).items
+        assert (run.slot, run.planned_at, run.available_at) == (made.next_slot, to, to)
+        assert run.claimable
 
     async def test_reschedule_to_the_past_means_now(self, schedules: ScheduleService) -> None:
         # R2.22, C8

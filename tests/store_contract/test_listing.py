@@ -46,6 +46,9 @@ async def test_schedules_are_filtered(store: Store) -> None:
     assert await listed(store, label="team") == ["labelled"]
     assert await listed(store, label="bare") == ["labelled"]
     assert await listed(store, label="ops") == []
+    assert await listed(store, label="team", label_value="ops") == ["labelled"]
+    assert await listed(store, label="team", label_value="dev") == []
+    assert await listed(store, label="bare", label_value="") == []
     assert len(await listed(store, kind="http")) == 5
     assert await listed(store, kind="task") == []
     assert await listed(store, owner=ALICE, namespace="ksana") == []

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import ConfigError, InvalidInput
-from chimes.model.egress import EgressRules
+from chimes.model.egress import Egress, EgressByMode, EgressRules
 from chimes.model.target import Target
 from chimes.model.target_rules import check_http_target
 from chimes.service.access import AccessService
-from chimes.service.rules import SHORTEST_INTERVAL
 from chimes.service.runs import RunService
 from chimes.service.schedules import Limits, ScheduleService
 from chimes.store.port import Store
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 #: RELIABILITY 8, where keys are on.
-SERVER_LIMITS = {
-    "shortest_interval_member": timedelta(seconds=10),
-    "shortest_interval_admin": timedelta(seconds=1),
-}
+SHORTEST_FOR_MEMBERS = timedelta(seconds=10)
+SHORTEST_FOR_ADMINS = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,9 +31,7 @@ class Services:
     schedules: ScheduleService
     runs: RunService
     access: AccessService
-    egress: EgressRules
-    #: No keys at all: everybody who reaches the (loopback) port may do everything.
-    open_mode: bool
+    egress: Egress
 
 
 def build_store(location: StoreLocation, clock: Clock) -> Store:
@@ -59,14 +54,24 @@ def build_store(location: StoreLocation, clock: Clock) -> Store:
 async def build_services(settings: Settings, store: Store, clock: Clock) -> Services:
     """The services over an opened store."""
     access = AccessService(store, clock, fixed=configured_keys(settings))
-    open_mode = not await access.keys_on()
-    egress = EgressRules(
-        open_mode=open_mode,
+    await access.keys_on()
+    with_keys = EgressRules(
+        open_mode=False,
         allow_private=settings.allow_private_targets,
         allow=settings.egress_allow,
         only=settings.egress_only,
         allow_metadata=settings.egress_allow_metadata,
         own_ports=frozenset({(settings.host, settings.port)}),
+    )
+    egress = EgressByMode(
+        open_mode=lambda: access.open_mode,
+        while_open=replace(with_keys, open_mode=True),
+        with_keys=with_keys,
+    )
+    limits = Limits(
+        schedules_per_owner=settings.max_schedules_per_owner,
+        shortest_interval_member=SHORTEST_FOR_MEMBERS,
+        shortest_interval_admin=SHORTEST_FOR_ADMINS,
     )
     return Services(
         store=store,
@@ -74,12 +79,11 @@ async def build_services(settings: Settings, store: Store, clock: Clock) -> Serv
             store,
             check_target=_target_check(egress),
             default_timezone=settings.default_timezone,
-            limits=_limits(settings, open_mode),
+            limits=lambda: Limits() if access.open_mode else limits,
         ),
         runs=RunService(store),
         access=access,
         egress=egress,
-        open_mode=open_mode,
     )
 
 
@@ -111,7 +115,7 @@ def _keys_in(path: Path) -> list[str]:
     return [key for key in keys if key and not key.startswith("#")]
 
 
-def _target_check(egress: EgressRules) -> Callable[[Target], None]:
+def _target_check(egress: Egress) -> Callable[[Target], None]:
     def check(target: Target) -> None:
         try:
             check_http_target(target, egress=egress)
@@ -119,19 +123,6 @@ def _target_check(egress: EgressRules) -> Callable[[Target], None]:
             raise error.within("target") from None
 
     return check
-
-
-def _limits(settings: Settings, open_mode: bool) -> Callable[[], Limits]:
-    limits = Limits(
-        schedules_per_owner=None if open_mode else settings.max_schedules_per_owner,
-        shortest_interval_member=SHORTEST_INTERVAL
-        if open_mode
-        else SERVER_LIMITS["shortest_interval_member"],
-        shortest_interval_admin=SHORTEST_INTERVAL
-        if open_mode
-        else SERVER_LIMITS["shortest_interval_admin"],
-    )
-    return lambda: limits
 
 
 def _needed(location: StoreLocation) -> Path:

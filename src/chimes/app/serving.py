@@ -16,6 +16,7 @@ import uvicorn
 
 from chimes import __version__
 from chimes.app.composition import LOOPBACK, Services, build_services, build_store
+from chimes.app.watching import Troubles, watch_keys
 from chimes.clock import Clock, SystemClock
 from chimes.config import LoadedSettings, Settings, StoreLocation, store_location
 from chimes.doors.compat.ksana.routes import ksana_door
@@ -61,7 +62,7 @@ async def _serve(settings: Settings, clock: Clock) -> int:
 
 def refuse_unsafe_bind(settings: Settings, services: Services) -> None:
     """RELIABILITY 8: without a key only this machine may call (S62)."""
-    if services.open_mode and settings.host not in LOOPBACK:
+    if services.access.open_mode and settings.host not in LOOPBACK:
         raise ConfigError(
             f"refusing to listen on {settings.host} without a key: anybody who reaches the port "
             "could run anything. Make one with `chimes key create --role admin NAME` or set "
@@ -101,6 +102,7 @@ class _Node:
         self._clock = clock
         self._listener = listener
         self._metrics = Metrics()
+        self._troubles = Troubles()
         self._told = asyncio.Event()
         self._draining = False
         workers = settings.workers or (JSON_WORKERS if location.kind == "json" else WORKERS)
@@ -115,7 +117,7 @@ class _Node:
             settings=replace(settings, workers=workers),
             clock=clock,
             version=__version__,
-            listeners=[self._metrics, Reports()],
+            listeners=[self._metrics, Reports(), self._troubles],
         )
 
     async def run(self) -> int:
@@ -126,7 +128,9 @@ class _Node:
                 server = _Server(self._config(self._listener), [self._listener])
                 await server.start()
             self._say_hello()
+            keys = asyncio.create_task(watch_keys(self._services))
             await self._told.wait()
+            keys.cancel()
             await self._stop(server)
         return OK
 
@@ -159,7 +163,9 @@ class _Node:
     def _not_ready(self) -> str:
         if self._draining:
             return "draining"
-        return "" if self._engine.trusted else "the lease of this node is not alive"
+        if not self._engine.trusted:
+            return "the lease of this node is not alive"
+        return self._troubles.reason
 
     async def _stop(self, server: _Server | None) -> None:
         """R3.39: stop accepting, wait for what runs, flush, leave. A second signal ends the wait
@@ -189,7 +195,8 @@ class _Node:
         lines.append(f"  Data   {where} ({self._location.kind})")
         lines.append(f"  Zone   {self._settings.default_timezone}")
         lines.append(f"  Roles  {', '.join(self._settings.roles)}")
-        access = "open: anybody on this machine" if self._services.open_mode else "by key"
+        open_mode = self._services.access.open_mode
+        access = "open: anybody on this machine" if open_mode else "by key"
         lines.append(f"  Access {access}")
         lines.append("Press Ctrl-C to stop.")
         with contextlib.suppress(OSError):

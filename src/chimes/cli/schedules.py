@@ -30,7 +30,7 @@ _BAR = 48
 @click.argument("text", required=False)
 @click.option("--paused", "enabled", flag_value=False, type=bool, default=None, help="Only paused.")
 @click.option("--active", "enabled", flag_value=True, type=bool, help="Only active.")
-@click.option("--label", metavar="NAME", help="Only with this label.")
+@click.option("--label", metavar="NAME[=VALUE]", help="Only with this label.")
 @click.option("--sort", type=click.Choice(list(_SORTS)), default="next", show_default=True)
 @click.option("-n", "--limit", type=click.IntRange(1), default=None, help="At most this many.")
 @output_options

@@ -120,6 +120,8 @@ async def _whole_body(headers: Headers, receive: Receive) -> bytes:
                 more = message["type"] == "http.request" and message.get("more_body", False)
     except TimeoutError:
         raise refusal.too_slow() from None
+    if declared is None and total:
+        raise refusal.no_length()
     if declared is not None and declared != total:
         raise refusal.wrong_length()
     return b"".join(parts)

@@ -68,6 +68,10 @@ def wrong_length() -> Refusal:
     return Refusal(400, "wrong_length", "the body is not as long as Content-Length says")
 
 
+def no_length() -> Refusal:
+    return Refusal(400, "no_length", "a request with a body needs a Content-Length")
+
+
 def no_host() -> Refusal:
     return Refusal(400, "no_host", "the request has no Host header, or more than one")
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
+from typing import Protocol
 
 from chimes.errors import ConfigError
 from chimes.model.http_url import Address, HttpUrl, literal_address
@@ -129,6 +131,18 @@ class Denial:
 
     def __str__(self) -> str:
         return self.text
+
+
+class Egress(Protocol):
+    """Who decides where a callback may go."""
+
+    def literal_verdict(self, url: HttpUrl) -> Denial | None: ...
+
+    def judge_host(self, host: str, port: int) -> Denial | None: ...
+
+    def judge(
+        self, address: Address, port: int, *, host: str, same_machine: bool = False
+    ) -> Denial | None: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -267,3 +281,27 @@ def _at(host: str, port: int) -> str:
 
 def _line(key: str, host: str, port: int) -> str:
     return f'egress.{key}: ["{_at(host, port)}"]'
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EgressByMode:
+    """The rules of open mode for as long as it lasts: the first key ends it, without a restart."""
+
+    open_mode: Callable[[], bool]
+    while_open: EgressRules
+    with_keys: EgressRules
+
+    def literal_verdict(self, url: HttpUrl) -> Denial | None:
+        return self._rules.literal_verdict(url)
+
+    def judge_host(self, host: str, port: int) -> Denial | None:
+        return self._rules.judge_host(host, port)
+
+    def judge(
+        self, address: Address, port: int, *, host: str, same_machine: bool = False
+    ) -> Denial | None:
+        return self._rules.judge(address, port, host=host, same_machine=same_machine)
+
+    @property
+    def _rules(self) -> EgressRules:
+        return self.while_open if self.open_mode() else self.with_keys

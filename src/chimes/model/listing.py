@@ -48,6 +48,8 @@ class ScheduleQuery:
     enabled: bool | None = None
     kind: str | None = None
     label: str | None = None
+    #: With `label`: only where the label has this value.
+    label_value: str | None = None
     sort: ScheduleSort = ScheduleSort.CREATED_AT
     descending: bool = False
     after: Position | None = None

@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 
 from chimes.errors import InvalidInput
-from chimes.model.egress import EgressRules
+from chimes.model.egress import Egress
 from chimes.model.http_url import parse_http_url
 from chimes.model.target import HttpTarget
 
@@ -37,7 +37,7 @@ RESERVED_PREFIXES = ("proxy-", "webhook-", "x-chimes-")
 REFUSED_METHODS = frozenset({"CONNECT", "TRACE", "TRACK"})
 
 
-def check_http_target(target: HttpTarget, *, egress: EgressRules | None = None) -> None:
+def check_http_target(target: HttpTarget, *, egress: Egress | None = None) -> None:
     """With `egress`, a URL whose address or port can be seen to be denied is refused as well;
     names are judged when they are dialled."""
     _check_method(target.method)

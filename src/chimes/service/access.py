@@ -53,6 +53,11 @@ class AccessService:
             self._looked_at = self._clock.monotonic()
         return self._keys_on
 
+    @property
+    def open_mode(self) -> bool:
+        """As last seen by `keys_on`; for rules that cannot wait for the store."""
+        return not self._keys_on
+
     async def authenticate(self, presented: str, *, door: str, address: str = "") -> Actor:
         """The actor behind a key. Every refusal is the same and costs the same (S01)."""
         digest = _digest(presented)

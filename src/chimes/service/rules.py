@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.model.policy import Policy
@@ -23,6 +24,8 @@ MOST_AT_ONCE = 1_000_000
 _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _MOST_MARKS_IN_A_ROW = 8
+_FIRES_LOOKED_AT = 60
+_SECOND = timedelta(seconds=1)
 
 
 def clean_name(name: str, field: str = "name") -> str:
@@ -120,11 +123,20 @@ def check_policy(policy: Policy) -> None:
         )
 
 
-def check_interval(trigger: Trigger, shortest: timedelta) -> None:
-    if isinstance(trigger, Every) and trigger.every < shortest:
+def check_interval(trigger: Trigger, shortest: timedelta, now: datetime) -> None:
+    """An interval by itself; a cron expression by its next fires, because only one with a seconds
+    field can be this fast, and it shows soon (S24)."""
+    if isinstance(trigger, Every):
+        closest = trigger.every
+    elif shortest <= _SECOND:
+        return
+    else:
+        fires = [fire.at for fire in trigger.fires(now, _FIRES_LOOKED_AT)]
+        closest = min((b - a for a, b in pairwise(fires)), default=shortest)
+    if closest < shortest:
         raise InvalidTrigger(
             f"the shortest interval here is {shortest.total_seconds():g} s",
-            field="trigger.every",
+            field="trigger.every" if isinstance(trigger, Every) else "trigger.expression",
             code="interval_too_short",
         )
 

@@ -210,20 +210,25 @@ class ScheduleService:
         return await self._change(actor, schedule_id, "skip", apply, reason=reason, runs=row)
 
     async def move(self, actor: Actor, schedule_id: ScheduleId, to: datetime) -> Schedule:
-        """The next slot is carried out at `to` and keeps its identity."""
+        """The next slot is carried out at `to` and keeps its identity. Beyond the slot after it
+        the cursor cannot wait: then its run is made now, to begin then (ADR 4)."""
+
+        def ahead(before: Schedule) -> bool:
+            following = before.trigger.next_after(planned_slot(before))
+            return following is not None and to >= following
+
+        def row(before: Schedule, now: datetime) -> Sequence[Run]:
+            if not ahead(before):
+                return []
+            run = slot_run(before, planned_slot(before), now)
+            return [replace(run, planned_at=to, available_at=to, concurrency_key=None)]
 
         def apply(before: Schedule, now: datetime) -> Schedule:
-            following = before.trigger.next_after(planned_slot(before))
-            if following is not None and to >= following:
-                raise InvalidInput(
-                    f"the next slot can only be moved to before the one after it, "
-                    f"{following.isoformat()}",
-                    field="to",
-                    code="beyond_next_slot",
-                )
+            if ahead(before):
+                return passed(before, now, actor.name)
             return moved(before, to, now, actor.name)
 
-        return await self._change(actor, schedule_id, "move", apply)
+        return await self._change(actor, schedule_id, "move", apply, runs=row)
 
     async def reschedule(self, actor: Actor, schedule_id: ScheduleId, to: datetime) -> Schedule:
         """The next slot is `to`; the past means now (R2.22, C8)."""
@@ -350,6 +355,7 @@ class ScheduleService:
         check_interval(
             trigger,
             limits.shortest_interval_admin if admin else limits.shortest_interval_member,
+            now,
         )
         check_fires(trigger, now)
 
@@ -358,13 +364,23 @@ class ScheduleService:
         if schedule.depends_on is None:
             return
         try:
-            await self.get(actor, schedule.depends_on.schedule_id)
+            other: Schedule | None = await self.get(actor, schedule.depends_on.schedule_id)
         except NotFound:
             raise InvalidInput(
                 f"schedule {schedule.depends_on.schedule_id} not found",
                 field="depends_on.schedule_id",
                 code="not_found",
             ) from None
+        seen = {schedule.id}
+        while other is not None and other.depends_on is not None and other.id not in seen:
+            seen.add(other.id)
+            other = await self._store.get_schedule(other.depends_on.schedule_id)
+        if other is not None and other.id == schedule.id:
+            raise InvalidInput(
+                "these schedules would wait for each other for ever",
+                field="depends_on.schedule_id",
+                code="cycle",
+            )
 
 
 def _visible(actor: Actor, query: ScheduleQuery) -> ScheduleQuery:

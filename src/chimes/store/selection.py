@@ -74,6 +74,7 @@ def matches_schedule(row: Schedule, query: ScheduleQuery) -> bool:
         and query.enabled in (None, row.enabled)
         and query.kind in (None, row.target.kind)
         and (query.label is None or query.label in row.labels)
+        and (query.label_value is None or row.labels.get(query.label or "") == query.label_value)
     )
 
 

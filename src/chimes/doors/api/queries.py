@@ -51,7 +51,7 @@ class SchedulesQuery(PageQuery):
     enabled: bool | None = None
     name: Word | None = None
     q: Word | None = Field(default=None, description="Part of the name, taken literally.")
-    label: Word | None = None
+    label: Word | None = Field(default=None, description="A label's name, or name=value.")
     kind: Word | None = None
     namespace: Word | None = None
     owner: Word | None = Field(default=None, description="type:id, such as user:alice")
@@ -59,6 +59,7 @@ class SchedulesQuery(PageQuery):
     def to_query(self, question: str) -> ScheduleQuery:
         sort, descending = _order(self, ScheduleSort, ScheduleSort.CREATED_AT, descending=False)
         numbers = sort is not ScheduleSort.NAME
+        label, equals, value = (self.label or "").partition("=")
         return ScheduleQuery(
             owner=_owner(self.owner),
             namespace=self.namespace,
@@ -66,7 +67,8 @@ class SchedulesQuery(PageQuery):
             text=self.q,
             enabled=self.enabled,
             kind=self.kind,
-            label=self.label,
+            label=label or None,
+            label_value=value if equals else None,
             sort=sort,
             descending=descending,
             after=position_from(self.cursor, question, numbers=numbers),

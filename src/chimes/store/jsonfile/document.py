@@ -107,7 +107,7 @@ def _job_id(raw: Plain, taken: set[ScheduleId], now: datetime) -> ScheduleId:
     given = raw.get("id")
     if isinstance(given, str) and given and given not in taken:
         return ScheduleId(given)
-    return new_schedule_id(now)
+    return ScheduleId(new_schedule_id(now).replace("-", ""))
 
 
 def _list(value: object) -> list[object]:

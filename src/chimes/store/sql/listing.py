@@ -44,7 +44,7 @@ def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Conditio
     if query.kind is not None:
         found.append(schedules.c.kind == query.kind)
     if query.label is not None:
-        found.append(dialect.has_key(schedules.c.labels, query.label))
+        found.append(dialect.has_entry(schedules.c.labels, query.label, query.label_value))
     return found
 
 

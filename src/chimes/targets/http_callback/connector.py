@@ -14,7 +14,7 @@ from aiohttp.client_reqrep import ClientRequest, ConnectionKey
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
-from chimes.model.egress import Denial, EgressRules
+from chimes.model.egress import Denial, Egress
 from chimes.model.http_url import literal_address
 from chimes.targets.http_callback.resolver import CheckedResolver, EgressDenied
 
@@ -29,7 +29,7 @@ class GuardedConnector(aiohttp.TCPConnector):
     def __init__(
         self,
         *,
-        rules: EgressRules,
+        rules: Egress,
         resolver: CheckedResolver,
         limit: int,
         tls: ssl.SSLContext | None,

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from chimes.model.egress import Denial, EgressRules
+from chimes.model.egress import Denial, Egress
 from chimes.model.http_url import literal_address
 
 MAX_LOOKUPS = 128
@@ -33,7 +33,7 @@ def system_lookup(host: str) -> Sequence[str]:
 class CheckedResolver(AbstractResolver):
     """Returns addresses only if every one of them may be dialled (S33)."""
 
-    def __init__(self, rules: EgressRules, lookup: Lookup) -> None:
+    def __init__(self, rules: Egress, lookup: Lookup) -> None:
         self._rules = rules
         self._lookup = lookup
         self._places = asyncio.Semaphore(MAX_LOOKUPS)

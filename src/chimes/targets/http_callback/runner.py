@@ -10,7 +10,7 @@ from datetime import timedelta
 import aiohttp
 
 from chimes.errors import InvalidInput
-from chimes.model.egress import EgressRules
+from chimes.model.egress import Egress
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.targets.base import Call
 from chimes.targets.http_callback.connector import GuardedConnector
@@ -43,7 +43,7 @@ class HttpCallback:
     def __init__(
         self,
         *,
-        egress: EgressRules,
+        egress: Egress,
         user_agent: str,
         max_connections: int,
         node_id: str = "",

@@ -46,8 +46,8 @@ class Dialect(ABC):
         """Literal, case-sensitive substring."""
 
     @abstractmethod
-    def has_key(self, column: Column[Any], key: str) -> ColumnElement[bool]:
-        """Whether the JSON object in the column has the key."""
+    def has_entry(self, column: Column[Any], key: str, value: str | None) -> ColumnElement[bool]:
+        """Whether the JSON object in the column has the key, and under it this value, if given."""
 
     @abstractmethod
     def insert_new(self, table: Table) -> Insert:

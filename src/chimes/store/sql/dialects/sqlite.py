@@ -147,9 +147,10 @@ class SqliteDialect(Dialect):
     def contains(self, column_: Column[Any], text_: str) -> ColumnElement[bool]:
         return func.instr(column_, text_) > 0
 
-    def has_key(self, column_: Column[Any], key: str) -> ColumnElement[bool]:
-        entries = func.json_each(column_).table_valued("key")
-        return select(entries.c.key).where(entries.c.key == key).exists()
+    def has_entry(self, column_: Column[Any], key: str, value: str | None) -> ColumnElement[bool]:
+        entries = func.json_each(column_).table_valued("key", "value")
+        found = select(entries.c.key).where(entries.c.key == key)
+        return (found if value is None else found.where(entries.c.value == value)).exists()
 
     def insert_new(self, table: Table) -> Insert:
         return _insert_new(table)

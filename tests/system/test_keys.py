@@ -1,0 +1,88 @@
+"""From open mode to keys, on a running node and through the command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from tests.system.conftest import Start
+from tests.system.node import CHIMES, Node, wait_until
+from tests.system.receiver import Receiver
+from tests.system.test_callbacks import ONCE_IN_A_YEAR, http
+
+
+def key_for(store: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [CHIMES, "key", "create", *arguments],
+        env={"PATH": os.environ["PATH"], "CHIMES_STORE": store},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    (key,) = [word for word in done.stdout.split() if word.startswith("chm_")]
+    return key
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def test_the_first_key_ends_open_mode_without_a_restart(
+    sqlite: str, start: Start, receiver: Receiver
+) -> None:
+    # RELIABILITY 8 and 9: keys, egress and limits change together
+    node = start(sqlite)
+    before = node.create(
+        name="private", trigger=ONCE_IN_A_YEAR, target=http(receiver.url("/private"))
+    )
+    admin = key_for(sqlite, "root", "--role", "admin")
+    member = key_for(sqlite, "bob", "--role", "member", "--owner", "user:bob")
+    wait_until(lambda: node.call("GET", "/api/v1/schedules").status == 401, "keys to be on")
+    assert node.call("GET", "/jobs").status == 401
+    assert node.call("GET", "/health").status == 200
+    denied = node.call(
+        "POST",
+        "/api/v1/schedules",
+        {"name": "x", "trigger": ONCE_IN_A_YEAR, "target": http(receiver.url("/x"))},
+        bearer(member),
+    )
+    assert (denied.status, denied.json["code"]) == (422, "egress_denied")
+    fast = {"kind": "cron", "expression": "* * * * * *"}
+    target = http("http://192.0.2.1.nip.invalid/")
+    fast_answer = node.call(
+        "POST",
+        "/api/v1/schedules",
+        {"name": "fast", "trigger": fast, "target": target},
+        bearer(member),
+    )
+    assert (fast_answer.status, fast_answer.json["code"]) == (422, "interval_too_short")
+    run = node.call("POST", f"/api/v1/schedules/{before['id']}/run", None, bearer(admin)).json
+
+    def ended() -> object:
+        found = node.call("GET", f"/api/v1/runs/{run['id']}", None, bearer(admin)).json
+        return found if found["status"] == "failed" else None
+
+    failed = wait_until(ended, "the refused run")
+    assert isinstance(failed, dict)
+    assert failed["reason"] == "egress_denied"
+    assert receiver.calls("/private") == []
+    wait_until(lambda: "refused now that keys are on" in node.output, "the warning")
+    hidden = node.call("GET", f"/api/v1/schedules/{before['id']}", None, bearer(member))
+    assert hidden.status == 404
+
+
+def test_private_targets_can_be_allowed(sqlite: str, start: Start, receiver: Receiver) -> None:
+    node: Node = start(
+        sqlite, CHIMES_ADMIN_TOKEN="t0ps3cret-token", CHIMES_ALLOW_PRIVATE_TARGETS="true"
+    )
+    answer = node.call(
+        "POST",
+        "/api/v1/schedules",
+        {"name": "x", "trigger": ONCE_IN_A_YEAR, "target": http(receiver.url("/allowed"))},
+        bearer("t0ps3cret-token"),
+    )
+    assert answer.status == 201, answer
+    node.call("POST", f"/api/v1/schedules/{answer.json['id']}/run", None, bearer("t0ps3cret-token"))
+    receiver.wait_for("/allowed", 1)
+    assert "t0ps3cret-token" not in node.output
