@@ -117,3 +117,11 @@ def test_errors_are_problem_details_with_json(cli: Cli) -> None:
     problem = json.loads(cli("next", "61 * * * *", "--json").err)
     assert problem["exit_code"] == 6
     assert "minute field" in problem["title"]
+
+
+def test_next_as_json_shows_the_other_zone_too(cli: Cli) -> None:
+    answer = json.loads(
+        cli("next", "0 20 * * *", "--tz", "Asia/Bangkok", "--also", "UTC", "-n", "1", "--json").out
+    )
+    (fire,) = answer["fires"]
+    assert fire["also"]["UTC"].endswith("T13:00:00+00:00")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import click
@@ -59,9 +59,10 @@ def next_fires(
     trigger = trigger.anchored(now)
     after = parse_moment(start, trigger.zone, field="--from") if start else now
     fires = fires_after(trigger, after, count)
+    others = [(name, named_zone(name)) for name in also]
     if json_fields is not None:
         answer: Json = {
-            "fires": [fire_out(fire, lang) for fire in fires],
+            "fires": [fire_out(fire, lang) | _elsewhere(fire.at, others) for fire in fires],
             "words": words,
             "warnings": list(warnings),
             "timezone": trigger.zone,
@@ -69,7 +70,6 @@ def next_fires(
         Output(form="json", fields=_fields(json_fields)).one(answer, [])
         return
     output = _output()
-    others = [(name, named_zone(name)) for name in also]
     if output.for_people:
         tell(words)
     rows = []
@@ -150,6 +150,10 @@ def _output() -> Output:
 
 def _fields(text: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in text.split(",") if each.strip())
+
+
+def _elsewhere(at: datetime, zones: Sequence[tuple[str, Callable[[datetime], datetime]]]) -> Json:
+    return {"also": {name: to(at).isoformat() for name, to in zones}} if zones else {}
 
 
 def _columns(trigger: Trigger, also: Sequence[str], *, people: bool) -> list[Column]:
