@@ -22,7 +22,6 @@ LONGEST_TEXT = 16_384
 #: Libraries that talk a lot, or would log URLs and headers of callbacks.
 QUIET = (
     "aiohttp",
-    "aiosqlite",
     "alembic",
     "asyncio",
     "httpcore",

@@ -185,13 +185,14 @@ async def test_large_bodies_without_a_length_are_cut_off_early(rig: Rig) -> None
     assert sent <= limits.BODY_LIMIT + 2 * 65536
 
 
-async def test_small_bodies_without_a_length_are_fine(rig: Rig) -> None:
+# S12
+async def test_a_body_without_a_length_is_refused(rig: Rig) -> None:
     async def parts() -> AsyncIterator[bytes]:
         yield b'{"expression":'
         yield b'"* * * * *"}'
 
     answer = await rig.client.post("/api/v1/explain", content=parts(), headers=JSON)
-    assert answer.status_code == 200
+    assert (answer.status_code, answer.json()["code"]) == (400, "no_length")
 
 
 @pytest.mark.parametrize("length", ["3", "100", "-1", "abc", "1e3", "9" * 30, "٣"])

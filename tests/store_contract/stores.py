@@ -5,8 +5,12 @@ A store whose module is missing or broken fails the suite; nothing here is skipp
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -30,10 +34,26 @@ def _memory(directory: Path, clock: Clock) -> Store:
     return store
 
 
+@cache
+def _empty_database() -> bytes:
+    """A file that has been set up: every test but those of the set-up itself starts from it."""
+
+    async def set_up(path: Path) -> None:
+        store: Store = import_module("chimes.store.sql").open_sqlite(path)
+        await store.open()
+        await store.close()
+
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(1) as thread:
+        path = Path(directory) / "chimes.db"
+        thread.submit(asyncio.run, set_up(path)).result()
+        return path.read_bytes()
+
+
 def _sqlite(directory: Path, clock: Clock) -> Store:
-    store: Store = import_module("chimes.store.sql").open_sqlite(
-        directory / "chimes.db", clock=clock
-    )
+    path = directory / "chimes.db"
+    if not path.exists():
+        path.write_bytes(_empty_database())
+    store: Store = import_module("chimes.store.sql").open_sqlite(path, clock=clock)
     return store
 
 

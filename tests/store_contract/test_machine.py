@@ -31,6 +31,7 @@ MUST_REACH = {
 }
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_store_lives_like_the_memory_store(kind: StoreKind) -> None:
     reached: set[str] = set()

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import sys
 
 from tests.system.conftest import Start
-from tests.system.node import CHIMES, Node, wait_until
+from tests.system.node import Node, wait_until
 from tests.system.receiver import Receiver
 from tests.system.test_callbacks import ONCE_IN_A_YEAR, http
 
+_MAKE_KEY = """
+import asyncio, sys
+from chimes.app import open_local
+from chimes.config import Settings
+from chimes.model.access import Actor, Owner, OwnerType, Role
 
-def key_for(store: str, *arguments: str) -> str:
+async def main(store, name, role, owner):
+    async with open_local(Settings(store=store)) as services:
+        made = await services.access.create(
+            Actor(), name=name, role=Role(role), owner=Owner(type=OwnerType.USER, id=owner)
+        )
+        print(made.text)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def key_for(store: str, name: str, role: str) -> str:
+    """Made by another process on the same store."""
     done = subprocess.run(
-        [CHIMES, "key", "create", *arguments],
-        env={"PATH": os.environ["PATH"], "CHIMES_STORE": store},
+        [sys.executable, "-c", _MAKE_KEY, store, name, role, name],
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
-    (key,) = [word for word in done.stdout.split() if word.startswith("chm_")]
-    return key
+    return done.stdout.strip()
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -36,8 +51,8 @@ def test_the_first_key_ends_open_mode_without_a_restart(
     before = node.create(
         name="private", trigger=ONCE_IN_A_YEAR, target=http(receiver.url("/private"))
     )
-    admin = key_for(sqlite, "root", "--role", "admin")
-    member = key_for(sqlite, "bob", "--role", "member", "--owner", "user:bob")
+    admin = key_for(sqlite, "root", "admin")
+    member = key_for(sqlite, "bob", "member")
     wait_until(lambda: node.call("GET", "/api/v1/schedules").status == 401, "keys to be on")
     assert node.call("GET", "/jobs").status == 401
     assert node.call("GET", "/health").status == 200

@@ -29,7 +29,7 @@ OKAY: Final[State] = "ok"
 WARN: Final[State] = "warning"
 BAD: Final[State] = "problem"
 
-_PACKAGES = ("aiohttp", "aiosqlite", "alembic", "fastapi", "pydantic", "sqlalchemy", "uvicorn")
+_PACKAGES = ("aiohttp", "alembic", "fastapi", "pydantic", "sqlalchemy", "uvicorn")
 #: Variables of ours that are no settings.
 _OTHER_VARIABLES = ("CHIMES_URL", "CHIMES_API_KEY", "CHIMES_API_KEY_FILE", "CHIMES_CONFIG")
 _LEAST_DISK, _SOME_DISK = 100 * 2**20, 2**30
