@@ -159,6 +159,7 @@ TEXTS = [
     f"Set-Cookie: a={SECRET}",
     f"X-API-Key: {SECRET}",
     f"x-admin-token: {SECRET}",
+    f"X-Plain: 1, X-GitHub-Token: {SECRET}",
     f"sent Bearer {SECRET} to it",
     f"key chm_abcdefghijkl_{SECRET}",
     f"whsec_{SECRET}",
@@ -168,6 +169,7 @@ TEXTS = [
     f"redis://:{SECRET}@localhost",
     f"GET /api/schedules?token={SECRET}&x=1",
     f"GET /api/schedules?x=1&api_key={SECRET}",
+    f"GET /api/schedules?next=/x?access_token={SECRET}",
 ]
 
 

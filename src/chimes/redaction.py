@@ -5,29 +5,75 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from urllib.parse import unquote
 
 HIDDEN = "***"
 
-#: Names of headers and fields whose value is a secret wherever it turns up.
-SECRET_NAMES = frozenset(
-    {
-        "admin_token",
-        "api_key",
-        "apikey",
-        "authorization",
-        "cookie",
-        "password",
-        "proxy-authorization",
-        "secret",
-        "set-cookie",
-        "signing_secrets",
-        "token",
-        "x-admin-token",
-        "x-api-key",
-    }
-)
 _SHORTEST_SECRET = 4
 _DEEPEST = 8
+_TELLING = (
+    r"auth(?!or(?!i))|token|secret|passw|pwd|api-?_?key|access-?_?key|private-?_?key|signature"
+    r"|credential|session|cookie"
+)
+_TELLING_ALONE = r"key|sig|code|jwt"
+#: Secrets as names of headers and parameters; as fields of a record they name ordinary things.
+_ORDINARY_FIELDS = frozenset({"code", "key"})
+
+
+@lru_cache(maxsize=1)
+def _secret_names() -> re.Pattern[str]:
+    return re.compile(rf"{_TELLING}|^({_TELLING_ALONE})$", re.IGNORECASE)
+
+
+@lru_cache(maxsize=1024)
+def is_secret_name(name: str) -> bool:
+    """Whether the value of a header or a query parameter of this name is a secret."""
+    return _secret_names().search(name) is not None
+
+
+def is_secret_field(name: str) -> bool:
+    """The same for a field of a log record or of a stored value."""
+    return name.lower() not in _ORDINARY_FIELDS and is_secret_name(name)
+
+
+def masked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: HIDDEN if is_secret_name(name) else value for name, value in headers.items()}
+
+
+def query_pairs(query: str) -> list[tuple[str, str, str]]:
+    """Separator, name and value of each parameter; the query begins with its `?`."""
+    return _url_patterns()[0].findall(query)
+
+
+def masked_tail(tail: str) -> str:
+    """Path and query for people to read: values of telling parameters are gone."""
+    pairs, bot_token, known_shapes = _url_patterns()
+    if "?" in tail:
+        path, _, query = tail.partition("?")
+        tail = path + pairs.sub(_masked_pair, f"?{query}")
+    return known_shapes.sub(rf"\1{HIDDEN}", bot_token.sub(rf"\1{HIDDEN}", tail))
+
+
+def masked_url(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        return masked_tail(url)
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    return scheme + mark + authority + masked_tail(rest[len(authority) :])
+
+
+def _masked_pair(found: re.Match[str]) -> str:
+    value = HIDDEN if is_secret_name(unquote(found[2])) else found[3]
+    return f"{found[1]}{found[2]}={value}"
+
+
+@lru_cache(maxsize=1)
+def _url_patterns() -> tuple[re.Pattern[str], ...]:
+    return (
+        re.compile(r"([?&;])([^=&;]*)=([^&;]*)"),
+        re.compile(r"(/bot\d+:)[^/?]+"),
+        re.compile(r"(whsec_|chm_)[A-Za-z0-9+/=_-]{8,}"),
+    )
 
 
 @lru_cache(maxsize=1)
@@ -37,7 +83,8 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
         # A header in a message, a dict or byte pairs: up to the closing quote, or the line.
         (
             re.compile(
-                r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie|x-api-key|x-admin-token)"
+                r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie"
+                rf"|x-[a-z0-9_-]{{0,40}}?(?:{_TELLING})[a-z0-9_-]{{0,40}})"
                 r"(\\?[\"']?\s*[:=,]\s*b?\\?[\"']?)[^\"'\\\r\n]+"
             ),
             r"\1\2" + HIDDEN,
@@ -52,7 +99,10 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
             r"\1:" + HIDDEN + "@",
         ),
         (
-            re.compile(r"(?i)([?&](?:token|api_key|key|secret|password|signature)=)[^&\s\"'#]+"),
+            re.compile(
+                rf"(?i)([?&;](?:[\w.-]{{0,40}}?(?:{_TELLING})[\w.-]{{0,40}}|{_TELLING_ALONE})=)"
+                r"[^&;\s\"'#]+"
+            ),
             r"\1" + HIDDEN,
         ),
     )
@@ -80,7 +130,7 @@ class Redactor:
         if depth < _DEEPEST and isinstance(value, Mapping):
             return {
                 str(key): HIDDEN
-                if str(key).lower() in SECRET_NAMES and inner
+                if is_secret_field(str(key)) and inner
                 else self.value(inner, depth + 1)
                 for key, inner in value.items()
             }

@@ -181,6 +181,29 @@ async def test_secrets_are_masked_and_kept_when_the_mask_comes_back(rig: Rig) ->
     assert "s3cret" not in shown.text
 
 
+# RELIABILITY 8: one list of telling names; the URL stays whole for the way back
+async def test_headers_and_parameters_with_telling_names_are_hidden(rig: Rig) -> None:
+    headers = {"X-Auth-Token": "s3cret", "X-GitHub-Token": "s3cret", "X-Author": "ann"}
+    url = f"{HTTP['url']}?token=t0ken&page=2"
+    target = HTTP | {"headers": headers, "url": url}
+    made = (await rig.client.post("/api/v1/schedules", json=definition(target=target))).json()
+    hidden = {"X-Auth-Token": "***", "X-GitHub-Token": "***", "X-Author": "ann"}
+    assert made["target"]["headers"] == hidden
+    assert made["target"]["url"] == url
+    path = f"/api/v1/schedules/{made['id']}"
+    back = {"target": {"headers": hidden | {"X-Author": "bob"}, "url": url}}
+    assert (await rig.client.patch(path, json=back)).status_code == 200
+    kept = await rig.store.get_schedule(made["id"])
+    assert kept is not None
+    assert kept.target.headers == headers | {"X-Author": "bob"}
+    assert kept.target.url == url
+    await rig.client.patch(path, json={"target": {"url": url.replace("t0ken", "t1ken")}})
+    shown = await rig.client.get("/api/v1/audit")
+    assert not {found for found in ("s3cret", "t0ken", "t1ken") if found in shown.text}
+    latest = shown.json()["items"][0]["changes"]
+    assert latest["target"][1]["url"] == f"{HTTP['url']}?token=***&page=2"
+
+
 async def test_a_mask_without_a_secret_behind_it_is_refused(rig: Rig) -> None:
     target = HTTP | {"signing_secrets": ["***"]}
     answer = await rig.client.post("/api/v1/schedules", json=definition(target=target))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chimes.config import load_settings
 from chimes.errors import ConfigError
 from chimes.model.egress import EgressRules
 from chimes.model.http_url import parse_http_url
@@ -115,24 +117,25 @@ def test_only_closes_everything_else() -> None:
     assert judge(rules, "10.0.0.1", 443) is None
     assert judge(rules, "8.8.8.8", 80) is not None
     assert judge(rules, "9.9.9.9", 443) == (
-        "9.9.9.9:443 is not one of the places that may be called; to allow it, add to the "
-        'configuration: egress.only: ["9.9.9.9:443"]'
+        "9.9.9.9:443 is not one of the places that may be called; to allow it, add to "
+        'chimes.yaml: egress_only: ["9.9.9.9:443"]'
     )
     # `only` says which of the allowed places are left; it does not open private ones.
     assert judge(EgressRules(open_mode=False, only=("10.0.0.1:443",)), "10.0.0.1", 443) is not None
 
 
-def test_the_refusal_gives_the_line_to_add_and_that_line_works() -> None:
+def test_the_refusal_gives_the_line_to_add_and_that_line_works(tmp_path: Path) -> None:
     for address in ("10.1.2.3", "::1"):
         text = judge(SERVER, address, 8443)
         assert text is not None
-        line = text.partition("egress.allow: ")[2]
-        entry = line.removeprefix('["').removesuffix('"]')
-        assert judge(EgressRules(open_mode=False, allow=(entry,)), address, 8443) is None
+        file = tmp_path / "chimes.yaml"
+        file.write_text(text.partition("chimes.yaml: ")[2])
+        allow = load_settings(environ={}, config_file=file).settings.egress_allow
+        assert judge(EgressRules(open_mode=False, allow=allow), address, 8443) is None
     text = judge(SERVER, "10.1.2.3", 8080, host="ci.corp.example")
     assert text == (
-        "ci.corp.example:8080 is a private address; to allow it, add to the configuration: "
-        'egress.allow: ["ci.corp.example:8080"]'
+        "ci.corp.example:8080 is a private address; to allow it, add to chimes.yaml: "
+        'egress_allow: ["ci.corp.example:8080"]'
     )
 
 
@@ -211,7 +214,7 @@ def test_what_can_be_said_of_a_url_before_it_is_resolved() -> None:
     ],
 )
 def test_a_bad_entry_fails_at_the_start(entry: str) -> None:
-    with pytest.raises(ConfigError, match=r"egress\.allow"):
+    with pytest.raises(ConfigError, match=r"egress_allow"):
         EgressRules(allow=(entry,))
-    with pytest.raises(ConfigError, match=r"egress\.only"):
+    with pytest.raises(ConfigError, match=r"egress_only"):
         EgressRules(only=(entry,))

@@ -19,7 +19,7 @@ from standardwebhooks.webhooks import WebhookVerificationError
 
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
-from chimes.model.egress import EgressRules
+from chimes.model.egress import EgressByMode, EgressRules
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import HttpTarget
 from chimes.model.target_rules import check_http_target
@@ -132,6 +132,23 @@ async def test_s32_our_own_port_on_another_address_of_this_machine_gets_no_reque
         async with calling(rules) as callback:
             assert denied(await callback.execute(a_call(f"http://{address}:{port}/")))
     assert set(received) <= {b""}
+
+
+# S32: the first key ends open mode while connections to private places are still kept
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "innocent.example"])
+async def test_s32_a_kept_connection_is_judged_by_the_rules_of_now(host: str) -> None:
+    modes = [True]
+    rules = EgressByMode(open_mode=lambda: modes[-1], while_open=OPEN, with_keys=SERVER)
+    async with a_sink() as sink, calling(rules, lookup=here) as callback:
+        call = a_call(f"http://{host}:{sink.port}/")
+        for _ in range(2):
+            assert (await callback.execute(call)).end is AttemptEnd.SUCCEEDED
+        assert (sink.connections, len(sink.requests)) == (1, 2), "kept alive"
+        modes.append(False)
+        assert denied(await callback.execute(call))
+        assert (sink.connections, len(sink.requests)) == (1, 2)
+        modes.append(True)
+        assert (await callback.execute(call)).end is AttemptEnd.SUCCEEDED
 
 
 # S32: the allow-list is what opens it, and only for its port

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from chimes.model.egress import EgressRules
+from chimes.model.egress import Egress, EgressRules
 from chimes.model.policy import Policy
 from chimes.model.target import HttpTarget
 from chimes.targets.base import Call
@@ -131,7 +131,7 @@ async def a_sink(
 
 
 @asynccontextmanager
-async def calling(egress: EgressRules = OPEN, **given: Any) -> AsyncIterator[HttpCallback]:
+async def calling(egress: Egress = OPEN, **given: Any) -> AsyncIterator[HttpCallback]:
     values: dict[str, Any] = {"user_agent": "Chimes/test", "max_connections": 100}
     callback = HttpCallback(egress=egress, **(values | given))
     await callback.open()

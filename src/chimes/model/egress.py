@@ -162,8 +162,8 @@ class EgressRules:
     own_ports: frozenset[tuple[str, int]] = frozenset()
 
     def __post_init__(self) -> None:
-        parse_entries(self.allow, "egress.allow")
-        parse_entries(self.only, "egress.only")
+        parse_entries(self.allow, "egress_allow")
+        parse_entries(self.only, "egress_only")
 
     def literal_verdict(self, url: HttpUrl) -> Denial | None:
         """What can be said before anything is resolved; for use when a target is saved (422)."""
@@ -207,8 +207,8 @@ class EgressRules:
             return Denial(text=f"{_at(host, port)} is an address that is never called")
         if reach is Reach.METADATA and not self.allow_metadata:
             return Denial(
-                text=f"{_at(host, port)} is a link-local or metadata address; only the config "
-                "file can open it: egress.allow_metadata: true"
+                text=f"{_at(host, port)} is a link-local or metadata address; only chimes.yaml "
+                "can open it: egress_allow_metadata: true"
             )
         listed = _covered(self._allowed, address, host, port)
         if self.only and not listed and not _covered(self._only, address, host, port):
@@ -223,21 +223,21 @@ class EgressRules:
             return None
         if port not in (80, 443) and port < 1024:
             return Denial(
-                text=f"port {port} is not 80, 443 or from 1024 up; to allow it, add to the "
-                f"configuration: {_line('allow', host, port)}"
+                text=f"port {port} is not 80, 443 or from 1024 up; to allow it, add to "
+                f"chimes.yaml: {_line('allow', host, port)}"
             )
         private_allowed = self.open_mode if self.allow_private is None else self.allow_private
         if reach is Reach.PRIVATE and not private_allowed:
             return Denial(
-                text=f"{_at(host, port)} is a private address; to allow it, add to the "
-                f"configuration: {_line('allow', host, port)}"
+                text=f"{_at(host, port)} is a private address; to allow it, add to "
+                f"chimes.yaml: {_line('allow', host, port)}"
             )
         return None
 
     def _outside_only(self, host: str, port: int) -> Denial:
         return Denial(
             text=f"{_at(host, port)} is not one of the places that may be called; to allow it, "
-            f"add to the configuration: {_line('only', host, port)}"
+            f"add to chimes.yaml: {_line('only', host, port)}"
         )
 
     def _own(self, address: Address, port: int, host: str, same_machine: bool) -> bool:
@@ -248,11 +248,11 @@ class EgressRules:
 
     @property
     def _allowed(self) -> tuple[Entry, ...]:
-        return parse_entries(self.allow, "egress.allow")
+        return parse_entries(self.allow, "egress_allow")
 
     @property
     def _only(self) -> tuple[Entry, ...]:
-        return parse_entries(self.only, "egress.only")
+        return parse_entries(self.only, "egress_only")
 
 
 def _is_own(own_host: str, address: Address, host: str, same_machine: bool) -> bool:
@@ -280,7 +280,7 @@ def _at(host: str, port: int) -> str:
 
 
 def _line(key: str, host: str, port: int) -> str:
-    return f'egress.{key}: ["{_at(host, port)}"]'
+    return f'egress_{key}: ["{_at(host, port)}"]'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

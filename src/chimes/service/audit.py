@@ -8,11 +8,9 @@ from datetime import datetime
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.schedule import Schedule
+from chimes.redaction import HIDDEN, is_secret_field, is_secret_name, masked_url
 from chimes.store.codec.schedule import schedule_to_plain
 
-MASK = "***"
-_SECRET_FIELDS = frozenset({"signing_secrets"})
-_SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
 #: Moves with every fire or run and says nothing about who changed what.
 _BOOKKEEPING = frozenset(
     {"version", "updated_at", "updated_by", "last_slot", "last_enqueued_at", "fired_count"}
@@ -48,13 +46,12 @@ def entry(
 
 def changes_between(before: Schedule | None, after: Schedule) -> dict[str, object]:
     """Field -> [before, after], without secrets and without what moves by itself."""
-    old = masked(schedule_to_plain(before)) if before else {}
-    new = masked(schedule_to_plain(after))
-    return {
-        name: [old.get(name), new.get(name)]
-        for name in sorted({*old, *new} - _BOOKKEEPING)
-        if old.get(name) != new.get(name)
-    }
+    old = schedule_to_plain(before) if before else {}
+    new = schedule_to_plain(after)
+    # Compared as they are: that a secret was replaced is seen, though not by what.
+    changed = sorted(name for name in {*old, *new} - _BOOKKEEPING if old.get(name) != new.get(name))
+    was, now = masked(old), masked(new)
+    return {name: [was.get(name), now.get(name)] for name in changed}
 
 
 def masked(value: Mapping[str, object]) -> dict[str, object]:
@@ -63,10 +60,10 @@ def masked(value: Mapping[str, object]) -> dict[str, object]:
 
 
 def _masked_value(name: str, value: object) -> object:
-    if name in _SECRET_FIELDS and isinstance(value, list):
-        return [MASK for _ in value]
-    if name.lower() in _SECRET_HEADERS:
-        return MASK
-    if isinstance(value, Mapping):
-        return masked(value)
-    return value
+    if name == "headers" and isinstance(value, Mapping):
+        return {key: HIDDEN if is_secret_name(key) else item for key, item in value.items()}
+    if name == "url" and isinstance(value, str):
+        return masked_url(value)
+    if is_secret_field(name):
+        return [HIDDEN for _ in value] if isinstance(value, list) else HIDDEN
+    return masked(value) if isinstance(value, Mapping) else value

@@ -28,7 +28,7 @@ from chimes.errors import InvalidInput, NotAllowed
 from chimes.model.access import SYSTEM_OWNER, Actor
 from chimes.model.ids import KeyId
 from chimes.model.listing import AuditQuery
-from chimes.service.audit import MASK
+from chimes.redaction import HIDDEN
 
 router = APIRouter(prefix="/api/v1", tags=["system"], route_class=NativeRoute, responses=EVERYWHERE)
 
@@ -125,7 +125,9 @@ async def create_key(body: KeyIn, door: ToDoorway, actor: Caller) -> Response:
         expires_at=expires_at,
     )
     shown = key_out(made.key)
-    answer = OneTimeAnswer(shown | {"key": made.text}, kept=shown | {"key": MASK}, status_code=201)
+    answer = OneTimeAnswer(
+        shown | {"key": made.text}, kept=shown | {"key": HIDDEN}, status_code=201
+    )
     answer.headers["Location"] = f"/api/v1/keys/{made.key.id}"
     return answer
 

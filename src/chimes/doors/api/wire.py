@@ -24,7 +24,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import HttpTarget, Target
-from chimes.service.audit import MASK, masked
+from chimes.redaction import HIDDEN, is_secret_name, masked_headers
 from chimes.service.rules import checked_text
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.triggers import format_duration_iso, format_moment, parse_moment
@@ -73,24 +73,23 @@ def _merged_target(given: TargetIn | TargetPatch, before: HttpTarget) -> HttpTar
 
 def _unmasked_secrets(given: list[str], before: tuple[str, ...]) -> tuple[str, ...]:
     """`***` at a place means: the secret that was there."""
-    kept = [MASK] * len(given)
+    kept = [HIDDEN] * len(given)
     for place, secret in enumerate(given):
-        if secret == MASK and place >= len(before):
+        if secret == HIDDEN and place >= len(before):
             raise InvalidInput(
                 f"there is no secret in place {place} to keep",
                 field=f"target.signing_secrets[{place}]",
                 code="masked",
             )
-        kept[place] = before[place] if secret == MASK else secret
+        kept[place] = before[place] if secret == HIDDEN else secret
     return tuple(kept)
 
 
 def _unmasked_headers(given: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
     """A header that was answered as `***` comes back so and is kept."""
     known = {name.lower(): value for name, value in before.items()}
-    hidden = {name.lower() for name, value in masked(before).items() if value == MASK}
     return {
-        name: known[name.lower()] if value == MASK and name.lower() in hidden else value
+        name: known.get(name.lower(), value) if value == HIDDEN and is_secret_name(name) else value
         for name, value in given.items()
     }
 
@@ -188,10 +187,10 @@ def target_out(target: Target) -> Json:
         "kind": target.kind,
         "url": target.url,
         "method": target.method,
-        "headers": masked(target.headers),
+        "headers": masked_headers(target.headers),
         "body": target.body,
         "expected_status": list(target.expected_status),
-        "signing_secrets": [MASK for _ in target.signing_secrets],
+        "signing_secrets": [HIDDEN for _ in target.signing_secrets],
         "verify_tls": target.verify_tls,
     }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import ssl
 import sys
-from functools import lru_cache
 from weakref import WeakSet
 
 import aiohttp
@@ -43,9 +42,8 @@ class GuardedConnector(aiohttp.TCPConnector):
             ssl=True if tls is None else tls,
         )
         self._rules = rules
-        self._judge_host = lru_cache(maxsize=4096)(rules.judge_host)
         self._max_idle = max(MAX_IDLE, limit)
-        self._judged: WeakSet[ResponseHandler] = WeakSet()
+        self._used: WeakSet[ResponseHandler] = WeakSet()
 
     async def connect(
         self,
@@ -56,27 +54,24 @@ class GuardedConnector(aiohttp.TCPConnector):
         host, port = req.url.raw_host, req.url.port
         assert host is not None
         assert port is not None
-        denial = self._judge_host(host, port)
+        denial = self._rules.judge_host(host, port)
         if denial is not None:
             raise EgressDenied(denial)
         while True:
             connection = await super().connect(req, traces, timeout)
             protocol = connection.protocol
             assert protocol is not None
-            if protocol not in self._judged:
+            if protocol not in self._used or not _has_news(protocol):
                 break
-            # The pool keeps connections by host and port, and the rules do not change: what was
-            # judged when it was made holds.
-            if not _has_news(protocol):
-                return connection
             # The server closed it, or spoke out of turn, and the loop has not read that yet.
             # Nothing was sent on it, so another one may be tried (F63).
             connection.close()
+        # Also what comes from the pool: the rules change while it is kept, the first key does it.
         denial = self._judge_peer(protocol, host, port)
         if denial is not None:
             connection.close()
             raise EgressDenied(denial)
-        self._judged.add(protocol)
+        self._used.add(protocol)
         return connection
 
     def _judge_peer(self, protocol: ResponseHandler, host: str, port: int) -> Denial | None:

@@ -10,8 +10,9 @@ from yarl import URL
 
 from chimes.model.http_url import HttpUrl, on_the_wire, parse_http_url
 from chimes.model.target import HttpTarget
+from chimes.redaction import masked_tail
 from chimes.targets.base import Call
-from chimes.targets.http_callback.masking import masked_tail, secrets_of
+from chimes.targets.http_callback.masking import secrets_of
 from chimes.targets.http_callback.placeholders import (
     fill_body,
     fill_header,

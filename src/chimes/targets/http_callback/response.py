@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import aiohttp
 
-from chimes.targets.http_callback.masking import MASK, is_secret_name
+from chimes.redaction import HIDDEN, is_secret_name
 
 READ_LIMIT = 1024 * 1024
 KEEP_LIMIT = 64 * 1024
@@ -126,7 +126,7 @@ def _kept_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
     for name, value in items:
         if name not in kept and len(kept) >= MAX_KEPT_HEADERS:
             break
-        shown = MASK if is_secret_name(name) else _clean(value)
+        shown = HIDDEN if is_secret_name(name) else _clean(value)
         kept[name] = f"{kept[name]}, {shown}" if name in kept else shown
         kept[name] = kept[name][:MAX_KEPT_HEADER_LENGTH]
     return kept

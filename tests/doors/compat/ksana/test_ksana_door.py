@@ -482,3 +482,24 @@ class TestKeys:
             assert (await door.client.get("/jobs", headers=headers)).status_code == 200
         assert (await door.client.get("/jobs", params={"api_key": key})).status_code == 401
         assert (await door.client.get("/health")).status_code == 200
+
+    # RELIABILITY 8
+    async def test_secret_headers_are_for_those_who_may_write_the_job(self, door: Door) -> None:
+        headers = {"X-GitHub-Token": "s3cret", "authorization": "Bearer s3cret", "X-Two": "2"}
+        made = await door.create(http={"method": "GET", "url": URL, "headers": headers})
+        assert made["http"]["headers"] == headers, "open mode"
+        keys: dict[str, str] = {}
+        for role in ("admin", "member", "operator", "viewer"):
+            sent = {"X-API-Key": keys["admin"]} if keys else {}
+            asked = {"name": role, "role": role, "owner": {"type": "system", "id": "default"}}
+            answer = await door.client.post("/api/v1/keys", json=asked, headers=sent)
+            assert answer.status_code == 201, answer.text
+            keys[role] = answer.json()["key"]
+        hidden = {"X-GitHub-Token": "***", "authorization": "***", "X-Two": "2"}
+        shown = {"admin": headers, "member": headers, "operator": hidden, "viewer": hidden}
+        for role, expected in shown.items():
+            sent = {"X-API-Key": keys[role]}
+            one = await door.client.get(f"/jobs/{made['id']}", headers=sent)
+            assert one.json()["http"]["headers"] == expected, role
+            (listed,) = (await door.client.get("/jobs", headers=sent)).json()
+            assert listed["http"]["headers"] == expected, role

@@ -69,15 +69,17 @@ class _Jobs:
         now = await self._store.now()
         new_id = uuid7(now).replace("-", "")
         draft = schedule_from_job(data, actor, self._defaults, new_id=new_id, now=now)
-        return await self._answer(await self._schedules.create(actor, draft), 201)
+        return await self._answer(actor, await self._schedules.create(actor, draft), 201)
 
     async def all(self, request: Request) -> Response:
-        page = await self._schedules.find(await _actor(request), ScheduleQuery(limit=None))
+        actor = await _actor(request)
+        page = await self._schedules.find(actor, ScheduleQuery(limit=None))
         now = await self._store.now()
-        return JSONResponse([job_from_schedule(schedule, now) for schedule in page.items])
+        return JSONResponse([job_from_schedule(schedule, actor, now) for schedule in page.items])
 
     async def one(self, request: Request, job_id: str) -> Response:
-        return await self._answer(await self._schedules.get(await _actor(request), _id(job_id)))
+        actor = await _actor(request)
+        return await self._answer(actor, await self._schedules.get(actor, _id(job_id)))
 
     async def patch(self, request: Request, job_id: str) -> Response:
         actor = await _actor(request)
@@ -86,14 +88,14 @@ class _Jobs:
         changed = await self._schedules.change(
             actor, _id(job_id), lambda schedule: edited_by_job(schedule, data, now)
         )
-        return await self._answer(changed)
+        return await self._answer(actor, changed)
 
     async def delete(self, request: Request, job_id: str) -> Response:
         await self._schedules.delete(await _actor(request), _id(job_id))
         return Response(status_code=204)
 
     async def run_now(self, request: Request, job_id: str) -> Response:
-        """At once, beside a run that may be under way (ADR 5)."""
+        """At once, beside a run that may be under way."""
         run = await self._schedules.run_now(await _actor(request), _id(job_id), beside_others=True)
         return _message("Job triggered successfully", {"X-Ksana-Run-Id": run.id})
 
@@ -105,8 +107,8 @@ class _Jobs:
         await self._schedules.resume(await _actor(request), _id(job_id))
         return _message("Job resumed successfully")
 
-    async def _answer(self, schedule: Schedule, status: int = 200) -> Response:
-        job: Job = job_from_schedule(schedule, await self._store.now())
+    async def _answer(self, actor: Actor, schedule: Schedule, status: int = 200) -> Response:
+        job: Job = job_from_schedule(schedule, actor, await self._store.now())
         return JSONResponse(job, status_code=status)
 
 

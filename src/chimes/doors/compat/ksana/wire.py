@@ -15,6 +15,7 @@ from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
+from chimes.redaction import masked_headers
 from chimes.triggers import (
     Cron,
     Every,
@@ -117,10 +118,11 @@ def edited_by_job(schedule: Schedule, data: object, now: datetime) -> Schedule:
     )
 
 
-def job_from_schedule(schedule: Schedule, now: datetime) -> Job:
-    """R3.15, with "" for a time that is not there."""
+def job_from_schedule(schedule: Schedule, actor: Actor, now: datetime) -> Job:
+    """R3.15, with "" for a time that is not there. Secrets are for those who may change them."""
     policy, target = schedule.policy, schedule.target
     given = _given(schedule)
+    literal = actor.may_write(schedule.owner)
     return {
         "id": schedule.id,
         "name": schedule.name,
@@ -129,7 +131,7 @@ def job_from_schedule(schedule: Schedule, now: datetime) -> Job:
         "http": {
             "method": target.method,
             "url": target.url,
-            "headers": dict(target.headers),
+            "headers": dict(target.headers) if literal else masked_headers(target.headers),
             "body": target.body,
         },
         "schedule": _schedule_out(schedule.trigger, given),
