@@ -226,3 +226,13 @@ def test_a_success_without_an_end_changes_no_time_of_success() -> None:
     run = a_run(status=RunStatus.SUCCEEDED, started_at=NOW)
     after = recorded(a_schedule(last_success_at=NOW - HOUR), run)
     assert (after.last_success_at, after.last_run_at) == (NOW - HOUR, NOW)
+
+
+def test_a_pause_that_ended_by_itself_is_planned_from_its_end() -> None:
+    # The slot of that very moment counts, and so does what came due before anybody looked
+    schedule = a_schedule()
+    until = NOW + 5 * MINUTE
+    off = paused(schedule, NOW, "me", until=until)
+    late = until + 3 * MINUTE + SECOND
+    assert resumed(off, late, "chimes", since=until).next_slot == until
+    assert resumed(off, late, "me").next_slot == until + 4 * MINUTE

@@ -17,6 +17,7 @@ from chimes.errors import (
     NotFound,
     QuotaExceeded,
     StaleVersion,
+    StoreUnavailable,
 )
 from chimes.model.access import Actor
 from chimes.model.audit import verify_chain
@@ -387,6 +388,99 @@ class TestNextSlot:
         ):
             with pytest.raises(Conflict):
                 await refused
+
+
+class TestSlotsAtTheMomentOfAChange:
+    """F55, I1: a slot whose instant has passed is not lost to an edit ahead of its fire."""
+
+    @pytest.mark.parametrize("verb", ["edit", "pause", "delete", "reschedule", "bounce"])
+    async def test_a_due_slot_is_fired_first(
+        self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock, verb: str
+    ) -> None:
+        made = await created(schedules)
+        clock.advance(60)
+        match verb:
+            case "edit":
+                await schedules.change(
+                    ADMIN, made.id, lambda s: replace(s, trigger=Cron("0 12 * * *"))
+                )
+            case "pause":
+                await schedules.pause(ADMIN, made.id)
+            case "delete":
+                await schedules.delete(ADMIN, made.id)
+            case "reschedule":
+                await schedules.reschedule(ADMIN, made.id, NOW + timedelta(hours=1))
+            case _:
+                await schedules.pause(ADMIN, made.id)
+                await schedules.resume(ADMIN, made.id)
+        (run,) = (await store.list_runs(RunQuery())).items
+        assert (run.slot, run.schedule_version) == (made.next_slot, 1)
+        expected = RunStatus.CANCELED if verb == "delete" else RunStatus.QUEUED
+        assert run.status is expected
+
+    async def test_an_outage_before_an_edit_leaves_its_rows(
+        self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
+    ) -> None:
+        made = await created(schedules)
+        clock.advance(timedelta(minutes=5, seconds=30))
+        await schedules.change(ADMIN, made.id, lambda s: replace(s, trigger=Cron("0 12 * * *")))
+        rows = (await store.list_runs(RunQuery())).items
+        assert sum(row.missed_count or 1 for row in rows) == 5
+
+    async def test_a_slot_that_waits_for_its_jitter_goes_on_waiting(
+        self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
+    ) -> None:
+        made = await created(
+            schedules, id=ScheduleId("j"), trigger=Every("10m", anchor=NOW, jitter="10m")
+        )
+        assert made.next_slot is not None
+        assert made.next_run_at is not None
+        clock.set(made.next_slot + SECOND)
+        assert clock.now() < made.next_run_at
+        await schedules.change(ADMIN, made.id, lambda s: replace(s, trigger=Cron("0 12 * * *")))
+        (run,) = (await store.list_runs(RunQuery())).items
+        assert (run.slot, run.available_at) == (made.next_slot, made.next_run_at)
+
+    async def test_a_pause_skips_the_slot_that_waits_for_its_jitter(
+        self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
+    ) -> None:
+        made = await created(
+            schedules, id=ScheduleId("j"), trigger=Every("10m", anchor=NOW, jitter="10m")
+        )
+        assert made.next_slot is not None
+        clock.set(made.next_slot + SECOND)
+        await schedules.pause(ADMIN, made.id)
+        (run,) = (await store.list_runs(RunQuery())).items
+        assert (run.status, run.reason) == (RunStatus.SKIPPED, Reason.PAUSED)
+
+    async def test_a_change_that_cannot_get_through_says_so(
+        self,
+        schedules: ScheduleService,
+        store: MemoryStore,
+        clock: SettableClock,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        made = await created(schedules)
+        clock.advance(60)
+
+        async def fires_nothing(*_: object, **__: object) -> None:
+            return None
+
+        monkeypatch.setattr(store, "fire_due", fires_nothing)
+        with pytest.raises(StoreUnavailable):
+            await schedules.pause(ADMIN, made.id)
+
+    async def test_max_runs_is_used_up(
+        self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
+    ) -> None:
+        made = await created(schedules, trigger=Every("1m", anchor=NOW, max_runs=2))
+        assert len(await schedules.upcoming(ADMIN, timedelta(hours=1))) == 2
+        await schedules.move(ADMIN, made.id, NOW + timedelta(hours=2))
+        clock.advance(120)
+        await store.fire_due(plan, limit=1)
+        assert (await schedules.get(ADMIN, made.id)).next_slot is None
+        with pytest.raises(Conflict, match="max_runs"):
+            await schedules.reschedule(ADMIN, made.id, NOW + timedelta(hours=1))
 
 
 class TestRunsByHand:

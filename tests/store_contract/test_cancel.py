@@ -11,7 +11,7 @@ from chimes.model.schedule import recorded
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import LEASE, MINUTE, a_retry, a_run, a_schedule, a_verdict, an_entry, places
-from tests.store_contract.scenes import NODE, all_runs, running_run, running_slot
+from tests.store_contract.scenes import NODE, all_runs, joined, running_run, running_slot
 
 BY_HAND = Reason.CANCELED_BY_HAND
 
@@ -72,3 +72,23 @@ async def test_an_ended_run_stays_as_it_is(store: Store, clock: SettableClock) -
     assert await store.get_run(run.id) == ended
     assert await store.get_schedule(schedule.id) == summary
     assert await store.claim(places()) == ()
+
+
+# A run that is given back after somebody asked it to stop is not begun again
+async def test_a_released_run_that_was_asked_to_stop_ends(
+    store: Store, clock: SettableClock
+) -> None:
+    key = {"concurrency_key": "k", "concurrency_limit": 1}
+    await store.add_runs([a_run(id=RunId("first"), **key), a_run(id=RunId("second"), **key)])
+    await joined(store)
+    (run,) = await store.claim(places())
+    await store.cancel_run(run.id, Reason.CANCELED_BY_HAND)
+    await store.release([(run.id, run.fence)])
+    after = await store.get_run(run.id)
+    assert after is not None
+    assert (after.status, after.reason, after.attempt) == (
+        RunStatus.CANCELED,
+        Reason.CANCELED_BY_HAND,
+        0,
+    )
+    assert [run.id for run in await store.claim(places())] == ["second"]

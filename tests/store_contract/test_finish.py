@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chimes.model.ids import RunId
+from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import AttemptEnd, Reason, RunStatus, canceled, settled, unblocked
@@ -20,6 +21,7 @@ from tests.builders import (
     SECOND,
     a_retry,
     a_run,
+    a_schedule,
     a_verdict,
     log_lines,
     places,
@@ -290,3 +292,20 @@ async def test_a_waiting_run_ends_by_a_cancel(store: Store, clock: SettableClock
     assert await store.cancel_run(first.id, "because") == ended
     assert store.changes() > before
     assert await all_runs(store) == {first.id: ended, second.id: unblocked(second)}
+
+
+# F65: the trail says who paused it; nobody asked for it by hand
+async def test_a_pause_by_the_receiver_is_in_the_audit(store: Store, clock: SettableClock) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    await joined(store)
+    await store.add_runs([a_run(schedule)])
+    (run,) = await store.claim(places())
+    gone = a_verdict(run, clock.now(), AttemptEnd.FAILED, pause_schedule="gone")
+    await store.finish([gone])
+    (entry,) = await store.list_audit(AuditQuery())
+    assert (entry.verb, entry.object_id, entry.actor, entry.reason) == (
+        "pause",
+        schedule.id,
+        "chimes",
+        "gone",
+    )

@@ -207,6 +207,10 @@ class Engine:
             await asyncio.wait_for(hands.empty.wait(), LAST_WRITES)
         for poller in self._keeping:
             await poller.stop()
+        # A recorder that was backing off is stopped in its rest; the store may be back by now.
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(LAST_WRITES):
+                await hands.recorder.once()
         await self._heartbeat.stop()
         with contextlib.suppress(StoreError):
             await self._membership.leave()

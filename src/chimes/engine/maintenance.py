@@ -119,7 +119,9 @@ class Maintenance:
         def change(current: Schedule, at: datetime) -> Schedule:
             if current.enabled or current.pause_until is None or current.pause_until > at:
                 raise Conflict("the pause has been changed meanwhile")
-            return resumed(current, at, ACTOR)
+            # From the end of the pause, not from when somebody looked: what came due since then
+            # is for the misfire policy to judge.
+            return resumed(current, at, ACTOR, since=current.pause_until)
 
         until = schedule.pause_until
         audit = AuditEntry(

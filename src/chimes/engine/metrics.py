@@ -22,6 +22,7 @@ from chimes.engine.events import (
     VerdictFenced,
 )
 from chimes.errors import StoreUnavailable
+from chimes.model.ids import RunId
 from chimes.model.run import Run, RunStatus
 
 LAG_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
@@ -33,6 +34,8 @@ class Metrics:
     """A listener with its own registry, so that two engines in one process do not mix."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        #: An attempt that is stopped before it began ends without having been counted.
+        self._begun: set[RunId] = set()
         self.registry = registry or CollectorRegistry()
         self.scheduled = self._counter("scheduled", "Slots that became runs")
         self.dispatched = self._counter("dispatched", "Attempts that began")
@@ -72,20 +75,21 @@ class Metrics:
         match event:
             case RunStarted():
                 self.dispatched.inc()
-                self.running.inc()
+                self._begun.add(event.run.id)
+                self.running.set(len(self._begun))
                 if event.run.attempt == 1:
                     self.lag.observe(max(0.0, event.lag))
             case RunEnded():
-                self._attempt_over(event.seconds)
+                self._attempt_over(event.run, event.seconds)
                 self._run_over(event.run)
             case RunRetrying():
-                self._attempt_over(event.seconds)
+                self._attempt_over(event.run, event.seconds)
                 self.retries.inc()
             case VerdictFenced():
-                self._attempt_over(None)
+                self._attempt_over(event.run, None)
                 self.fenced.inc()
             case RunDropped():
-                self._attempt_over(None)
+                self._attempt_over(event.run, None)
                 self.dropped.inc()
             case SchedulesFired():
                 self._fired(event)
@@ -126,8 +130,9 @@ class Metrics:
                 case _:
                     self.scheduled.inc()
 
-    def _attempt_over(self, seconds: float | None) -> None:
-        self.running.dec()
+    def _attempt_over(self, run: Run, seconds: float | None) -> None:
+        self._begun.discard(run.id)
+        self.running.set(len(self._begun))
         if seconds is not None:
             self.run_seconds.observe(seconds)
 

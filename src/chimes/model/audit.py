@@ -58,6 +58,21 @@ def entry_hash(entry: AuditEntry) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
+def paused_by_receiver(schedule_id: str, owner: str, reason: str, now: datetime) -> AuditEntry:
+    """The receiver wants no more calls (410): nobody asked for this pause, so the trail says it."""
+    return AuditEntry(
+        at=now,
+        actor="chimes",
+        door="engine",
+        verb="pause",
+        object_kind="schedule",
+        object_id=schedule_id,
+        owner=owner,
+        changes={"enabled": [True, False]},
+        reason=reason,
+    )
+
+
 def verify_chain(entries: list[AuditEntry]) -> AuditEntry | None:
     """The first entry (in ascending order) that does not fit its predecessor, or None."""
     for before, entry in zip([None, *entries], entries, strict=False):

@@ -56,6 +56,7 @@ class Reason:
     DEPENDENCY = "dependency"
     MISFIRE = "misfire"
     SKIPPED_BY_HAND = "skipped_by_hand"
+    PAUSED = "paused"
     CATCH_UP = "catch_up"
     CANCELED_BY_HAND = "canceled_by_hand"
     REPLACED = "replaced_by_newer_run"
@@ -223,6 +224,13 @@ def released(run: Run) -> Run:
     )
 
 
+def given_back(run: Run, now: datetime) -> Run:
+    """`released`, or ended if somebody asked it to stop meanwhile: nobody is to begin it again."""
+    if run.cancel_requested:
+        return canceled(released(run), run.reason or Reason.CANCELED_BY_HAND, now)
+    return released(run)
+
+
 def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]) -> Verdict:
     """From an attempt's outcome to the verdict on its run (C14, R3.48)."""
     retry_in = None
@@ -258,7 +266,7 @@ def settled(run: Run, verdict: Verdict, now: datetime) -> Run:
     if verdict.retry_in is None:
         return replace(ended, status=verdict.status, finished_at=now)
     if run.cancel_requested:
-        return canceled(ended, Reason.CANCELED_BY_HAND, now)
+        return canceled(ended, run.reason or Reason.CANCELED_BY_HAND, now)
     return replace(ended, status=RunStatus.QUEUED, available_at=now + verdict.retry_in)
 
 

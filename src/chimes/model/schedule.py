@@ -110,10 +110,14 @@ def paused(
     return edited(schedule, changed, now, by)
 
 
-def resumed(schedule: Schedule, now: datetime, by: str) -> Schedule:
-    """C8: the first slot after now; what passed meanwhile is no misfire."""
+def resumed(
+    schedule: Schedule, now: datetime, by: str, *, since: datetime | None = None
+) -> Schedule:
+    """C8: the first slot after now; what passed meanwhile is no misfire. `since`: the pause ended
+    by itself at that moment, and the slot of that very moment is the first."""
     changed = replace(schedule, enabled=True, pause_note="", pause_until=None)
-    return edited(schedule, changed, now, by)
+    after = edited(schedule, changed, now, by)
+    return after if since is None else planned(after, since - timedelta(microseconds=1))
 
 
 def deleted(schedule: Schedule, now: datetime, by: str) -> Schedule:

@@ -6,11 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound, StaleVersion
+from chimes.errors import (
+    Conflict,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    StaleVersion,
+    StoreUnavailable,
+)
 from chimes.model.access import Actor, Owner, Role
 from chimes.model.ids import ScheduleId, new_schedule_id
 from chimes.model.listing import Page, ScheduleQuery, ScheduleSort
-from chimes.model.planning import backfill_run, ended_at_once, manual_run, slot_run
+from chimes.model.planning import backfill_run, ended_at_once, manual_run, plan, slot_run
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import (
     Schedule,
@@ -22,6 +29,7 @@ from chimes.model.schedule import (
     planned,
     rescheduled,
     resumed,
+    runs_left,
 )
 from chimes.model.target import Target
 from chimes.service.audit import changes_between, entry
@@ -36,13 +44,19 @@ from chimes.service.rules import (
 from chimes.service.slots import (
     UPCOMING_LIMIT,
     Backfill,
+    SlotIsDue,
     Upcoming,
+    left_behind,
     past_slots,
     planned_slot,
     upcoming_fires,
 )
 from chimes.store.port import Store
 from chimes.triggers import Every, Trigger
+
+#: A change waits for what is due before it; after an outage there may be much of that.
+_FIRE_ROUNDS = 100
+_FIRE_BATCH = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,7 +239,8 @@ class ScheduleService:
 
         def apply(before: Schedule, now: datetime) -> Schedule:
             if ahead(before):
-                return passed(before, now, actor.name)
+                after = passed(before, now, actor.name)
+                return replace(after, fired_count=before.fired_count + 1)
             return moved(before, to, now, actor.name)
 
         return await self._change(actor, schedule_id, "move", apply, runs=row)
@@ -236,6 +251,8 @@ class ScheduleService:
         def apply(before: Schedule, now: datetime) -> Schedule:
             if not before.enabled:
                 raise Conflict("the schedule is paused; resume it first", code="paused")
+            if not runs_left(before):
+                raise Conflict("the schedule has had all its runs (max_runs)", code="used_up")
             return rescheduled(before, to, now, actor.name)
 
         return await self._change(actor, schedule_id, "reschedule", apply)
@@ -312,11 +329,15 @@ class ScheduleService:
         if not (may or actor.may_operate)(seen.owner):
             raise NotAllowed()
         changes: dict[str, object] = {}
+        behind: list[Run] = []
 
         def guarded(before: Schedule, now: datetime) -> Schedule:
             if version is not None and before.version != version:
                 raise StaleVersion(version=before.version)
             after = apply(before, now)
+            behind.clear()
+            if runs is None and after.next_slot != before.next_slot:
+                behind.extend(left_behind(before, after, now))
             # Filled here, inside the store's transaction, because only here both are known.
             changes.clear()
             changes.update(changes_between(before, after))
@@ -332,7 +353,16 @@ class ScheduleService:
             changes=changes,
             reason=reason,
         )
-        return await self._store.change_schedule(schedule_id, guarded, note, runs=runs)
+
+        def rows(before: Schedule, now: datetime) -> Sequence[Run]:
+            return behind if runs is None else runs(before, now)
+
+        for _ in range(_FIRE_ROUNDS):
+            try:
+                return await self._store.change_schedule(schedule_id, guarded, note, runs=rows)
+            except SlotIsDue:
+                await self._store.fire_due(plan, limit=_FIRE_BATCH)
+        raise StoreUnavailable("the schedule is busy; try again")
 
     def _settled_trigger(self, trigger: Trigger, before: Trigger | None, now: datetime) -> Trigger:
         """With its zone and anchor. The same interval sent again keeps its grid."""

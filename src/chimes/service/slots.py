@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from chimes.errors import Conflict, InvalidInput
-from chimes.model.run import Run
-from chimes.model.schedule import Schedule, due_time
+from chimes.model.planning import ended_at_once, slot_run
+from chimes.model.run import Reason, Run, RunStatus
+from chimes.model.schedule import Schedule, due_time, runs_left
 
 BACKFILL_LIMIT = 1000
 UPCOMING_LIMIT = 1000
@@ -38,16 +40,38 @@ def upcoming_fires(schedules: Iterable[Schedule], until: datetime) -> list[Upcom
     ]
     heapq.heapify(waiting)
     found: list[Upcoming] = []
+    fired: Counter[str] = Counter()
     while waiting and waiting[0][0] <= until and len(found) < UPCOMING_LIMIT:
         at, schedule_id, slot, schedule = waiting[0]
         found.append(Upcoming(schedule=schedule, at=at))
+        fired[schedule_id] += 1
         following = schedule.trigger.next_after(slot)
         due = due_time(schedule, following)
-        if following is None or due is None:
+        if following is None or due is None or not runs_left(schedule, fired[schedule_id]):
             heapq.heappop(waiting)
         else:
             heapq.heapreplace(waiting, (due, schedule_id, following, schedule))
     return found
+
+
+class SlotIsDue(Exception):
+    """A change that moves the cursor has to wait until the slot it stands on is fired."""
+
+
+def left_behind(before: Schedule, after: Schedule, now: datetime) -> list[Run]:
+    """F55: a slot belongs to the version that was current at its instant. A change that moves the
+    cursor away from a slot whose instant has passed must leave a row for it: one that is due is
+    fired first; one that only waits for its jitter becomes a run that waits as long, or, if the
+    schedule is switched off, a skipped one."""
+    slot, due = before.next_slot, before.next_run_at
+    if slot is None or due is None or slot > now:
+        return []
+    if due <= now:
+        raise SlotIsDue
+    run = replace(slot_run(before, slot, now), concurrency_key=None)
+    if after.enabled:
+        return [run]
+    return [ended_at_once(run, RunStatus.SKIPPED, Reason.PAUSED, now)]
 
 
 def planned_slot(schedule: Schedule) -> datetime:

@@ -203,7 +203,8 @@ class Store(Protocol):
         """
 
     async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
-        """Give claimed but unstarted runs back (run id, fence); those not owned are left alone."""
+        """Give claimed but unstarted runs back (run id, fence); those not owned are left alone, and
+        one that was asked to stop ends as canceled (`given_back`)."""
 
     async def cancel_run(
         self, run_id: RunId, reason: str, audit: AuditEntry | None = None

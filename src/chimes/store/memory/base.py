@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 
 from chimes.clock import Clock, SystemClock
-from chimes.model.audit import AuditEntry
+from chimes.model.audit import AuditEntry, paused_by_receiver
 from chimes.model.ids import RunId
 from chimes.model.run import Run, Verdict, cancel_asked, claimed, lost, queue_order
 from chimes.model.schedule import paused, recorded
@@ -42,7 +42,9 @@ class MemoryBase:
             return
         schedule = recorded(schedule, run)
         if verdict is not None and verdict.pause_schedule and schedule.enabled:
-            schedule = paused(schedule, now, "chimes", note=verdict.pause_schedule)
+            note = verdict.pause_schedule
+            schedule = paused(schedule, now, "chimes", note=note)
+            self._audit(paused_by_receiver(schedule.id, str(schedule.owner), note, now))
         self._state.put_schedule(schedule)
 
     def _unblock(self, run: Run) -> bool:

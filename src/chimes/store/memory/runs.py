@@ -14,8 +14,8 @@ from chimes.model.run import (
     Run,
     Verdict,
     accepts,
+    given_back,
     marked_started,
-    released,
     settled,
 )
 from chimes.store.memory.base import MemoryBase
@@ -110,10 +110,14 @@ class MemoryRuns(MemoryBase):
 
     async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
         with self._lock:
+            now = self._clock.now()
             for run_id, fence in holds:
                 run = self._state.runs.get(run_id)
                 if run is not None and accepts(run, fence) and not run.started:
-                    self._state.put_run(released(run))
+                    after = given_back(run, now)
+                    self._state.put_run(after)
+                    self._record(after, None, now)
+                    self._unblock(after)
         await self._commit()
         self.wake()
 

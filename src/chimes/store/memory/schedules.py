@@ -117,7 +117,7 @@ class MemorySchedules(MemoryBase):
         free = {run.id for run in firing.runs if self._state.existing(run) is None}
         inserted = [run for run in new_rows(firing.runs, free) if self._state.insert_run(run)]
         self._state.put_schedule(firing.schedule)
-        for run_id in firing.cancel:
+        for run_id in firing.cancel if inserted else ():
             self._cancel(self._state.runs[run_id], Reason.REPLACED, now)
         return inserted
 

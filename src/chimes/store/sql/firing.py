@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import select
 
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.planning import FireContext, new_rows
+from chimes.model.planning import FireContext, Firing, new_rows
 from chimes.model.run import Reason, Run, RunStatus, cancel_asked, claimed, queue_order
 from chimes.model.schedule import Schedule, set_aside
 from chimes.store.port import Fired, Places, Planner
@@ -63,8 +63,7 @@ class _Pass:
         contexts = self._contexts(due)
         moved: list[Schedule] = []
         broken: list[Schedule] = []
-        asked: list[tuple[Run, ...]] = []
-        stop: list[RunId] = []
+        asked: list[Firing] = []
         for schedule, context in zip(due, contexts, strict=True):
             try:
                 firing = self._plan(schedule, context, self._now)
@@ -72,12 +71,18 @@ class _Pass:
                 broken.append(set_aside(schedule, f"{type(error).__name__}: {error}"))
             else:
                 moved.append(firing.schedule)
-                asked.append(firing.runs)
-                stop.extend(firing.cancel)
-        every = [run for runs in asked for run in runs]
+                asked.append(firing)
+        every = [run for firing in asked for run in firing.runs]
         slots = Taken(self._tx, every)
         free = {run.id for run in every if slots.take(run)}
-        new = [run for runs in asked for run in new_rows(runs, free)]
+        new = [run for firing in asked for run in new_rows(firing.runs, free)]
+        # Nobody stops for a slot that has its row already.
+        stop = [
+            run_id
+            for firing in asked
+            if any(run.id in free for run in firing.runs)
+            for run_id in firing.cancel
+        ]
         taken, others = self._write(new, [*moved, *broken], stop)
         self._tx.wakes = bool(stop) or any(run.claimable for run in others)
         return Fired(

@@ -11,10 +11,17 @@ from datetime import datetime
 
 from sqlalchemy import bindparam, select, text
 
+from chimes.model.audit import paused_by_receiver
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run, Verdict
 from chimes.model.schedule import paused, recorded
-from chimes.store.sql.base import load_schedules, load_summaries, write_schedule, write_states
+from chimes.store.sql.base import (
+    append_audit,
+    load_schedules,
+    load_summaries,
+    write_schedule,
+    write_states,
+)
 from chimes.store.sql.database import Tx
 from chimes.store.sql.rows.parts import Value
 from chimes.store.sql.rows.schedule import summary_values
@@ -66,6 +73,8 @@ class Settling:
             if schedule.enabled:
                 note = self._paused[schedule.id]
                 write_schedule(self._tx, paused(schedule, self._now, "chimes", note=note))
+                owner = str(schedule.owner)
+                append_audit(self._tx, paused_by_receiver(schedule.id, owner, note, self._now))
 
     def _record(self, run: Run, verdict: Verdict | None) -> None:
         summary = self._summaries.get(run.schedule_id) if run.schedule_id else None
@@ -101,10 +110,11 @@ class _Keys:
         waiting, admitted = self._waiting[key], self._admitted[key]
         admitted.discard(run.id)
         waiting.pop(run.id, None)
-        room = len(admitted)
-        going = [each for place, (each, limit) in enumerate(waiting.items(), room) if place < limit]
-        for run_id in going:
-            del waiting[run_id]
-            admitted.add(run_id)
+        going = []
+        for run_id, limit in list(waiting.items()):
+            if len(admitted) < limit:
+                del waiting[run_id]
+                admitted.add(run_id)
+                going.append(run_id)
         self.let_go.extend(going)
         return bool(going)

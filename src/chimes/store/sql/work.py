@@ -14,7 +14,7 @@ from chimes.model.run import (
     Verdict,
     accepts,
     claimed,
-    released,
+    given_back,
     settled,
 )
 from chimes.store.port import Finished, Places
@@ -54,12 +54,17 @@ class SqlWork(SqlBase):
 
     async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
         def work(tx: Tx) -> None:
+            now = tx.now()
             held = load_runs(tx, [run_id for run_id, _ in holds])
-            for run_id, fence in holds:
-                run = held.get(run_id)
-                if run is not None and accepts(run, fence) and not run.started:
-                    held[run_id] = released(run)
-            write_states(tx, held.values())
+            ours = [
+                run
+                for run_id, fence in holds
+                if (run := held.get(run_id)) and accepts(run, fence) and not run.started
+            ]
+            settling = Settling(tx, now, ours)
+            for run in ours:
+                settling.apply(given_back(run, now))
+            settling.write()
             tx.wakes = True
 
         await self._database.write(work)
