@@ -98,6 +98,11 @@ class Encoder:
         self._rows[name] = rows
         return [row[1] for row in rows.values()]
 
+    def forget_logs(self) -> None:
+        """After a write that failed: logs are told apart by their length, and what was undone may
+        come again in other words."""
+        self._rows.pop("logs", None)
+
     def _logs(self, generation: Generation) -> list[bytes]:
         before = self._rows.get("logs", {})
         rows: dict[object, tuple[object, bytes]] = {}

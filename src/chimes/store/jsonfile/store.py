@@ -196,6 +196,7 @@ class JsonFileStore(MemoryStore):
         _log.error("%s", self._write_error)
         self._state = self._state.back_to(self._durable, self._writing)
         self._writing = None
+        self._encoder.forget_logs()
         self.wake()
 
     def _archive(self) -> None:
