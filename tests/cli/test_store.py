@@ -40,6 +40,34 @@ def test_without_a_server_the_configured_store_is_used(cli: Cli, store: str) -> 
     assert cli("show", made, CHIMES_STORE=store).code == 3
 
 
+def test_a_store_that_was_named_but_is_not_used_is_said(
+    cli: Cli, server: Server, tmp_path: Path
+) -> None:
+    there = {"CHIMES_PORT": server.url.rpartition(":")[2]}
+    told = (
+        f"Using the server at {server.url}; the store setting is not used. "
+        "Set CHIMES_URL or stop the server to choose.\n"
+    )
+    found = cli("ls", "-q", CHIMES_STORE="sqlite:///one.db", **there)
+    assert (found.code, found.err) == (0, told)
+    assert not (tmp_path / "one.db").exists()
+    assert cli("ls", "-q", **there).err == ""
+    chosen = cli("ls", "-q", CHIMES_STORE="sqlite:///one.db", CHIMES_URL=server.url)
+    assert (chosen.code, chosen.err) == (0, "")
+    (tmp_path / "chimes.yaml").write_text("store: json\n")
+    assert cli("ls", "-q", **there).err == told
+    (tmp_path / "chimes.yaml").write_text("nonsense: 1\n")
+    assert (cli("ls", "-q", **there).code, cli("ls", "-q", **there).err) == (0, "")
+
+
+def test_a_port_in_use_says_what_to_do(cli: Cli, server: Server) -> None:
+    port = server.url.rpartition(":")[2]
+    found = cli("serve", "--port", port, "--store", "memory")
+    assert found.code == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in found.err
+    assert "choose another with --port or CHIMES_PORT, or stop what listens there" in found.err
+
+
 def test_the_store_in_the_data_directory_is_found_once_it_exists(cli: Cli, tmp_path: Path) -> None:
     assert cli("ls").code == 7
     assert cli("store", "migrate").code == 0

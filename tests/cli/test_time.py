@@ -56,6 +56,26 @@ def test_warnings_go_to_stderr(cli: Cli) -> None:
     assert "date or its weekday" in found.err
 
 
+@pytest.mark.parametrize(
+    ("expression", "written"),
+    [
+        ("every 5 minutes", "every 5m"),
+        ("every 90minutes", "every 90m"),
+        ("every hour", "every 1h"),
+        ("Every 2 days", "every 48h"),
+        ("every", "every 5m"),
+        ("every other day", "every 5m"),
+        ("tomorrow", "every 5m"),
+    ],
+)
+def test_words_get_told_how_an_interval_is_written(cli: Cli, expression: str, written: str) -> None:
+    for command in (["next", expression], ["add", expression, "--http", "http://x.example/"]):
+        found = cli(*command)
+        assert (found.code, found.out) == (6, "")
+        assert f'an interval is written "{written}"' in found.err
+        assert "fields" not in found.err
+
+
 @pytest.mark.parametrize("expression", ["every 90m", "@every 90m", "EVERY PT1H30M"])
 def test_intervals_start_now_like_a_schedule_made_now(cli: Cli, expression: str) -> None:
     found = cli("next", expression, "-n", "2", "--json")

@@ -8,6 +8,9 @@ from dataclasses import replace
 import pytest
 from prometheus_client import Counter
 
+from chimes.doors.compat.ksana.routes import ksana_door
+from chimes.doors.description import describe_api
+from chimes.doors.server import build_app
 from chimes.errors import StoreUnavailable
 from chimes.model.access import ApiKey, Role
 from chimes.model.listing import Counts
@@ -136,6 +139,33 @@ async def test_the_openapi_document_is_whole(rig: Rig) -> None:
                 assert {"401", "403", "422", "429", "503"} <= set(operation["responses"])
                 names = {each["name"] for each in operation.get("parameters", ())}
                 assert ("Idempotency-Key" in names) == (method == "post")
+
+
+async def test_the_root_leads_to_the_documentation() -> None:
+    async with serving() as rig:
+        await rig.key(Role.ADMIN)
+        answer = await rig.client.get("/")
+        assert (answer.status_code, answer.headers["location"]) == (307, "/docs")
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [
+        ("chimes.corp:8443", "curl -X GET http://chimes.corp:8443/health"),
+        ("x';reboot;'", "curl -X GET http://127.0.0.1:7100/health"),
+    ],
+)
+async def test_samples_use_the_address_of_the_reader(host: str, shown: str) -> None:
+    async with serving() as rig:
+        await rig.key(Role.ADMIN)
+        assert shown in (await rig.client.get("/docs", headers={"Host": host})).text
+
+
+async def test_texts_for_readers_name_no_internal_documents() -> None:
+    async with serving() as rig:
+        described = build_app(rig.doorway, compat=[ksana_door(rig.doorway)])
+        text = str(describe_api(described))
+        assert not re.findall(r"\((?:[STRCF][0-9]|ADR|UX|RELIABILITY)[^)]*\)", text)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,15 @@ async def test_with_keys_any_host_is_fine() -> None:
 # S49, S50
 @pytest.mark.parametrize(
     "origin",
-    ["null", "http://evil.example", "http://localhost:7101", "http://localhost", "", "file://"],
+    [
+        "null",
+        "http://evil.example",
+        "http://localhost:7101",
+        "http://localhost",
+        "",
+        "file://",
+        "http://[",
+    ],
 )
 async def test_a_page_of_another_origin_changes_nothing(rig: Rig, origin: str) -> None:
     made = await rig.create()

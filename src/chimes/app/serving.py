@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -80,8 +81,13 @@ def listen(settings: Settings) -> socket.socket:
         listener.listen(2048)
     except OSError as error:
         listener.close()
+        what_to_do = (
+            "; choose another with --port or CHIMES_PORT, or stop what listens there"
+            if error.errno == errno.EADDRINUSE
+            else ""
+        )
         raise ChimesError(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}"
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}{what_to_do}"
         ) from None
     listener.setblocking(False)
     return listener

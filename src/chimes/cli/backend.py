@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from chimes.cli.failure import UNREACHABLE, Failure, from_problem
 from chimes.cli.output import Json, tell
+from chimes.errors import ChimesError
 
 API = "/api/v1"
 _CONNECT_TIMEOUT = 3.0
@@ -167,6 +168,11 @@ def connect(url: str | None, key: str, *, create: bool = False) -> Backend:
     """
     server = HttpBackend(url or default_url(), key)
     if server.connect():
+        if url is None and _store_was_named():
+            tell(
+                f"Using the server at {server.url}; the store setting is not used. "
+                "Set CHIMES_URL or stop the server to choose."
+            )
         return server
     server.close()
     if url is None:
@@ -177,6 +183,16 @@ def connect(url: str | None, key: str, *, create: bool = False) -> Backend:
             tell(f"No server answers at {server.url}; using {local.location} directly.")
             return local
     raise _unreachable(server.url, server.trouble)
+
+
+def _store_was_named() -> bool:
+    from chimes.config import load_settings
+
+    try:
+        return load_settings().origins["store"] != "default"
+    except ChimesError:
+        # A server that answers is used whatever the settings here are like.
+        return False
 
 
 def _unreachable(url: str, why: str) -> Failure:

@@ -6,14 +6,29 @@ import re
 
 from chimes.errors import InvalidTrigger
 from chimes.triggers import Cron, Dialect, Every, Once, Trigger
+from chimes.triggers.duration import shown
 
 _EVERY = re.compile(r"@?every\s+(\S+)", re.IGNORECASE)
+_COUNTED = re.compile(r"every(?:\s+([0-9]+))?\s*(second|minute|hour|day|week)s?", re.IGNORECASE)
+_UNITS = {"second": "1s", "minute": "1m", "hour": "1h", "day": "24h", "week": "168h"}
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_FORMS = (
+    'write a cron expression such as "0 9 * * 1-5", an interval such as "every 5m", '
+    "or a moment such as 2030-02-10T09:00:00+07:00"
+)
 
 
 def trigger_from_text(text: str, zone: str | None, dialect: Dialect = "auto") -> Trigger:
     """Raises InvalidTrigger. Local times are in `zone`, or in UTC."""
     stripped = text.strip()
+    if stripped.partition(" ")[0].isalpha() and not _is_interval(stripped):
+        raise InvalidTrigger(
+            f"{shown(stripped)} is not a time that can be read; an interval is written "
+            f'"{_suggested(stripped)}"',
+            field="expression",
+            code="not_a_time",
+            hint=_FORMS,
+        )
     if found := _EVERY.fullmatch(stripped):
         return Every(found[1])
     if _MOMENT.match(stripped):
@@ -22,8 +37,18 @@ def trigger_from_text(text: str, zone: str | None, dialect: Dialect = "auto") ->
         return Cron(stripped, timezone=zone, dialect=dialect)
     except InvalidTrigger as error:
         if error.code == "field_count" and not error.hint:
-            error.hint = (
-                'write a cron expression such as "0 9 * * 1-5", an interval such as "every 5m", '
-                "or a moment such as 2030-02-10T09:00:00+07:00"
-            )
+            error.hint = _FORMS
         raise
+
+
+def _is_interval(text: str) -> bool:
+    return _EVERY.fullmatch(text) is not None and _COUNTED.fullmatch(text) is None
+
+
+def _suggested(text: str) -> str:
+    """What was probably meant by `every 5 minutes`."""
+    found = _COUNTED.fullmatch(text)
+    if found is None:
+        return "every 5m"
+    unit = _UNITS[found[2].lower()]
+    return f"every {int(found[1] or 1) * int(unit[:-1])}{unit[-1]}"

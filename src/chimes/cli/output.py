@@ -32,6 +32,10 @@ class Column:
     time: bool = False
     #: The widest a column gets before its text is cut.
     widest: int = 60
+    #: What its text may be cut to before another column goes; None: it is not cut.
+    narrowest: int | None = None
+    #: Of an id: how much of its beginning is shown where the terminal is narrow; None: all.
+    shortest: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,35 +139,76 @@ def _dumped(value: object, *, indent: int | None = 2) -> str:
 
 
 def print_table(titles: Sequence[str], cells: list[list[str]], columns: Sequence[Column]) -> None:
-    """Fitted to the width: columns go by rank, and an id is never cut."""
+    """Fitted to the width: ids are shortened, then columns go by rank, then texts are cut."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     plain = bool(os.environ.get("NO_COLOR"))
     console = Console(file=sys.stdout, highlight=False, color_system=None if plain else "auto")
-    widths = [
-        min(column.widest, max([len(column.title), *(len(row[place]) for row in cells)]))
-        for place, column in enumerate(columns)
-    ]
-    kept = list(range(len(columns)))
-    while sum(widths[place] + _GAP for place in kept) > console.width:
-        lowest = max(kept, key=lambda place: columns[place].rank)
-        if columns[lowest].rank == 0:
-            break
-        kept.remove(lowest)
+    cells, widths = _fitted(cells, columns, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for place in kept:
+    for place, width in widths.items():
         table.add_column(
             titles[place].upper(),
             no_wrap=True,
             overflow="ellipsis",
-            max_width=None if columns[place].title == "id" else widths[place],
-            min_width=widths[place] if columns[place].title == "id" else None,
+            max_width=None if columns[place].title == "id" else width,
+            min_width=width if columns[place].title == "id" else None,
         )
     for row in cells:
-        table.add_row(*(Text(row[place]) for place in kept))
+        table.add_row(*(Text(row[place]) for place in widths))
     console.print(table)
+
+
+def _fitted(
+    cells: list[list[str]], columns: Sequence[Column], room: int
+) -> tuple[list[list[str]], dict[int, int]]:
+    """The cells, and how wide each column that is kept becomes, by its place."""
+
+    def natural() -> dict[int, int]:
+        return {
+            place: min(column.widest, max([len(column.title), *(len(row[place]) for row in cells)]))
+            for place, column in enumerate(columns)
+        }
+
+    def least(place: int) -> int:
+        return min(widths[place], columns[place].narrowest or widths[place])
+
+    widths = natural()
+    if _whole(widths.values()) > room:
+        for place, column in enumerate(columns):
+            if column.shortest:
+                cells = _shortened(cells, place, column.shortest)
+        widths = natural()
+    while _whole(map(least, widths)) > room:
+        last = max(widths, key=lambda place: columns[place].rank)
+        if columns[last].rank == 0:
+            break
+        del widths[last]
+    while _whole(widths.values()) > room:
+        place = max(widths, key=lambda place: widths[place] - least(place))
+        if widths[place] == least(place):
+            break
+        widths[place] -= 1
+    return cells, widths
+
+
+def _whole(widths: Iterable[int]) -> int:
+    return sum(width + _GAP for width in widths)
+
+
+def _shortened(cells: list[list[str]], place: int, shortest: int) -> list[list[str]]:
+    """Ids cut to beginnings of one length, which still tell them apart."""
+    ids = {row[place] for row in cells}
+    size = shortest
+    while len({each[:size] for each in ids}) < len(ids):
+        size += 1
+    return [[*row[:place], _beginning(row[place], size), *row[place + 1 :]] for row in cells]
+
+
+def _beginning(text: str, size: int) -> str:
+    return text if len(text) <= size + 1 else f"{text[:size]}…"
 
 
 def countdown(until: datetime, now: datetime) -> str:

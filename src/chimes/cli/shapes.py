@@ -9,13 +9,13 @@ from chimes.cli.output import Column, Json, countdown, inner, parsed, pick
 
 def schedule_columns(now: datetime) -> list[Column]:
     return [
-        Column("id", pick("id")),
-        Column("name", pick("name"), widest=40),
-        Column("state", state_of, rank=1),
-        Column("next", pick("next_run_at"), time=True, rank=2),
-        Column("in", lambda item: _left(item, now), rank=3),
-        Column("last", pick("last_status"), rank=4),
-        Column("when", pick("words"), rank=5, widest=70),
+        Column("id", pick("id"), shortest=8),
+        Column("name", pick("name"), widest=40, narrowest=12),
+        Column("state", state_of, rank=3),
+        Column("next", pick("next_run_at"), time=True, rank=1),
+        Column("in", lambda item: _left(item, now), rank=4),
+        Column("last", pick("last_status"), rank=5),
+        Column("when", pick("words"), rank=2, widest=70, narrowest=12),
     ]
 
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from html import escape
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from chimes.doors.description import Document, describe_api
 
+#: Stands in the samples for the address that the reader used.
+_ADDRESS = "http://127.0.0.1:7100"
+#: What may be pasted into a shell as it is.
+_PLAIN_HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
 STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
 body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -46,15 +52,25 @@ def documentation(app: FastAPI) -> APIRouter:
     async def openapi() -> JSONResponse:
         return JSONResponse(await asyncio.to_thread(document))
 
+    @router.get("/")
+    async def start() -> RedirectResponse:
+        return RedirectResponse("/docs", status_code=307)
+
     @router.get("/docs")
-    async def docs() -> HTMLResponse:
-        return HTMLResponse(await asyncio.to_thread(text))
+    async def docs(request: Request) -> HTMLResponse:
+        page = await asyncio.to_thread(text)
+        return HTMLResponse(page.replace(_ADDRESS, escape(_address_of(request))))
 
     @router.get("/docs/style.css")
     async def style() -> Response:
         return Response(STYLE, media_type="text/css", headers={"Cache-Control": "max-age=3600"})
 
     return router
+
+
+def _address_of(request: Request) -> str:
+    host = request.headers.get("host", "")
+    return f"{request.url.scheme}://{host}" if _PLAIN_HOST.fullmatch(host) else _ADDRESS
 
 
 def _page(document: Document) -> Iterator[str]:
@@ -152,7 +168,7 @@ def _body_schema(operation: Document) -> Document | None:
 
 
 def _curl(method: str, path: str, body: Document | None, document: Document) -> str:
-    line = f"curl -X {method} http://127.0.0.1:7100{path}"
+    line = f"curl -X {method} {_ADDRESS}{path}"
     if body is None:
         return line
     return f"{line} \\\n  -H 'Content-Type: application/json' \\\n  -d '{_example(body, document)}'"

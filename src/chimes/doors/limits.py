@@ -87,8 +87,15 @@ class RequestLimits:
             given = origin.strip().lower()
             if given in self._origins:
                 continue
-            if urlsplit(given).netloc != host:
+            if _authority(given) != host:
                 raise refusal.foreign_origin()
+
+
+def _authority(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _split_port(host: str) -> tuple[str, int | None]:

@@ -28,8 +28,8 @@ def operations(doorway: Doorway) -> APIRouter:
 
     @router.get("/health")
     async def health() -> JSONResponse:
-        """Whether the process is alive; 200 even when it is not in full order. The body of a node
-        in order is Ksana's, to the letter (R3.37)."""
+        """Whether the process is alive; 200 even when it is not in full order."""
+        # R3.37: the body of a node in order is Ksana's, to the letter.
         reason = await _store_trouble(doorway)
         state = {"status": "degraded", "reason": reason} if reason else {"status": "ok"}
         return JSONResponse(state)
@@ -44,7 +44,7 @@ def operations(doorway: Doorway) -> APIRouter:
 
     @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}})
     async def metrics(request: Request) -> Response:
-        """Prometheus text; no owners, no names (S69)."""
+        """Prometheus text; no owners, no names."""
         await authenticate(request, door="metrics")
         text = generate_latest(doorway.metrics) + generate_latest(await counted.registry())
         return Response(text, media_type=CONTENT_TYPE_LATEST)

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Misfire(StrEnum):
-    """What becomes of slots that are later than the grace (C1)."""
+    """What becomes of slots that are later than the grace."""
 
     SKIP = "skip"
     ONE = "one"
@@ -17,7 +17,7 @@ class Misfire(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What becomes of a slot that arrives while the concurrency limit is reached (C6)."""
+    """What becomes of a slot that arrives while the concurrency limit is reached."""
 
     SKIP = "skip"
     QUEUE = "queue"

@@ -1,0 +1,85 @@
+"""docs/reference.md names everything that there is to set or to see."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from chimes.cli import failure
+from chimes.config import Settings
+from chimes.config.fields import FIELDS
+from chimes.doors.api.inputs import PolicyIn, ScheduleIn, TargetIn
+from chimes.model.access import Role
+from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
+from chimes.model.run import Reason, RunStatus
+from chimes.targets.http_callback.placeholders import run_facts
+from chimes.triggers import trigger_from_dict
+from tests.builders import a_run
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "reference.md").read_text()
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def section(title: str) -> str:
+    found = re.search(rf"^(#+) {title}\n(.*?)(?=^#{{1,3}} |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    assert found is not None, title
+    return found[2]
+
+
+def first_cells(title: str) -> set[str]:
+    """What the tables of a section list."""
+    rows = [line.split("|")[1] for line in section(title).splitlines() if line.startswith("|")]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def test_every_setting_with_its_other_names() -> None:
+    assert first_cells("Settings") == {field.name for field in fields(Settings)}
+    for field in FIELDS.values():
+        row = next(
+            line
+            for line in section("Settings").splitlines()
+            if line.startswith(f"| `{field.name}`")
+        )
+        assert re.findall(r"`([^`]+)`", row.split("|")[2]) == list(field.aliases)
+
+
+def test_every_key_of_a_schedule() -> None:
+    assert first_cells("Schedule") == set(ScheduleIn.model_fields)
+    assert first_cells("Policy") == set(PolicyIn.model_fields)
+    assert first_cells("Target") == set(TargetIn.model_fields)
+    for choice in (Misfire, Overlap, Backoff, OnLost):
+        assert all(f"`{word}`" in section("Policy") for word in choice)
+
+
+def test_every_status_and_reason() -> None:
+    listed = first_cells("Runs")
+    assert {status.value for status in RunStatus} <= listed
+    assert {word for name, word in vars(Reason).items() if name.isupper()} <= listed
+
+
+def test_every_placeholder() -> None:
+    names = run_facts(a_run(), NOON)
+    assert first_cells("Placeholders") == {f"{{{{{name}}}}}" for name in names}
+
+
+def test_every_role_and_exit_code() -> None:
+    assert all(f" {role} |" in section("Roles") for role in Role)
+    codes = {
+        value for name, value in vars(failure).items() if name.isupper() and isinstance(value, int)
+    }
+    listed = re.findall(r"^\| ([0-9]+) \|", section("Exit codes"), re.MULTILINE)
+    assert {int(code) for code in listed} == codes
+
+
+@pytest.mark.parametrize("sample", re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL))
+def test_samples_of_triggers_are_read(sample: str) -> None:
+    given = json.loads(sample)
+    if "exclude" in given:
+        given = {"kind": "every", "every": "1h"} | given
+    assert trigger_from_dict(given).next_after(NOON) is not None
