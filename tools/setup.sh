@@ -27,6 +27,7 @@ make_venv() {
     "$python" -m venv .venv >/dev/null 2>&1
 }
 
+echo "Setting up .venv ..." >&2
 python=$(find_python)
 if ! .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
     if ! make_venv; then
@@ -49,8 +50,14 @@ fi
 
 lock=requirements.lock
 [ "$kind" = dev ] && lock=requirements-dev.lock
-.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r "$lock"
-.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation -e .
+# Where a proxy signs the traffic, only the machine's own certificates know it.
+install() {
+    .venv/bin/uv pip install --quiet --python .venv/bin/python "$@" 2>.venv/uv.log ||
+        .venv/bin/uv pip install --quiet --system-certs --python .venv/bin/python "$@" ||
+        { cat .venv/uv.log >&2; exit 1; }
+}
+install --require-hashes -r "$lock"
+install --no-deps --no-build-isolation -e .
 rm -f .venv/.run-* .venv/.dev-*
 touch ".venv/.run-$stamp"
 [ "$kind" = dev ] && touch ".venv/.dev-$stamp"
