@@ -1,0 +1,168 @@
+"""How a change of a schedule gets into the store: access, version, due slots, audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from chimes.errors import (
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    StaleVersion,
+    StoreUnavailable,
+)
+from chimes.model.access import Actor, Owner, Role
+from chimes.model.ids import ScheduleId
+from chimes.model.planning import plan
+from chimes.model.run import Run
+from chimes.model.schedule import (
+    Schedule,
+)
+from chimes.model.target import Target
+from chimes.service.audit import changes_between, entry
+from chimes.service.rules import (
+    SHORTEST_INTERVAL,
+    check_fires,
+    check_interval,
+)
+from chimes.service.slots import (
+    SlotIsDue,
+    left_behind,
+)
+from chimes.store.port import Store
+from chimes.triggers import Every, Trigger
+
+#: A change waits for what is due before it; after an outage there may be much of that.
+_FIRE_ROUNDS = 100
+_FIRE_BATCH = 500
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Limits that hold where keys are on; in open mode there are none (None)."""
+
+    schedules_per_owner: int | None = None
+    shortest_interval_member: timedelta = SHORTEST_INTERVAL
+    shortest_interval_admin: timedelta = SHORTEST_INTERVAL
+
+
+class ScheduleChanges:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        check_target: Callable[[Target], None],
+        default_timezone: str = "UTC",
+        limits: Callable[[], Limits] = Limits,
+    ) -> None:
+        self._store = store
+        self._check_target = check_target
+        self._default_timezone = default_timezone
+        self._limits = limits
+
+    async def get(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
+        schedule = await self._store.get_schedule(schedule_id)
+        if schedule is None or schedule.deleted_at or not actor.may_see(schedule.owner):
+            raise NotFound(f"schedule {schedule_id} not found")
+        return schedule
+
+    async def _change(
+        self,
+        actor: Actor,
+        schedule_id: ScheduleId,
+        verb: str,
+        apply: Callable[[Schedule, datetime], Schedule],
+        *,
+        may: Callable[[Owner], bool] | None = None,
+        version: int | None = None,
+        reason: str = "",
+        runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
+    ) -> Schedule:
+        seen = await self.get(actor, schedule_id)
+        if not (may or actor.may_operate)(seen.owner):
+            raise NotAllowed()
+        changes: dict[str, object] = {}
+        behind: list[Run] = []
+
+        def guarded(before: Schedule, now: datetime) -> Schedule:
+            if version is not None and before.version != version:
+                raise StaleVersion(version=before.version)
+            after = apply(before, now)
+            behind.clear()
+            if runs is None and after.next_slot != before.next_slot:
+                behind.extend(left_behind(before, after, now))
+            # Filled here, inside the store's transaction, because only here both are known.
+            changes.clear()
+            changes.update(changes_between(before, after))
+            return after
+
+        note = entry(
+            actor,
+            verb,
+            "schedule",
+            schedule_id,
+            at=await self._store.now(),
+            owner=seen.owner,
+            changes=changes,
+            reason=reason,
+        )
+
+        def rows(before: Schedule, now: datetime) -> Sequence[Run]:
+            return behind if runs is None else runs(before, now)
+
+        for _ in range(_FIRE_ROUNDS):
+            try:
+                return await self._store.change_schedule(schedule_id, guarded, note, runs=rows)
+            except SlotIsDue:
+                await self._store.fire_due(plan, limit=_FIRE_BATCH)
+        raise StoreUnavailable("the schedule is busy; try again")
+
+    def _settled_trigger(self, trigger: Trigger, before: Trigger | None, now: datetime) -> Trigger:
+        """With its zone and anchor. The same interval sent again keeps its grid."""
+        trigger = trigger.with_default_zone(self._default_timezone)
+        if isinstance(trigger, Every) and isinstance(before, Every) and trigger.anchor is None:
+            kept = replace(trigger, anchor=before.anchor)
+            if kept.every == before.every:
+                return kept
+        return trigger.anchored(trigger.start_at or now)
+
+    def _target_allowed(self, actor: Actor, target: Target, before: Target | None) -> None:
+        switched_off = not target.verify_tls and (before is None or before.verify_tls)
+        if switched_off and actor.role is not Role.ADMIN:
+            raise NotAllowed("only an admin may switch certificate checks off")
+        self._check_target(target)
+
+    def _check_trigger(self, actor: Actor, trigger: Trigger, now: datetime) -> None:
+        limits = self._limits()
+        admin = actor.role is Role.ADMIN
+        check_interval(
+            trigger,
+            limits.shortest_interval_admin if admin else limits.shortest_interval_member,
+            now,
+        )
+        check_fires(trigger, now)
+
+    async def _check_dependency(self, actor: Actor, schedule: Schedule) -> None:
+        """S05: a schedule that the owner cannot see does not exist for it."""
+        if schedule.depends_on is None:
+            return
+        try:
+            other: Schedule | None = await self.get(actor, schedule.depends_on.schedule_id)
+        except NotFound:
+            raise InvalidInput(
+                f"schedule {schedule.depends_on.schedule_id} not found",
+                field="depends_on.schedule_id",
+                code="not_found",
+            ) from None
+        seen = {schedule.id}
+        while other is not None and other.depends_on is not None and other.id not in seen:
+            seen.add(other.id)
+            other = await self._store.get_schedule(other.depends_on.schedule_id)
+        if other is not None and other.id == schedule.id:
+            raise InvalidInput(
+                "these schedules would wait for each other for ever",
+                field="depends_on.schedule_id",
+                code="cycle",
+            )
