@@ -83,6 +83,6 @@ def test_a_denied_address_is_refused_where_the_rules_are_given() -> None:
     target = HttpTarget(url="http://127.0.0.1:8080/")
     check_http_target(target)
     check_http_target(target, egress=EgressRules(open_mode=True))
-    with pytest.raises(InvalidInput, match=r'egress\.allow: \["127\.0\.0\.1:8080"\]') as caught:
+    with pytest.raises(InvalidInput, match=r'egress_allow: \["127\.0\.0\.1:8080"\]') as caught:
         check_http_target(target, egress=EgressRules(open_mode=False))
     assert (caught.value.field, caught.value.code) == ("url", "egress_denied")
