@@ -54,14 +54,6 @@ class Duty(Protocol):
         """One pass. What it raises is logged, and the pass is tried again later."""
 
 
-class Service(Protocol):
-    """Something of the engine that lives from start to stop."""
-
-    def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-
 class Poller:
     """Calls a duty again and again until it is stopped.
 
