@@ -139,7 +139,10 @@ async def no_more(store: Store) -> None:
 )
 async def test_a_kill_at_any_step_loses_and_doubles_nothing(scene: Scene, step: str) -> None:
     node = await scene.start_node(f"{step}:kill")
-    await scene.store.add_runs([a_run(available_at=await scene.store.now())])
+    if step == "claim.after":
+        # Runs of slots come already claimed; only one from the queue is asked for. In the other
+        # cases a second run in flight would be repeated too, and rightly so.
+        await scene.store.add_runs([a_run(available_at=await scene.store.now())])
     await every_step(scene.store)
     await asyncio.wait_for(node.wait(), 30)
     assert node.returncode == -signal.SIGKILL
