@@ -41,6 +41,7 @@ class Stopwatch:
     """A target that only looks at the clock."""
 
     kind = "http"
+    offers = frozenset({"http"})
 
     def __init__(self) -> None:
         self.lateness: list[float] = []

@@ -33,7 +33,7 @@ from chimes.triggers import Cron, Every
 
 NOW = datetime(2030, 1, 15, 9, 0, tzinfo=UTC)
 NODE = NodeId("bench-1")
-PLACES = Places(node_id=NODE, kinds=frozenset({"http"}), free=1000)
+PLACES = Places(node_id=NODE, offers=frozenset({"http"}), free=1000)
 LEASE = timedelta(hours=10)
 
 

@@ -98,8 +98,8 @@ def a_node(node_id: str = "node-1", **given: Any) -> Node:
     return Node(id=NodeId(node_id), **(values | given))
 
 
-def places(node_id: str = "node-1", free: int = 10, kinds: frozenset[str] = KINDS) -> Places:
-    return Places(node_id=NodeId(node_id), kinds=kinds, free=free)
+def places(node_id: str = "node-1", free: int = 10, offers: frozenset[str] = KINDS) -> Places:
+    return Places(node_id=NodeId(node_id), offers=offers, free=free)
 
 
 def an_attempt(run: Run, now: datetime, end: AttemptEnd, error: str = "") -> Attempt:

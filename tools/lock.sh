@@ -7,5 +7,5 @@ compile() {
     .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
         --no-header --no-annotate "$@"
 }
-compile pyproject.toml --group build -o requirements.lock
-compile pyproject.toml --group build --group dev -c requirements.lock -o requirements-dev.lock
+compile pyproject.toml --all-extras --group build -o requirements.lock
+compile pyproject.toml --all-extras --group build --group dev -c requirements.lock -o requirements-dev.lock

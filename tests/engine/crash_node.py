@@ -27,6 +27,7 @@ SETTINGS = Settings(
 
 class Effects:
     kind = "http"
+    offers = frozenset({"http"})
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

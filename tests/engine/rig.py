@@ -54,6 +54,7 @@ class Recording:
     the last one for ever."""
 
     kind = "http"
+    offers = frozenset({"http"})
 
     def __init__(self) -> None:
         self.calls: list[Call] = []

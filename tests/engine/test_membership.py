@@ -148,7 +148,7 @@ async def test_a_run_that_has_not_made_its_first_step_is_given_back(node: Node) 
     await node.memory.add_runs([waiting])
     with capacity.reserve() as reserved:
         runs = await node.memory.claim(
-            Places(node_id=node.membership.node_id, kinds=frozenset({"http"}), free=1)
+            Places(node_id=node.membership.node_id, offers=frozenset({"http"}), free=1)
         )
         reserved.used = hands.take(runs)
     assert capacity.free == 0

@@ -45,6 +45,14 @@ def build_store(location: StoreLocation, clock: Clock) -> Store:
             from chimes.store.sql import open_sqlite
 
             return open_sqlite(_needed(location), clock=clock)
+        case "postgresql":
+            from chimes.store.sql import open_postgres
+
+            return open_postgres(location.server)
+        case "mariadb":
+            from chimes.store.sql import open_mariadb
+
+            return open_mariadb(location.server)
         case "json":
             from chimes.store.jsonfile import JsonFileStore
 

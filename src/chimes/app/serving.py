@@ -190,7 +190,6 @@ class _Node:
         await drain
 
     def _say_hello(self) -> None:
-        where = str(self._location.path) if self._location.path else "nowhere: memory only"
         lines = [f"Chimes {__version__} is running, pid {os.getpid()}"]
         if self._listener is not None:
             host, port = self._listener.getsockname()[:2]
@@ -198,7 +197,7 @@ class _Node:
             lines.append(
                 f"  API    http://{shown}:{port}/api/v1   (docs: http://{shown}:{port}/docs)"
             )
-        lines.append(f"  Data   {where} ({self._location.kind})")
+        lines.append(f"  Data   {self._location.shown} ({self._location.kind})")
         lines.append(f"  Zone   {self._settings.default_timezone}")
         lines.append(f"  Roles  {', '.join(self._settings.roles)}")
         open_mode = self._services.access.open_mode

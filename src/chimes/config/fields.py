@@ -33,6 +33,8 @@ class Field:
     aliases: tuple[str, ...] = ()
     #: Never shown by `config show`, never logged (S69).
     secret: bool = False
+    #: A URL that may hold a password, which is never shown.
+    secret_part: bool = False
     #: Only `chimes.yaml` may set it (RELIABILITY 9).
     file_only: bool = False
 
@@ -49,7 +51,7 @@ _SHORT = duration(least=timedelta(milliseconds=1))
 _LEASE = duration(least=timedelta(seconds=1), most=timedelta(hours=1))
 
 _ALL = (
-    Field("store", text),
+    Field("store", text, secret_part=True),
     Field("data_dir", path, ("DATA_DIR", "KSANA_DATA")),
     Field("host", text),
     Field("port", number(0, 65535), ("PORT",)),
@@ -63,7 +65,10 @@ _ALL = (
     Field("log_level", level, ("LOG_LEVEL",)),
     Field("log_format", choice("auto", "json", "text")),
     Field("lease", _LEASE),
+    Field("heartbeat", _SHORT),
     Field("poll_interval", _SHORT),
+    Field("app", text),
+    Field("use_db_driven_scheduling", flag),
     Field("shutdown_grace", duration()),
     Field("max_dispatch_per_tick", number(0, 10_000_000)),
     Field("retention", duration(least=timedelta(hours=1))),

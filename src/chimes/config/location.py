@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,20 +11,39 @@ from typing import Literal
 from chimes.config.settings import Settings
 from chimes.errors import ConfigError
 
-StoreKind = Literal["sqlite", "json", "memory"]
+StoreKind = Literal["sqlite", "json", "memory", "postgresql", "mariadb"]
 
-KNOWN = "sqlite:///path, json:///dir and memory://"
+#: By the scheme of the URL; a driver's name behind a `+` is left out.
+SERVERS: Mapping[str, StoreKind] = {
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "mariadb": "mariadb",
+    "mysql": "mariadb",
+}
+KNOWN = "sqlite:///path, json:///dir, memory://, postgresql://… and mariadb://…"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreLocation:
     kind: StoreKind
-    #: The database file (sqlite) or the directory (json), absolute; None for memory.
+    #: The database file (sqlite) or the directory (json), absolute; None for the others.
     path: Path | None = None
+    #: The URL of a server as it was given, password included: never shown.
+    server: str = ""
 
     @property
     def url(self) -> str:
+        if self.server:
+            return self.server
         return "memory://" if self.path is None else f"{self.kind}:///{self.path}"
+
+    @property
+    def shown(self) -> str:
+        """For people: where it is, without user and password."""
+        if self.server:
+            scheme, _, rest = self.server.partition("://")
+            return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
+        return str(self.path) if self.path else "nowhere: memory only"
 
 
 def resolve_store_url(settings: Settings) -> str:
@@ -55,6 +75,11 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
     scheme, separator, rest = given.partition("://")
     if not separator:
         raise _unknown(given, f"a path is written as sqlite:///{given}")
+    server = SERVERS.get(scheme.partition("+")[0])
+    if server is not None:
+        if not rest.partition("?")[0].rpartition("/")[2]:
+            raise _unknown(given, f"the name of the database is missing: {scheme}://…/chimes")
+        return StoreLocation(kind=server, server=given)
     if scheme not in ("sqlite", "json"):
         raise _unknown(given, f"{scheme}:// is not known in this version")
     path = _path(given, rest, here)

@@ -12,7 +12,7 @@ ROLES = ("api", "scheduler", "worker")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     #: Where the data is kept: sqlite:///path | json:///dir | memory:// (plain `json`, `sqlite`:
-    #: in the data directory). Empty: SQLite in the data directory.
+    #: in the data directory) | postgresql://… | mariadb://…. Empty: SQLite in the data directory.
     store: str = ""
     data_dir: Path = Path("data")
     host: str = "127.0.0.1"
@@ -29,7 +29,13 @@ class Settings:
     #: json | text | auto (text on a terminal).
     log_format: str = "auto"
     lease: timedelta = timedelta(seconds=30)
+    #: Time between two renewals of the lease; None: a third of it.
+    heartbeat: timedelta | None = None
     poll_interval: timedelta = timedelta(seconds=1)
+    #: The application whose tasks and flows this node carries out, as `module:name`.
+    app: str = ""
+    #: False: what the application declares is timed in memory unless it says otherwise (R2.15).
+    use_db_driven_scheduling: bool = True
     shutdown_grace: timedelta = timedelta(seconds=30)
     #: Schedules fired in one pass; 0: no cap (C13).
     max_dispatch_per_tick: int = 0

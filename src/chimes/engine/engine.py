@@ -60,6 +60,9 @@ class Engine:
         time = StoreTime(store, clock)
         workers = DEFAULT_WORKERS if settings.workers is None else settings.workers
         self._capacity = Capacity(workers if "worker" in self._roles else 0)
+        self._offers: frozenset[str] = frozenset()
+        if "worker" in self._roles:
+            self._offers = frozenset().union(*(each.offers for each in runners.values()))
         self._membership = Membership(
             store,
             clock=clock,
@@ -69,6 +72,7 @@ class Engine:
             version=version,
             roles=self._roles,
             capacity=self._capacity.total,
+            offers=self._offers,
             node_id=node_id,
         )
         execution = Execution(
@@ -98,7 +102,6 @@ class Engine:
     def _duties(self, clock: Clock, time: StoreTime) -> tuple[list[Poller], list[Poller]]:
         """Those that bring in work and end when a drain begins, and those that go on to its end."""
         store, settings, member = self._store, self._settings, self._membership
-        kinds = frozenset(self._runners)
         taking: list[Poller] = []
         keeping: list[Poller] = [self._poller(Rejoining(store, member, self._hands))]
         if "worker" in self._roles:
@@ -108,7 +111,7 @@ class Engine:
                 self._hands,
                 self._capacity,
                 time=time,
-                kinds=kinds,
+                offers=self._offers,
                 poll=settings.poll_interval,
             )
             taking.append(self._poller(worker))
@@ -124,7 +127,7 @@ class Engine:
                 poll=settings.poll_interval,
                 hands=self._hands if "worker" in self._roles else None,
                 capacity=self._capacity if "worker" in self._roles else None,
-                kinds=kinds,
+                offers=self._offers,
                 most=settings.max_dispatch_per_tick,
             )
             taking.append(self._poller(scheduler))

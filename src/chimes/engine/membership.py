@@ -40,6 +40,7 @@ class Membership:
         version: str,
         roles: tuple[str, ...],
         capacity: int,
+        offers: frozenset[str] = frozenset(),
         node_id: NodeId | None = None,
         node_ids: Callable[[], NodeId] = new_node_id,
     ) -> None:
@@ -50,6 +51,7 @@ class Membership:
         self._version = version
         self._roles = roles
         self._capacity = capacity
+        self._offers = tuple(sorted(offers))
         self._node_ids = node_ids
         self._loop: asyncio.AbstractEventLoop | None = None
         self._joined = False
@@ -72,6 +74,7 @@ class Membership:
                 version=self._version,
                 roles=self._roles,
                 capacity=self._capacity,
+                offers=self._offers,
                 started_at=now,
                 heartbeat_at=now,
                 lease_until=now + self.lease,

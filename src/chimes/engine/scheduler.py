@@ -37,7 +37,7 @@ class Scheduler:
         poll: timedelta,
         hands: Hands | None = None,
         capacity: Capacity | None = None,
-        kinds: frozenset[str] = frozenset(),
+        offers: frozenset[str] = frozenset(),
         most: int = 0,
         planner: Planner = plan,
     ) -> None:
@@ -51,7 +51,7 @@ class Scheduler:
         self._poll = poll
         self._hands = hands
         self._capacity = capacity
-        self._kinds = kinds
+        self._offers = offers
         self._most = most
         self._planner = planner
         self._due = datetime.max.replace(tzinfo=UTC)
@@ -128,4 +128,4 @@ class Scheduler:
     def _places(self, reserved: Reserved) -> Places | None:
         if not reserved.free:
             return None
-        return Places(node_id=self._membership.node_id, kinds=self._kinds, free=reserved.free)
+        return Places(node_id=self._membership.node_id, offers=self._offers, free=reserved.free)

@@ -25,7 +25,7 @@ class Worker:
         capacity: Capacity,
         *,
         time: StoreTime,
-        kinds: frozenset[str],
+        offers: frozenset[str],
         poll: timedelta,
     ) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class Worker:
         self._hands = hands
         self._capacity = capacity
         self._time = time
-        self._kinds = kinds
+        self._offers = offers
         self._poll = poll
         self._in_vain = False
 
@@ -70,4 +70,4 @@ class Worker:
         return poll if available is None or available <= now else min(available, poll)
 
     def _places(self, free: int) -> Places:
-        return Places(node_id=self._membership.node_id, kinds=self._kinds, free=free)
+        return Places(node_id=self._membership.node_id, offers=self._offers, free=free)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from chimes.model.access import Owner
-from chimes.model.ids import ScheduleId
+from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Origin, RunStatus
 
 Row = TypeVar("Row", covariant=True)
@@ -63,6 +63,8 @@ class RunQuery:
     schedule_id: ScheduleId | None = None
     statuses: tuple[RunStatus, ...] = ()
     origin: Origin | None = None
+    #: Only its children: the steps of a flow.
+    parent_id: RunId | None = None
     #: Planned at or after / before.
     since: datetime | None = None
     until: datetime | None = None

@@ -18,6 +18,8 @@ class Node:
     started_at: datetime
     heartbeat_at: datetime
     lease_until: datetime
+    #: What its runners can carry out (`target.needs`); empty for a node that only serves the API.
+    offers: tuple[str, ...] = ()
     #: Seconds that the node's clock was ahead of the store's at its last heartbeat.
     clock_offset: float = 0.0
 

@@ -211,12 +211,16 @@ def _run(
         target=schedule.target,
         policy=schedule.policy,
         priority=schedule.priority,
-        concurrency_key=f"schedule:{schedule.id}" if limit < UNLIMITED else None,
+        concurrency_key=concurrency_key(schedule) if limit < UNLIMITED else None,
         concurrency_limit=limit,
         created_at=now,
         planned_at=planned_at,
         available_at=planned_at,
     )
+
+
+def concurrency_key(schedule: Schedule) -> str:
+    return schedule.policy.concurrency_key or f"schedule:{schedule.id}"
 
 
 def ended_at_once(run: Run, status: RunStatus, reason: str, now: datetime) -> Run:

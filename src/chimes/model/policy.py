@@ -50,6 +50,8 @@ class Policy:
     #: None: one at a time, or without limit under `overlap: allow`.
     max_concurrent_runs: int | None = None
     burst_allowed: bool = False
+    #: Runs of all schedules with this key share the limit; None: the schedule's own runs do.
+    concurrency_key: str | None = None
     #: Extra attempts after the first (C14).
     max_retries: int = 0
     retry_backoff: timedelta = timedelta(seconds=5)

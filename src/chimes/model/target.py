@@ -23,5 +23,37 @@ class HttpTarget:
     verify_tls: bool = True
     kind: Literal["http"] = "http"
 
+    @property
+    def needs(self) -> str:
+        """What a node must offer to carry this out."""
+        return self.kind
 
-Target = HttpTarget
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskTarget:
+    """A Python task, by the name under which an application registered it. Nothing is imported
+    because of a name (S66): only nodes that have the task offer it."""
+
+    name: str
+    args: Mapping[str, object] = field(default_factory=dict)
+    kind: Literal["task"] = "task"
+
+    @property
+    def needs(self) -> str:
+        return f"task:{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlowTarget:
+    """A flow: its steps become child runs, whose targets are tasks named `flow/step`."""
+
+    name: str
+    input: Mapping[str, object] = field(default_factory=dict)
+    kind: Literal["flow"] = "flow"
+
+    @property
+    def needs(self) -> str:
+        return f"flow:{self.name}"
+
+
+Target = HttpTarget | TaskTarget | FlowTarget

@@ -34,7 +34,8 @@ class Places:
     """A node's offer to carry runs out at once."""
 
     node_id: NodeId
-    kinds: frozenset[str]
+    #: What its runners can carry out: `http`, `task:NAME`, `flow:NAME` (`target.needs`).
+    offers: frozenset[str]
     free: int
 
 
@@ -188,7 +189,7 @@ class Store(Protocol):
         """The earliest available_at of the claimable runs; None if there are none."""
 
     async def claim(self, places: Places) -> tuple[Run, ...]:
-        """Hand out up to `places.free` claimable runs of known kinds with available_at <= now, by
+        """Hand out up to `places.free` claimable runs whose needs it offers,  with available_at <= now, by
         rank (highest first), then available_at, planned_at, id. Nothing if the node's lease is
         not alive. Each comes back `claimed`: attempt + 1, fence + 1."""
 

@@ -85,6 +85,7 @@ def matches_run(row: Run, query: RunQuery) -> bool:
         and query.schedule_id in (None, row.schedule_id)
         and (not query.statuses or row.status in query.statuses)
         and query.origin in (None, row.origin)
+        and query.parent_id in (None, row.parent_id)
         and (query.since is None or row.planned_at >= query.since)
         and (query.until is None or row.planned_at < query.until)
     )

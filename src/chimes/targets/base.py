@@ -24,6 +24,10 @@ class Call:
 class TargetRunner(Protocol):
     kind: str
 
+    @property
+    def offers(self) -> frozenset[str]:
+        """The `target.needs` that it can carry out; fixed once the node has started."""
+
     async def open(self) -> None:
         """Make pools and the like; called once, on the worker's event loop."""
 

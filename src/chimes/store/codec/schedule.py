@@ -11,7 +11,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Dependency, Schedule
-from chimes.model.target import HttpTarget, Target
+from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
 from chimes.store.plain import MICROSECOND, Plain, Reader, maybe_text, to_text, without_empty
 from chimes.triggers import trigger_from_dict
 
@@ -28,7 +28,7 @@ def owner_from_plain(data: object) -> Owner:
 
 
 def policy_to_plain(policy: Policy) -> Plain:
-    return {
+    plain: Plain = {
         "misfire": policy.misfire.value,
         "misfire_grace": _micros(policy.misfire_grace),
         "catch_up_limit": policy.catch_up_limit,
@@ -43,6 +43,9 @@ def policy_to_plain(policy: Policy) -> Plain:
         "on_lost": policy.on_lost.value,
         "pause_on_gone": policy.pause_on_gone,
     }
+    if policy.concurrency_key is not None:
+        plain["concurrency_key"] = policy.concurrency_key
+    return plain
 
 
 def policy_from_plain(data: object) -> Policy:
@@ -54,6 +57,7 @@ def policy_from_plain(data: object) -> Policy:
         overlap=Overlap(read.text("overlap", usual.overlap)),
         max_concurrent_runs=read.maybe_integer("max_concurrent_runs"),
         burst_allowed=read.flag("burst_allowed", False),
+        concurrency_key=read.maybe_text("concurrency_key"),
         max_retries=read.integer("max_retries", usual.max_retries),
         retry_backoff=read.seconds("retry_backoff", usual.retry_backoff),
         backoff=Backoff(read.text("backoff", usual.backoff)),
@@ -67,6 +71,20 @@ def policy_from_plain(data: object) -> Policy:
 
 
 def target_to_plain(target: Target) -> Plain:
+    match target:
+        case HttpTarget():
+            return _http_to_plain(target)
+        case TaskTarget():
+            return without_empty(
+                {"kind": target.kind, "name": target.name, "args": dict(target.args)}
+            )
+        case FlowTarget():
+            return without_empty(
+                {"kind": target.kind, "name": target.name, "input": dict(target.input)}
+            )
+
+
+def _http_to_plain(target: HttpTarget) -> Plain:
     plain = without_empty(
         {
             "kind": target.kind,
@@ -93,8 +111,20 @@ def _http_target(read: Reader) -> HttpTarget:
     )
 
 
+def _task_target(read: Reader) -> TaskTarget:
+    return TaskTarget(name=read.text("name"), args=read.mapping("args"))
+
+
+def _flow_target(read: Reader) -> FlowTarget:
+    return FlowTarget(name=read.text("name"), input=read.mapping("input"))
+
+
 #: One line per kind of target.
-TARGETS: Mapping[str, Callable[[Reader], Target]] = {"http": _http_target}
+TARGETS: Mapping[str, Callable[[Reader], Target]] = {
+    "http": _http_target,
+    "task": _task_target,
+    "flow": _flow_target,
+}
 
 
 def target_from_plain(data: object) -> Target:

@@ -67,7 +67,7 @@ class MemoryRuns(MemoryBase):
             claimable = [
                 run
                 for run in self._state.active.values()
-                if run.claimable and run.available_at <= now and run.target.kind in places.kinds
+                if run.claimable and run.available_at <= now and run.target.needs in places.offers
             ]
             taken = self._hand_out(claimable, places, now)
         if taken:

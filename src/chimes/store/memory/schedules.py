@@ -10,7 +10,7 @@ from chimes.errors import AlreadyExists, NotFound, QuotaExceeded
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
-from chimes.model.planning import FireContext, Firing, new_rows
+from chimes.model.planning import FireContext, Firing, concurrency_key, new_rows
 from chimes.model.run import Reason, Run, canceled
 from chimes.model.schedule import Schedule, set_aside
 from chimes.store.memory.base import MemoryBase
@@ -109,7 +109,7 @@ class MemorySchedules(MemoryBase):
         depends_on = schedule.depends_on
         other = self._state.schedules.get(depends_on.schedule_id) if depends_on else None
         return FireContext(
-            admitted=tuple(r.id for r in self._state.admitted(f"schedule:{schedule.id}")),
+            admitted=tuple(r.id for r in self._state.admitted(concurrency_key(schedule))),
             dependency_succeeded_at=other.last_success_at if other else None,
         )
 
@@ -131,6 +131,6 @@ class MemorySchedules(MemoryBase):
             for run in inserted
             if (current := self._state.runs[run.id]).claimable
             and current.available_at <= now
-            and current.target.kind in places.kinds
+            and current.target.needs in places.offers
         ]
         return self._hand_out(claimable, places, now)

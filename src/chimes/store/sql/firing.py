@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import select
 
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.planning import FireContext, Firing, new_rows
+from chimes.model.planning import FireContext, Firing, concurrency_key, new_rows
 from chimes.model.run import Reason, Run, RunStatus, cancel_asked, claimed, queue_order
 from chimes.model.schedule import Schedule, set_aside
 from chimes.store.port import Fired, Places, Planner
@@ -119,7 +119,7 @@ class _Pass:
     def _contexts(self, due: Sequence[Schedule]) -> list[FireContext]:
         if not due:
             return []
-        keys = [f"schedule:{schedule.id}" for schedule in due]
+        keys = [concurrency_key(schedule) for schedule in due]
         admitted: dict[str, list[RunId]] = {}
         for row in self._tx.dialect.admitted(self._tx.connection, keys):
             admitted.setdefault(row.concurrency_key, []).append(RunId(row.id))
@@ -175,7 +175,7 @@ class _Pass:
         claimable = [
             run
             for run in new
-            if run.claimable and run.available_at <= now and run.target.kind in places.kinds
+            if run.claimable and run.available_at <= now and run.target.needs in places.offers
         ]
         chosen = sorted(claimable, key=queue_order)[: places.free]
         return {run.id: claimed(run, places.node_id, now) for run in chosen}

@@ -60,6 +60,8 @@ def run_conditions(query: RunQuery) -> list[Condition]:
         found.append(runs.c.status.in_([status.value for status in query.statuses]))
     if query.origin is not None:
         found.append(runs.c.origin == query.origin.value)
+    if query.parent_id is not None:
+        found.append(runs.c.parent_id == query.parent_id)
     if query.since is not None:
         found.append(runs.c.planned_at >= micros(query.since))
     if query.until is not None:

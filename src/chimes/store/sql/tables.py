@@ -29,6 +29,8 @@ from sqlalchemy import (
 IDENTITY = String(255)
 #: `schedule:` and an identity.
 CONCURRENCY_KEY = String(300)
+#: `task:` or `flow:` and a name.
+NEEDS = String(300)
 WORD = String(64)
 MOMENT = BigInteger()
 FLAG = SmallInteger()
@@ -41,6 +43,7 @@ BLOCKED = "status = 'queued' AND blocked = 1"
 WAITING = "status = 'queued'"
 HELD = "holder IS NOT NULL"
 ENDED = "finished_at IS NOT NULL"
+CHILD = "parent_id IS NOT NULL"
 
 metadata = MetaData()
 
@@ -137,6 +140,8 @@ runs = Table(
     Column("missed_count", BigInteger, nullable=False),
     Column("missed_until", MOMENT),
     Column("attempts", Text, nullable=False),
+    #: What a node must offer to carry it out.
+    Column("needs", NEEDS, nullable=False),
     #: I2: for ever; runs without a slot are free of it, because NULLs are distinct.
     UniqueConstraint("schedule_id", "slot", name="runs_one_per_slot"),
 )
@@ -152,6 +157,7 @@ _partial(
 _partial("runs_waiting_by_schedule", runs.c.schedule_id, where=WAITING)
 _partial("runs_held", runs.c.holder, where=HELD)
 _partial("runs_ended", runs.c.finished_at, runs.c.id, where=ENDED)
+_partial("runs_by_parent", runs.c.parent_id, runs.c.created_at, runs.c.id, where=CHILD)
 Index("runs_by_schedule", runs.c.schedule_id, runs.c.created_at, runs.c.id)
 Index("runs_by_status", runs.c.status, runs.c.created_at, runs.c.id)
 Index("runs_created", runs.c.created_at, runs.c.id)
@@ -179,6 +185,7 @@ nodes = Table(
     Column("heartbeat_at", MOMENT, nullable=False),
     Column("lease_until", MOMENT, nullable=False),
     Column("clock_offset", Float(53), nullable=False),
+    Column("offers", Text, nullable=False),
 )
 
 audit = Table(

@@ -80,7 +80,7 @@ def _claimed(tx: Tx, places: Places) -> tuple[Run, ...]:
     now = tx.now()
     if not alive(tx, places.node_id, now):
         return ()
-    rows = tx.dialect.claimable(tx.connection, micros(now), places.kinds, places.free)
+    rows = tx.dialect.claimable(tx.connection, micros(now), places.offers, places.free)
     taken = tuple(claimed(run_of(row), places.node_id, now) for row in rows)
     write_states(tx, taken)
     return taken

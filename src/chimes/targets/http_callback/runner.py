@@ -39,6 +39,7 @@ MAX_RESPONSE_HEADERS = 128
 
 class HttpCallback:
     kind = "http"
+    offers = frozenset({"http"})
 
     def __init__(
         self,

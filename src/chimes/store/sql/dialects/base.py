@@ -90,7 +90,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def claimable(
-        self, connection: Connection, now: int, kinds: Collection[str], limit: int
+        self, connection: Connection, now: int, offers: Collection[str], limit: int
     ) -> Rows:
         """Claimable runs in queue order, held until the transaction ends."""
 

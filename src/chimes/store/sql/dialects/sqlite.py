@@ -88,7 +88,7 @@ RANKS = f"{_RANKS} SELECT rank FROM ranks WHERE rank IS NOT NULL"
 CLAIMABLE_OF_RANK = f"""
 SELECT {_names(runs.c)} FROM runs INDEXED BY runs_claimable
 WHERE {CLAIMABLE} AND rank = :rank AND available_at <= :now
-AND kind IN (SELECT value FROM json_each(:kinds))
+AND needs IN (SELECT value FROM json_each(:offers))
 ORDER BY available_at, planned_at, id LIMIT :limit
 """
 
@@ -186,7 +186,7 @@ class SqliteDialect(Dialect):
             connection.exec_driver_sql(_insert_all(table), list(values))
 
     def claimable(
-        self, connection: Connection, now: int, kinds: Collection[str], limit: int
+        self, connection: Connection, now: int, offers: Collection[str], limit: int
     ) -> Rows:
         found: list[Any] = []
         for rank in connection.exec_driver_sql(RANKS).scalars().all():
@@ -195,7 +195,7 @@ class SqliteDialect(Dialect):
             given = {
                 "rank": rank,
                 "now": now,
-                "kinds": self.listed(kinds),
+                "offers": self.listed(offers),
                 "limit": limit - len(found),
             }
             found.extend(connection.exec_driver_sql(CLAIMABLE_OF_RANK, given).all())

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 #: Oldest first; one for each module in `versions`.
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 HEAD = REVISIONS[-1]
 
 #: Under this name `env` finds the connection, whose transaction is the caller's.

@@ -36,6 +36,7 @@ def node_values(node: Node) -> dict[str, Value]:
         "heartbeat_at": micros(node.heartbeat_at),
         "lease_until": micros(node.lease_until),
         "clock_offset": node.clock_offset,
+        "offers": encode(list(node.offers)),
     }
 
 
@@ -49,6 +50,7 @@ def node_of(row: Row[Any]) -> Node:
         heartbeat_at=moment_of(row.heartbeat_at),
         lease_until=moment_of(row.lease_until),
         clock_offset=row.clock_offset,
+        offers=tuple(json.loads(row.offers)),
     )
 
 

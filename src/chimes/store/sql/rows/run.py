@@ -61,6 +61,7 @@ def run_values(run: Run, target_text: TargetTexts) -> dict[str, Value]:
         "planned_at": micros(run.planned_at),
         "missed_count": run.missed_count,
         "missed_until": maybe_micros(run.missed_until),
+        "needs": run.target.needs,
         **state_values(run),
     }
 
