@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 from chimes.cli.backend import Backend, post
-from chimes.cli.expression import trigger_from_text
 from chimes.cli.failure import FAILED, USAGE, Failure
 from chimes.cli.lazy import Command
 from chimes.cli.options import form_options, reach_options, yes_option
@@ -20,6 +19,7 @@ from chimes.cli.time import default_zone, fires_after, shown_fire
 from chimes.clock import SystemClock
 from chimes.language import describe, note_in_words, warnings_in_words
 from chimes.triggers import Every, Trigger
+from chimes.triggers.expression import trigger_from_text
 
 _SHOWN = 5
 

@@ -7,7 +7,6 @@ from datetime import datetime
 
 import click
 
-from chimes.cli.expression import trigger_from_text
 from chimes.cli.failure import INVALID, Failure
 from chimes.cli.lazy import Command
 from chimes.cli.options import named_zone
@@ -15,6 +14,7 @@ from chimes.cli.output import Column, Json, Output, countdown, echo, pick, tell
 from chimes.clock import SystemClock
 from chimes.language import describe, note_in_words, warnings_in_words
 from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_moment
+from chimes.triggers.expression import trigger_from_text
 
 _DIALECTS = click.Choice(["auto", "unix", "seconds", "quartz"])
 
