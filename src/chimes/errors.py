@@ -12,6 +12,11 @@
     ├── NotAuthenticated        the caller is not known
     ├── RateLimited             too many requests; `retry_after` says when to come back
     ├── ConfigError             a setting is wrong; the message names the key
+    ├── RunFailed               a run whose result is wanted ended without success
+    │   ├── RunTimedOut         it took longer than its policy allows
+    │   ├── RunCanceled         somebody stopped it
+    │   ├── RunNotCarriedOut    its slot was missed or skipped: it never began
+    │   └── RunLost             under on_lost stop: nobody knows how far it came
     └── StoreError
         ├── StoreUnavailable    the store cannot be reached or cannot write now; try again
         ├── StoreLocked         another process owns an exclusive store
@@ -103,6 +108,42 @@ class RateLimited(ChimesError):
 
 class ConfigError(ChimesError):
     """The configuration is not valid"""
+
+
+class RunFailed(ChimesError):
+    """The run failed"""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        run_id: str = "",
+        status: str = "",
+        error: str = "",
+        reason: str = "",
+    ) -> None:
+        super().__init__(message, run_id=run_id, status=status, reason=reason)
+        self.run_id = run_id
+        self.status = status
+        #: What the run itself says about its failure.
+        self.error = error
+        self.reason = reason
+
+
+class RunTimedOut(RunFailed):
+    """The run took too long"""
+
+
+class RunCanceled(RunFailed):
+    """The run was canceled"""
+
+
+class RunNotCarriedOut(RunFailed):
+    """The run was never begun"""
+
+
+class RunLost(RunFailed):
+    """The node that had the run is gone, and nobody knows how far it came"""
 
 
 class StoreError(ChimesError):
