@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 
@@ -18,8 +19,12 @@ class Clock(Protocol):
 
 
 class SystemClock:
+    def __init__(self) -> None:
+        #: Tests put a process off the true time with CHIMES_TEST_CLOCK=+600 (F50).
+        self._offset = timedelta(seconds=float(os.environ.get("CHIMES_TEST_CLOCK") or 0))
+
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        return datetime.now(UTC) + self._offset
 
     def monotonic(self) -> float:
         return time.monotonic()

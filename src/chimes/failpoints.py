@@ -1,8 +1,10 @@
 """Named steps at which a test may hurt the process (RELIABILITY 3, mark FP).
 
 Without CHIMES_TEST=1 in the environment `hit` does nothing. With it, CHIMES_FAILPOINTS says what
-happens at which step, once each: `run.before_record:kill,run.before_effect:stop:5`. Actions are
-`kill`, `stop:seconds` (the whole process, by SIGSTOP), `raise` and `delay:milliseconds`.
+happens at which step, once each: `run.before_record:kill,run.before_effect@20:stop:5`; `@20` means
+the twentieth time that the process comes by. Actions are `kill`, `stop:seconds` (the whole process,
+by SIGSTOP), `raise`, `delay:milliseconds` and `drop_answer` (the store did it, and its answer is
+lost). Each one that happens is first noted as a line of the file CHIMES_FAILPOINTS_LOG, if any.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ import os
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 NAMES = frozenset(
     {
+        "fire.before_commit",
         "fire.after",
         "claim.after",
         "run.claimed",
@@ -25,42 +30,68 @@ NAMES = frozenset(
         "drain.mid",
     }
 )
+ACTIONS = ("kill", "stop", "raise", "delay", "drop_answer")
 
 
 class Injected(RuntimeError):
     """A failpoint was told to raise"""
 
 
-def armed(environ: Mapping[str, str]) -> dict[str, tuple[str, float]]:
-    """What is to happen where: name -> (action, number)."""
+class AnswerDropped(ConnectionError):
+    """A failpoint was told to lose the store's answer"""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What happens when the process comes by for the `turn`-th time."""
+
+    action: str
+    number: float = 0.0
+    turn: int = 1
+
+
+def armed(environ: Mapping[str, str]) -> dict[str, tuple[Step, ...]]:
     if environ.get("CHIMES_TEST") != "1":
         return {}
-    found: dict[str, tuple[str, float]] = {}
+    found: dict[str, tuple[Step, ...]] = {}
     for item in filter(None, environ.get("CHIMES_FAILPOINTS", "").split(",")):
-        name, action, *number = item.strip().split(":")
-        if action not in ("kill", "stop", "raise", "delay"):
+        place, action, *number = item.strip().split(":")
+        name, _, turn = place.partition("@")
+        if action not in ACTIONS:
             raise ValueError(f"failpoint {item!r}: unknown action {action!r}")
-        found[name] = (action, float(number[0]) if number else 0.0)
+        step = Step(action, float(number[0]) if number else 0.0, int(turn or 1))
+        found[name] = (*found.get(name, ()), step)
     return found
 
 
 _armed = armed(os.environ)
+_passed: Counter[str] = Counter()
+_log = os.environ.get("CHIMES_FAILPOINTS_LOG", "")
 
 
 def hit(name: str) -> None:
-    if _armed and name in _armed:
-        _act(*_armed.pop(name), name)
+    if not _armed or name not in _armed:
+        return
+    _passed[name] += 1
+    for step in _armed[name]:
+        if step.turn == _passed[name]:
+            _act(step, name)
 
 
-def _act(action: str, number: float, name: str) -> None:
-    match action:
+def _act(step: Step, name: str) -> None:
+    if _log:
+        with open(_log, "ab", buffering=0) as file:
+            file.write(f"{name}:{step.action}\n".encode())
+    match step.action:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            wake = f"sleep {number}; kill -CONT {os.getpid()}"
+            wake = f"sleep {step.number}; kill -CONT {os.getpid()}"
             subprocess.Popen(["/bin/sh", "-c", wake], start_new_session=True)  # noqa: S603
             os.kill(os.getpid(), signal.SIGSTOP)
         case "delay":
-            time.sleep(number / 1000)
+            time.sleep(step.number / 1000)
+        case "drop_answer":
+            raise AnswerDropped(name)
         case _:
             raise Injected(name)

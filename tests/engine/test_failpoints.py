@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import chimes
-from chimes.failpoints import NAMES, armed, hit
+from chimes.failpoints import NAMES, Step, armed, hit
 
 SOURCE = Path(chimes.__file__).parent
 
@@ -27,7 +27,7 @@ def test_every_name_is_placed_in_the_code_and_every_placed_one_is_named() -> Non
 def test_nothing_is_armed_without_the_switch() -> None:
     points = {"CHIMES_FAILPOINTS": "run.claimed:kill"}
     assert armed(points) == {}
-    assert armed(points | {"CHIMES_TEST": "1"}) == {"run.claimed": ("kill", 0.0)}
+    assert armed(points | {"CHIMES_TEST": "1"}) == {"run.claimed": (Step("kill"),)}
     hit("run.claimed")
 
 
@@ -55,6 +55,32 @@ def test_kill_is_a_sigkill() -> None:
     with _run("run.claimed:kill") as process:
         process.communicate(timeout=30)
         assert process.returncode == -signal.SIGKILL
+
+
+def test_a_turn_lets_the_ones_before_it_pass() -> None:
+    both = "run.claimed@7:stop:2.5,run.claimed@9:kill"
+    assert armed({"CHIMES_TEST": "1", "CHIMES_FAILPOINTS": both}) == {
+        "run.claimed": (Step("stop", 2.5, 7), Step("kill", 0.0, 9))
+    }
+    with _run("run.claimed@2:kill") as process:
+        process.communicate(timeout=30)
+        assert process.returncode == -signal.SIGKILL
+    with _run("run.claimed@3:kill") as process:
+        process.communicate(timeout=30)
+        assert process.returncode == 0
+
+
+def test_what_happens_is_noted_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHIMES_FAILPOINTS_LOG", str(tmp_path / "hits"))
+    with _run("run.claimed:delay:1,run.claimed@2:kill") as process:
+        process.communicate(timeout=30)
+    assert (tmp_path / "hits").read_text() == "run.claimed:delay\nrun.claimed:kill\n"
+
+
+def test_a_dropped_answer_is_a_connection_error() -> None:
+    with _run("run.claimed:drop_answer") as process:
+        _, errors = process.communicate(timeout=30)
+        assert "AnswerDropped: run.claimed" in errors
 
 
 def test_raise_raises() -> None:

@@ -117,6 +117,7 @@ class Scheduler:
         firing = self._planner(schedule, context, now)
         if firing.schedule.next_run_at != schedule.next_run_at:
             self._moved[schedule.id] = firing.schedule
+        hit("fire.before_commit")
         return firing
 
     def _offer(self) -> AbstractContextManager[Reserved]:
