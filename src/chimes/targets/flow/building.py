@@ -1,0 +1,131 @@
+"""Declaring a flow, step by step, as an application does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import ParamSpec, TypeVar
+
+from chimes.errors import InvalidInput
+from chimes.model.policy import Backoff, OnLost, Policy
+from chimes.targets.flow.definition import (
+    MAP_WINDOW,
+    MOST_ELEMENTS,
+    Flow,
+    RunIf,
+    Step,
+    check_name,
+    checked,
+)
+from chimes.triggers.duration import parse_duration
+
+P = ParamSpec("P")
+R = TypeVar("R")
+E = TypeVar("E", RunIf, Backoff, OnLost)
+
+#: A timedelta, text such as `90s`, or a number of seconds.
+Duration = timedelta | str | float
+
+#: How long one run of a step may take where nobody says otherwise.
+STEP_TIMEOUT = timedelta(minutes=5)
+STEP_BACKOFF = timedelta(seconds=5)
+
+
+class FlowBuilder:
+    """What `app.flow("name")` gives: a place for the steps. `complete()` is called when the
+    application has been read, and checks the whole."""
+
+    def __init__(self, name: str) -> None:
+        self.name = check_name("flow", name)
+        self._steps: list[Step] = []
+
+    def __repr__(self) -> str:
+        return f"<flow {self.name!r}: {', '.join(step.name for step in self._steps)}>"
+
+    def step(
+        self,
+        *,
+        name: str | None = None,
+        after: Iterable[str | Callable[..., object]] = (),
+        when: Callable[..., object] | None = None,
+        map: str | Callable[..., object] | None = None,
+        concurrency: int = MAP_WINDOW,
+        run_if: str = RunIf.ALL,
+        retries: int = 0,
+        retry_backoff: Duration = STEP_BACKOFF,
+        backoff: str = Backoff.FIXED,
+        timeout: Duration = STEP_TIMEOUT,
+        isolation: str | None = None,
+        on_lost: str = OnLost.RETRY,
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """The function becomes a step and stays what it is: it can be called as before.
+
+        `after`: names of steps or their functions; `map`: a step, or a key of the flow's input,
+        whose list this step is carried out over, an element at a time.
+        """
+
+        def declare(function: Callable[P, R]) -> Callable[P, R]:
+            chosen = check_name("step", name or str(getattr(function, "__name__", "")))
+            if any(step.name == chosen for step in self._steps):
+                raise InvalidInput(f"flow {self.name!r} has two steps named {chosen!r}")
+            step = Step(
+                name=chosen,
+                task=f"{self.name}/{chosen}",
+                function=function,
+                after=self._names(after),
+                when=when,
+                map=None if map is None else self._name(map),
+                concurrency=_within("concurrency", concurrency, 1, MOST_ELEMENTS),
+                run_if=_one_of(RunIf, "run_if", run_if),
+                policy=Policy(
+                    max_retries=_within("retries", retries, 0, 1000),
+                    retry_backoff=_duration("retry_backoff", retry_backoff),
+                    backoff=_one_of(Backoff, "backoff", backoff),
+                    timeout=_duration("timeout", timeout),
+                    on_lost=_one_of(OnLost, "on_lost", on_lost),
+                ),
+                isolation=isolation,
+            )
+            # What it takes is read here, so that the error shows this function.
+            _ = step.wants, step.when_wants
+            self._steps.append(step)
+            return function
+
+        return declare
+
+    def complete(self) -> Flow:
+        """Raises InvalidInput, which says what is wrong where."""
+        return checked(Flow(name=self.name, steps=tuple(self._steps)))
+
+    def _names(self, after: Iterable[str | Callable[..., object]]) -> tuple[str, ...]:
+        if isinstance(after, str) or callable(after):
+            raise InvalidInput(f"flow {self.name!r}: `after` is a list, also of one step")
+        return tuple(self._name(each) for each in after)
+
+    def _name(self, wanted: str | Callable[..., object]) -> str:
+        if isinstance(wanted, str):
+            return wanted
+        for step in self._steps:
+            if step.function is wanted:
+                return step.name
+        shown = getattr(wanted, "__name__", repr(wanted))
+        raise InvalidInput(f"flow {self.name!r}: {shown} is not one of its steps")
+
+
+def _duration(name: str, value: Duration) -> timedelta:
+    given = timedelta(seconds=value) if isinstance(value, float | int) else value
+    return parse_duration(given, field=name, allow_zero=name == "retry_backoff")
+
+
+def _within(name: str, value: int, least: int, most: int) -> int:
+    if not least <= value <= most:
+        raise InvalidInput(f"{name} must be from {least} to {most}, not {value}", field=name)
+    return value
+
+
+def _one_of(kind: type[E], name: str, value: str) -> E:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(kind)
+        raise InvalidInput(f"{name} must be one of {known}, not {value!r}", field=name) from None

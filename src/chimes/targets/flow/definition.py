@@ -1,0 +1,198 @@
+"""What a flow is: steps, what each waits for, and which values it is given.
+
+A step is given values by the names of its parameters: the name of a step before it stands for that
+step's output, `input` for the flow's whole input, `item` and `index` for its part of a mapped
+list, any other name for a key of the flow's input. `context` is the task's own business.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+
+from chimes.errors import InvalidInput
+from chimes.model.policy import Policy
+
+#: How long a flow may take where nobody says otherwise.
+FLOW_TIMEOUT = timedelta(days=1)
+#: Elements of a mapped list (RELIABILITY: everything has a bound).
+MOST_ELEMENTS = 10_000
+#: Elements of one mapped step that are under way at once where nobody says otherwise.
+MAP_WINDOW = 500
+
+INPUT = "input"
+ITEM = "item"
+INDEX = "index"
+CONTEXT = "context"
+#: In a condition: all outputs of the steps before it, by name.
+OUTPUTS = "outputs"
+RESERVED = frozenset({INPUT, ITEM, INDEX, CONTEXT, OUTPUTS})
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
+
+
+class RunIf(StrEnum):
+    """Which ends of the steps before it let a step run; it waits for all of them in any case."""
+
+    #: None has failed and one at least has succeeded.
+    ALL = "all"
+    #: One at least has succeeded.
+    ANY = "any"
+    #: Whatever became of them: for clearing up.
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    name: str
+    #: The name of its task, `flow/step`.
+    task: str
+    function: Callable[..., object]
+    after: tuple[str, ...] = ()
+    #: Asked when the steps before it have ended; False: the step is skipped.
+    when: Callable[..., object] | None = None
+    #: The step before it, or the key of the input, whose list it is carried out over.
+    map: str | None = None
+    #: Elements of a mapped list under way at once.
+    concurrency: int = MAP_WINDOW
+    run_if: RunIf = RunIf.ALL
+    #: Retries, back-off and timeout of each of its runs.
+    policy: Policy = field(default_factory=Policy)
+    #: How its task is kept apart from the node; None: as tasks are by default.
+    isolation: str | None = None
+
+    @property
+    def wants(self) -> tuple[str, ...]:
+        """The values that its function asks for."""
+        return tuple(name for name in _parameters(self.function) if name != CONTEXT)
+
+    @property
+    def when_wants(self) -> tuple[str, ...]:
+        return _parameters(self.when) if self.when is not None else ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flow:
+    """Complete and sound: `checked` has seen it."""
+
+    name: str
+    #: In the order in which they were declared.
+    steps: tuple[Step, ...]
+
+    @property
+    def leaves(self) -> tuple[Step, ...]:
+        """Those that no other step comes after: their outputs are the flow's result."""
+        followed = {name for step in self.steps for name in step.after}
+        return tuple(step for step in self.steps if step.name not in followed)
+
+    @property
+    def ordered(self) -> tuple[Step, ...]:
+        """Each step behind those that it comes after."""
+        by_name = {step.name: step for step in self.steps}
+        graph = {step.name: step.after for step in self.steps}
+        return tuple(by_name[name] for name in TopologicalSorter(graph).static_order())
+
+
+def checked(flow: Flow) -> Flow:
+    """Raises InvalidInput, which names the flow, the step and what to do."""
+    if not flow.steps:
+        raise InvalidInput(f"flow {flow.name!r} has no steps: add one with @flow.step()")
+    steps: dict[str, Step] = {}
+    for step in flow.steps:
+        if step.name in steps:
+            raise InvalidInput(f"flow {flow.name!r} has two steps named {step.name!r}")
+        steps[step.name] = step
+    for step in flow.steps:
+        _check_after(flow, step, steps)
+    _check_cycles(flow)
+    for step in flow.steps:
+        _check_values(flow, step, steps)
+    return flow
+
+
+def check_name(kind: str, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"{name!r} cannot be the name of a {kind}: a letter, then letters, digits, '_', '-'"
+            " or '.', at most 100 in all"
+        )
+    if name in RESERVED:
+        raise InvalidInput(f"{name!r} cannot be the name of a {kind}: it has a meaning of its own")
+    return name
+
+
+def _check_after(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
+    for name in step.after:
+        if name not in steps:
+            raise InvalidInput(
+                f"{_shown(flow, step)}: there is no step {name!r} to come after"
+                + _nearest(name, steps.keys() - {step.name})
+            )
+    if len(set(step.after)) < len(step.after):
+        raise InvalidInput(f"{_shown(flow, step)}: `after` names a step twice")
+
+
+def _check_cycles(flow: Flow) -> None:
+    try:
+        TopologicalSorter({step.name: step.after for step in flow.steps}).prepare()
+    except CycleError as error:
+        # graphlib names each step before the one that waits for it, the first again at the end.
+        around = " -> ".join(error.args[1])
+        raise InvalidInput(f"flow {flow.name!r} goes round in a circle: {around}") from None
+
+
+def _check_values(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
+    where = _shown(flow, step)
+    asked = [("its function takes", name) for name in step.wants]
+    asked += [("its condition takes", name) for name in step.when_wants]
+    if step.map is not None:
+        asked.append(("it is mapped over", step.map))
+    for who, name in asked:
+        if name in steps and name not in step.after:
+            raise InvalidInput(
+                f"{where}: {who} the output of step {name!r}, which it does not wait for:"
+                f" add {name!r} to `after`"
+            )
+    if OUTPUTS in step.wants:
+        raise InvalidInput(f"{where}: `{OUTPUTS}` is for conditions; name each step instead")
+    only_mapped = {ITEM, INDEX} & {*step.wants}
+    if step.map is None and only_mapped:
+        name = sorted(only_mapped)[-1]
+        raise InvalidInput(f"{where}: `{name}` is for a mapped step: say map=... over what")
+    if step.map is not None and not only_mapped:
+        raise InvalidInput(f"{where}: a mapped step takes `{ITEM}` (or `{INDEX}`)")
+    if {ITEM, INDEX, CONTEXT} & {*step.when_wants}:
+        raise InvalidInput(f"{where}: its condition is asked once, without an item or a context")
+
+
+@cache
+def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise InvalidInput(f"the parameters of {function!r} cannot be read") from None
+    for each in parameters:
+        if each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL, each.VAR_KEYWORD):
+            name = getattr(function, "__name__", repr(function))
+            raise InvalidInput(
+                f"{name}() takes {str(each)!r}: values are given by name, so name each one"
+            )
+    return tuple(each.name for each in parameters)
+
+
+def _shown(flow: Flow, step: Step) -> str:
+    return f"step {step.name!r} of flow {flow.name!r}"
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f" (there are: {', '.join(sorted(known))})" if known else ""
