@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.servers import MARIADB, POSTGRES, session
+from tests.servers.kinds import Kind
 
 # The same examples on every machine; CHIMES_HYPOTHESIS=search looks for new ones, longer.
 settings.register_profile(
@@ -16,3 +21,32 @@ settings.register_profile(
 )
 settings.register_profile("search", parent=settings.get_profile("default"), deadline=None)
 settings.load_profile(os.environ.get("CHIMES_HYPOTHESIS", "repeatable"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        session.begin()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        session.stop_all()
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    """An empty database on the session's PostgreSQL (see tests/servers)."""
+    yield from _database(POSTGRES)
+
+
+@pytest.fixture
+def mariadb_url() -> Iterator[str]:
+    """An empty database on the session's MariaDB (see tests/servers)."""
+    yield from _database(MARIADB)
+
+
+def _database(kind: Kind) -> Iterator[str]:
+    server = session.shared(kind)
+    url = server.new_database()
+    yield url
+    server.drop_database(url)

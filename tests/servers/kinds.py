@@ -1,0 +1,279 @@
+"""What differs between the servers: where the binaries are, how they are set up and started."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from abc import ABC, abstractmethod
+from pathlib import Path
+from signal import SIGINT, SIGQUIT, SIGTERM, Signals
+from typing import Any, ClassVar
+
+HOST = "127.0.0.1"
+#: Who owns the databases of the tests: no superuser.
+USER = "chimes"
+
+Row = tuple[Any, ...]
+
+
+class MissingServer(Exception):
+    """The server's binaries are not installed; tools/packages.sh knows the packages."""
+
+
+class Kind(ABC):
+    name: ClassVar[str]
+    #: Who runs it when we are root.
+    system_user: ClassVar[str]
+    #: Ends it in good order, without waiting for clients.
+    stop_signal: ClassVar[Signals]
+    #: What it gets when its parent dies.
+    orphan_signal: ClassVar[Signals]
+
+    @abstractmethod
+    def set_up(self, directory: Path, as_user: list[str]) -> None:
+        """Make the data directory; `as_user` goes before each command."""
+
+    @abstractmethod
+    def command(
+        self, directory: Path, port: int, durable: bool, settings: dict[str, str]
+    ) -> list[str]: ...
+
+    @abstractmethod
+    def url(self, port: int, database: str) -> str: ...
+
+    @abstractmethod
+    async def admin(self, port: int, statements: tuple[str, ...]) -> list[Row]:
+        """As superuser, each in autocommit; the rows of the last."""
+
+    @abstractmethod
+    async def prepare(self, port: int) -> None:
+        """Once, when it answers for the first time."""
+
+    async def create_database(self, port: int, name: str) -> None:
+        await self.admin(port, (f"CREATE DATABASE {name}",))
+
+    @abstractmethod
+    async def drop_database(self, port: int, name: str) -> None: ...
+
+
+class Postgres(Kind):
+    name = "postgres"
+    system_user = "postgres"
+    stop_signal = SIGINT
+    orphan_signal = SIGQUIT
+
+    FAST: ClassVar = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+    def set_up(self, directory: Path, as_user: list[str]) -> None:
+        options = ["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"]
+        data = str(directory / "data")
+        _run([*as_user, _postgres_binary("initdb"), "-D", data, *options], directory)
+
+    def command(
+        self, directory: Path, port: int, durable: bool, settings: dict[str, str]
+    ) -> list[str]:
+        chosen = {
+            "port": str(port),
+            "listen_addresses": HOST,
+            "unix_socket_directories": "",
+            "max_connections": "300",
+            "shared_buffers": "64MB",
+            "max_wal_senders": "0",
+            "wal_level": "minimal",
+            **({} if durable else self.FAST),
+            **settings,
+        }
+        options = [f"--{name}={value}" for name, value in chosen.items()]
+        return [_postgres_binary("postgres"), "-D", str(directory / "data"), *options]
+
+    def url(self, port: int, database: str) -> str:
+        return f"postgresql://{USER}@{HOST}:{port}/{database}"
+
+    async def admin(self, port: int, statements: tuple[str, ...]) -> list[Row]:
+        import asyncpg
+
+        connection = await asyncpg.connect(
+            host=HOST, port=port, user="postgres", database="postgres", ssl=False, timeout=10
+        )
+        rows: list[Any] = []
+        try:
+            for statement in statements:
+                rows = await connection.fetch(statement, timeout=60)
+        finally:
+            await connection.close(timeout=10)
+        return [tuple(row) for row in rows]
+
+    async def prepare(self, port: int) -> None:
+        await self.admin(port, (f"CREATE ROLE {USER} LOGIN",))
+
+    async def create_database(self, port: int, name: str) -> None:
+        # Copying the few files beats writing every page to the log, by a factor of two.
+        await self.admin(
+            port, (f"CREATE DATABASE {name} OWNER {USER} TEMPLATE template0 STRATEGY file_copy",)
+        )
+
+    async def drop_database(self, port: int, name: str) -> None:
+        await self.admin(port, (f"DROP DATABASE IF EXISTS {name} WITH (FORCE)",))
+
+
+class Mariadb(Kind):
+    name = "mariadb"
+    system_user = "mysql"
+    stop_signal = SIGTERM
+    orphan_signal = Signals.SIGKILL
+
+    FAST: ClassVar = {
+        "innodb_flush_log_at_trx_commit": "0",
+        "innodb_doublewrite": "0",
+        "innodb_fast_shutdown": "2",
+    }
+
+    def set_up(self, directory: Path, as_user: list[str]) -> None:
+        options = [f"--datadir={directory / 'data'}", "--auth-root-authentication-method=normal"]
+        command = [_binary("mariadb-install-db"), "--no-defaults", "--skip-test-db", *options]
+        _run([*as_user, *command], directory)
+
+    def command(
+        self, directory: Path, port: int, durable: bool, settings: dict[str, str]
+    ) -> list[str]:
+        chosen = {
+            "port": str(port),
+            "bind_address": HOST,
+            "datadir": str(directory / "data"),
+            "socket": str(directory / "socket"),
+            "pid_file": str(directory / "pid"),
+            "skip_name_resolve": "1",
+            "max_connections": "500",
+            "innodb_buffer_pool_size": "128M",
+            "innodb_log_file_size": "96M" if durable else "24M",
+            "innodb_use_native_aio": "0",
+            **({} if durable else self.FAST),
+            **settings,
+        }
+        options = [f"--{name}={value}" for name, value in chosen.items()]
+        return [_binary("mariadbd"), "--no-defaults", *options]
+
+    def url(self, port: int, database: str) -> str:
+        return f"mariadb://{USER}@{HOST}:{port}/{database}"
+
+    async def admin(self, port: int, statements: tuple[str, ...]) -> list[Row]:
+        import asyncmy
+
+        connection = await asyncmy.connect(
+            host=HOST, port=port, user="root", autocommit=True, connect_timeout=10
+        )
+        rows: list[Row] = []
+        try:
+            async with connection.cursor() as cursor:
+                for statement in statements:
+                    await cursor.execute(statement)
+                    rows = [tuple(row) for row in await cursor.fetchall() or ()]
+        finally:
+            await connection.ensure_closed()
+        return rows
+
+    async def prepare(self, port: int) -> None:
+        await self.admin(
+            port,
+            (
+                f"CREATE USER {USER}@'%'",
+                # Without SUPER and READ_ONLY ADMIN, as an application has it: `read_only` counts.
+                rf"GRANT ALL ON `chimes\_%`.* TO {USER}@'%'",
+            ),
+        )
+
+    async def drop_database(self, port: int, name: str) -> None:
+        # A connection that a test forgot may still hold locks on its tables.
+        using = f"SELECT id FROM information_schema.processlist WHERE db = '{name}'"
+        for (connection,) in await self.admin(port, (using,)):
+            await self.admin(port, (f"KILL SOFT CONNECTION {connection}",))
+        await self.admin(port, ("SET lock_wait_timeout = 10", f"DROP DATABASE IF EXISTS {name}"))
+
+
+class Redis(Kind):
+    name = "redis"
+    system_user = "redis"
+    stop_signal = SIGTERM
+    orphan_signal = Signals.SIGKILL
+
+    def set_up(self, directory: Path, as_user: list[str]) -> None:
+        (directory / "data").mkdir()
+        shutil.chown(directory / "data", directory.owner())
+
+    def command(
+        self, directory: Path, port: int, durable: bool, settings: dict[str, str]
+    ) -> list[str]:
+        chosen = {
+            "port": str(port),
+            "bind": HOST,
+            "dir": str(directory / "data"),
+            "save": "",
+            "databases": "64",
+            "appendonly": "yes" if durable else "no",
+            "appendfsync": "always" if durable else "no",
+            **settings,
+        }
+        options = [word for name, value in chosen.items() for word in (f"--{name}", value)]
+        return [_binary("redis-server"), *options]
+
+    def url(self, port: int, database: str) -> str:
+        return f"redis://{HOST}:{port}/{database}"
+
+    async def admin(self, port: int, statements: tuple[str, ...]) -> list[Row]:
+        import asyncio
+
+        reader, writer = await asyncio.wait_for(asyncio.open_connection(HOST, port), 10)
+        answers: list[Row] = []
+        try:
+            for statement in statements:
+                writer.write(statement.encode() + b"\r\n")
+                answer = await asyncio.wait_for(reader.readline(), 10)
+                if answer.startswith(b"-"):
+                    raise RuntimeError(answer.decode().strip())
+                answers = [(answer.decode().strip(),)]
+        finally:
+            writer.close()
+            await writer.wait_closed()
+        return answers
+
+    async def prepare(self, port: int) -> None:
+        pass
+
+    async def create_database(self, port: int, name: str) -> None:
+        raise NotImplementedError("a database of Redis is a number or a prefix of the user's")
+
+    async def drop_database(self, port: int, name: str) -> None:
+        raise NotImplementedError("a database of Redis is a number or a prefix of the user's")
+
+
+POSTGRES, MARIADB, REDIS = Postgres(), Mariadb(), Redis()
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (POSTGRES, MARIADB, REDIS)}
+
+
+def _run(command: list[str], directory: Path) -> None:
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        raise RuntimeError(f"{command} failed:\n{done.stdout}\n{done.stderr}")
+
+
+def _binary(name: str) -> str:
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+    found = shutil.which(name, path=path)
+    if found is None:
+        raise MissingServer(f"{name} is not installed; tools/packages.sh installs what tests need")
+    return found
+
+
+def _postgres_binary(name: str) -> str:
+    """Debian keeps them, one folder per version, where no PATH leads."""
+    folders = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if (path / name).exists()]
+    if folders:
+        return str(max(folders, key=_version) / name)
+    return _binary(name)
+
+
+def _version(folder: Path) -> int:
+    number = re.match(r"\d+", folder.parent.name)
+    return int(number[0]) if number else 0

@@ -1,0 +1,241 @@
+"""One running server: started, killed, paused, started again."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+from tests.servers.kinds import HOST, Kind, Row
+from tests.servers.places import Place
+
+T = TypeVar("T")
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+
+
+class ServerDied(Exception):
+    """The server ended by itself; the end of its log is in the message."""
+
+
+class Server:
+    """Usable from sync and async tests; its verbs block, for a few seconds at most."""
+
+    def __init__(self, kind: Kind, port: int, pid: int) -> None:
+        self.kind = kind
+        self.port = port
+        self.pid = pid
+
+    @property
+    def url(self) -> str:
+        """Without a database of one's own; see `new_database`."""
+        return self.kind.url(self.port, "")
+
+    def new_database(self) -> str:
+        """The URL of a new, empty database."""
+        name = f"chimes_{secrets.token_hex(6)}"
+        wait_for(self.kind.create_database(self.port, name))
+        return self.kind.url(self.port, name)
+
+    def drop_database(self, url: str) -> None:
+        wait_for(self.kind.drop_database(self.port, url.rsplit("/", 1)[1]))
+
+    def admin(self, *statements: str) -> list[Row]:
+        """As superuser; the rows of the last statement."""
+        return wait_for(self.kind.admin(self.port, statements))
+
+
+class PrivateServer(Server):
+    """A server of this process, which ends with it at the latest."""
+
+    def __init__(self, kind: Kind, *, durable: bool, settings: dict[str, str]) -> None:
+        super().__init__(kind, _free_port(), 0)
+        self.durable = durable
+        self.settings = settings
+        user = kind.system_user if os.geteuid() == 0 else None
+        self._as_user = (
+            ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
+        )
+        self._place = Place(in_memory=not durable, user=user)
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.stop)
+        try:
+            kind.set_up(self._place.path, self._as_user)
+            self._launch()
+            wait_for(kind.prepare(self.port))
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def log(self) -> Path:
+        return self._place.path / "log"
+
+    def stop(self) -> None:
+        """In good order, if it runs; its data are gone."""
+        atexit.unregister(self.stop)
+        try:
+            self._end(self.kind.stop_signal)
+        finally:
+            self._place.remove()
+
+    def kill9(self) -> None:
+        """As a power cut, but for what the kernel has already."""
+        self._end(signal.SIGKILL)
+
+    def shut_down(self) -> None:
+        """In good order; the data stay for `restart`."""
+        self._end(self.kind.stop_signal)
+
+    def restart(self, mode: Literal["fast", "crash"] = "fast") -> None:
+        """On the same port and data; returns when it answers. A server that was ended before is
+        only started."""
+        self._end(self.kind.stop_signal if mode == "fast" else signal.SIGKILL)
+        self._launch()
+
+    def pause(self) -> None:
+        """Connections stay, and nothing answers any more."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _launch(self) -> None:
+        """A server that was killed may leave children that hold on to its memory for a moment:
+        then it has to try again."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            self._process = _spawner().submit(self._spawn).result()
+            self.pid = self._process.pid
+            try:
+                self._wait_until_it_answers(deadline)
+            except ServerDied:
+                if time.monotonic() > deadline - START_SECONDS + 10:
+                    raise
+                time.sleep(0.2)  # nothing tells when the last child has gone
+            else:
+                return
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        # As the last thing before exec: a change of user would forget it.
+        orphan = ["setpriv", f"--pdeathsig={self.kind.orphan_signal.name.removeprefix('SIG')}"]
+        command = self.kind.command(self._place.path, self.port, self.durable, self.settings)
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [*self._as_user, *orphan, *command],
+                cwd=self._place.path,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _wait_until_it_answers(self, deadline: float) -> None:
+        question = "PING" if self.kind.name == "redis" else "SELECT 1"
+        while True:
+            try:
+                self.admin(question)
+            except Exception as error:
+                assert self._process is not None
+                if self._process.poll() is not None:
+                    raise ServerDied(self._last_words()) from error
+                if time.monotonic() > deadline:
+                    raise TimeoutError(self._last_words()) from error
+                time.sleep(0.05)  # it says nowhere that it listens
+            else:
+                return
+
+    def _last_words(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:]
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        children = _children(process.pid)
+        if process.poll() is None:
+            process.send_signal(how)
+            process.send_signal(signal.SIGCONT)
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(STOP_SECONDS)
+        for child in children:
+            gone(child, STOP_SECONDS)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+        for child in _children(self.pid):
+            try:
+                os.kill(child, number)
+            except ProcessLookupError:
+                continue
+
+
+def start(
+    kind: Kind, *, durable: bool = False, settings: dict[str, str] | None = None
+) -> PrivateServer:
+    return PrivateServer(kind, durable=durable, settings=settings or {})
+
+
+def gone(pid: int, seconds: float) -> bool:
+    """Wait until a process, which need not be ours, has ended."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([handle], [], [], seconds)[0])
+    finally:
+        os.close(handle)
+
+
+def wait_for(answer: Coroutine[Any, Any, T]) -> T:
+    """Also where an event loop runs already."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, answer).result()
+
+
+@cache
+def _spawner() -> ThreadPoolExecutor:
+    """A thread that lives as long as the process: for the kernel the parent of a process is the
+    thread that started it, and the death of that thread would end the server."""
+    return ThreadPoolExecutor(1, thread_name_prefix="servers")
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after_name = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(after_name[1]) == pid:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
