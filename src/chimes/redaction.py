@@ -40,6 +40,22 @@ def masked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: HIDDEN if is_secret_name(name) else value for name, value in headers.items()}
 
 
+def masked_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Values under secret-looking names are hidden at any depth; what is empty hides nothing."""
+    return {
+        name: HIDDEN if is_secret_field(name) and value else _masked_inside(value)
+        for name, value in arguments.items()
+    }
+
+
+def _masked_inside(value: object) -> object:
+    if isinstance(value, Mapping):
+        return masked_arguments(value)
+    if isinstance(value, list | tuple):
+        return [_masked_inside(each) for each in value]
+    return value
+
+
 def query_pairs(query: str) -> list[tuple[str, str, str]]:
     """Separator, name and value of each parameter; the query begins with its `?`."""
     return _url_patterns()[0].findall(query)

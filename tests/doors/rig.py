@@ -21,7 +21,7 @@ from chimes.doors.server import build_app
 from chimes.errors import InvalidInput
 from chimes.model.access import SYSTEM_OWNER, Actor, Owner, Role
 from chimes.model.target import Target
-from chimes.model.target_rules import check_http_target
+from chimes.model.target_rules import check_target
 from chimes.service.access import AccessService
 from chimes.service.runs import RunService
 from chimes.service.schedules import Limits, ScheduleService
@@ -42,9 +42,9 @@ def definition(**given: Any) -> dict[str, Any]:
     return {"name": "report", "trigger": CRON, "target": HTTP} | given
 
 
-def check_target(target: Target) -> None:
+def check(target: Target) -> None:
     try:
-        check_http_target(target)
+        check_target(target)
     except InvalidInput as error:
         raise error.within("target") from None
 
@@ -94,7 +94,7 @@ async def serving(
     clock = clock or SettableClock()
     store = store or MemoryStore(clock)
     doorway = Doorway(
-        schedules=ScheduleService(store, check_target=check_target, limits=limits),
+        schedules=ScheduleService(store, check_target=check, limits=limits),
         runs=RunService(store),
         access=AccessService(store, clock, fixed=fixed_keys),
         store=store,

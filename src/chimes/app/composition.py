@@ -13,7 +13,7 @@ from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import ConfigError, InvalidInput
 from chimes.model.egress import Egress, EgressByMode, EgressRules
 from chimes.model.target import Target
-from chimes.model.target_rules import check_http_target
+from chimes.model.target_rules import check_target
 from chimes.service.access import AccessService
 from chimes.service.runs import RunService
 from chimes.service.schedules import Limits, ScheduleService
@@ -126,7 +126,7 @@ def _keys_in(path: Path) -> list[str]:
 def _target_check(egress: Egress) -> Callable[[Target], None]:
     def check(target: Target) -> None:
         try:
-            check_http_target(target, egress=egress)
+            check_target(target, egress=egress)
         except InvalidInput as error:
             raise error.within("target") from None
 

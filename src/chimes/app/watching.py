@@ -11,7 +11,7 @@ from chimes.engine.events import DutyFailed, DutyRecovered, Event
 from chimes.errors import InvalidInput, StoreError
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
-from chimes.model.target_rules import check_http_target
+from chimes.model.target_rules import check_target
 
 logger = logging.getLogger("chimes.app")
 LOOK_EVERY = 5.0
@@ -53,7 +53,7 @@ async def warn_of_refused(services: Services) -> None:
 
 def _refused(services: Services, schedule: Schedule) -> bool:
     try:
-        check_http_target(schedule.target, egress=services.egress)
+        check_target(schedule.target, egress=services.egress)
     except InvalidInput as error:
         return error.code == "egress_denied"
     return False

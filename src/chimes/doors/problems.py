@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes import errors
+from chimes.doors.api.fields import TARGET_KINDS
 from chimes.doors.refusal import Refusal
 
 CHALLENGE = 'Bearer realm="chimes", ApiKey realm="chimes"'
@@ -151,6 +152,9 @@ def _invalid(found: tuple[FieldError, ...]) -> Problem:
 def _from_pydantic(found: Mapping[str, object]) -> FieldError:
     place = found.get("loc")
     source, *path = (str(part) for part in place) if isinstance(place, Sequence) else ("body",)
+    if len(path) > 1 and path[0] == "target" and path[1] in TARGET_KINDS:
+        # Pydantic names the member of a union in the place; the body has no such level.
+        del path[1]
     context = found.get("ctx")
     given = context if isinstance(context, Mapping) else {}
     within = str(given.get("field") or "")

@@ -1,18 +1,25 @@
-"""What an HTTP target must look like to be saved. Every refusal is a 422 that names the field."""
+"""What a target must look like to be saved. Every refusal is a 422 that names the field."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
+import math
 import re
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import assert_never
 
 from chimes.errors import InvalidInput
 from chimes.model.egress import Egress
 from chimes.model.http_url import parse_http_url
-from chimes.model.target import HttpTarget
+from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
 
 MAX_BODY_BYTES = 64 * 1024
+MAX_ARGUMENT_BYTES = 64 * 1024
+MAX_ARGUMENT_DEPTH = 32
+MAX_NAME_LENGTH = 200
 MAX_HEADERS = 100
 MAX_HEADER_VALUE_BYTES = 8 * 1024
 MAX_HEADER_NAME_LENGTH = 128
@@ -21,6 +28,7 @@ MAX_SIGNING_SECRETS = 5
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the public prefix, not a secret
 SECRET_BYTES = range(24, 65)
 
+_NAME = re.compile(r"\w[\w.-]*")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _SECRET_PLACEHOLDER = re.compile(r"\{\{\s*secret[.:\s]")
@@ -35,6 +43,71 @@ RESERVED_HEADERS = frozenset(
 )  # fmt: skip
 RESERVED_PREFIXES = ("proxy-", "webhook-", "x-chimes-")
 REFUSED_METHODS = frozenset({"CONNECT", "TRACE", "TRACK"})
+
+
+def check_target(target: Target, *, egress: Egress | None = None) -> None:
+    """Whatever can be said about a target by itself; whether anybody offers it is the service's
+    question."""
+    match target:
+        case HttpTarget():
+            check_http_target(target, egress=egress)
+        case TaskTarget():
+            check_name(target.name)
+            check_arguments(target.args, "args")
+        case FlowTarget():
+            check_name(target.name)
+            check_arguments(target.input, "input")
+        case _:
+            assert_never(target)
+
+
+def check_name(name: str) -> None:
+    """The name of a task or a flow: a word, never a path and never something to import (S66)."""
+    if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"a name has 1 to {MAX_NAME_LENGTH} letters, digits and any of _ . -",
+            field="name",
+            code="bad_name",
+        )
+
+
+def check_arguments(arguments: Mapping[str, object], field: str) -> None:
+    """Plain JSON that every store takes and every reader understands alike."""
+    _check_json(arguments, field, 0)
+    if len(json.dumps(arguments, ensure_ascii=False).encode()) > MAX_ARGUMENT_BYTES:
+        raise InvalidInput(
+            f"{field} is longer than {MAX_ARGUMENT_BYTES} bytes", field=field, code="too_long"
+        )
+
+
+def _check_json(value: object, field: str, depth: int) -> None:
+    if depth > MAX_ARGUMENT_DEPTH:
+        raise InvalidInput(
+            f"nested deeper than {MAX_ARGUMENT_DEPTH} levels", field=field, code="json_too_deep"
+        )
+    match value:
+        case None | bool() | int():
+            pass
+        case float():
+            if not math.isfinite(value):
+                raise InvalidInput(f"{value} is not a JSON number", field=field, code="bad_number")
+        case str():
+            if "\x00" in value:
+                raise InvalidInput("a NUL character is not allowed", field=field, code="not_text")
+            _encoded(value, field)
+        case Mapping():
+            for key, inner in value.items():
+                if not isinstance(key, str):
+                    raise InvalidInput("the keys of JSON are texts", field=field, code="wrong_type")
+                _check_json(key, field, depth + 1)
+                _check_json(inner, f"{field}.{key}", depth + 1)
+        case list() | tuple():
+            for place, inner in enumerate(value):
+                _check_json(inner, f"{field}[{place}]", depth + 1)
+        case _:
+            raise InvalidInput(
+                f"{type(value).__name__} cannot be written as JSON", field=field, code="wrong_type"
+            )
 
 
 def check_http_target(target: HttpTarget, *, egress: Egress | None = None) -> None:

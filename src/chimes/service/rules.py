@@ -10,6 +10,7 @@ from itertools import pairwise
 from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
+from chimes.service.targets import longest_timeout
 from chimes.triggers import Every, Trigger, never_fires
 
 NAME_LIMIT = 200
@@ -17,7 +18,6 @@ ID_LIMIT = 200
 LABEL_LIMIT = 50
 PRIORITY_LIMIT = 1000
 SHORTEST_INTERVAL = timedelta(milliseconds=100)
-LONGEST_TIMEOUT = timedelta(minutes=15)
 LONGEST_WAIT = timedelta(days=365)
 MOST_RETRIES = 100
 MOST_AT_ONCE = 1_000_000
@@ -85,18 +85,18 @@ def checked(schedule: Schedule) -> Schedule:
         checked_text(value or "", f"labels.{name}")
     if schedule.depends_on is not None and schedule.depends_on.schedule_id == schedule.id:
         raise InvalidInput("a schedule cannot depend on itself", field="depends_on", code="cycle")
-    check_policy(schedule.policy)
+    check_policy(schedule.policy, longest_timeout=longest_timeout(schedule.target))
     checked_text(schedule.pause_note, "note")
     return replace(schedule, name=clean_name(schedule.name))
 
 
-def check_policy(policy: Policy) -> None:
+def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
     zero = timedelta()
     for field, value, low, high in (
         ("misfire_grace", policy.misfire_grace, zero, LONGEST_WAIT),
         ("retry_backoff", policy.retry_backoff, zero, LONGEST_WAIT),
         ("backoff_cap", policy.backoff_cap, zero, LONGEST_WAIT),
-        ("timeout", policy.timeout, timedelta(milliseconds=1), LONGEST_TIMEOUT),
+        ("timeout", policy.timeout, timedelta(milliseconds=1), longest_timeout),
     ):
         if not low <= value <= high:
             raise InvalidInput(
@@ -115,6 +115,8 @@ def check_policy(policy: Policy) -> None:
                 field=f"policy.{field}",
                 code="out_of_range",
             )
+    if policy.concurrency_key is not None:
+        clean_name(policy.concurrency_key, "policy.concurrency_key")
     if policy.max_concurrent_runs == 0:
         raise InvalidInput(
             "max_concurrent_runs is at least 1",

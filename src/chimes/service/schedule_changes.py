@@ -20,7 +20,7 @@ from chimes.model.run import Run
 from chimes.model.schedule import (
     Schedule,
 )
-from chimes.model.target import Target
+from chimes.model.target import HttpTarget, Target
 from chimes.service.audit import changes_between, entry
 from chimes.service.rules import (
     SHORTEST_INTERVAL,
@@ -129,8 +129,7 @@ class ScheduleChanges:
         return trigger.anchored(trigger.start_at or now)
 
     def _target_allowed(self, actor: Actor, target: Target, before: Target | None) -> None:
-        switched_off = not target.verify_tls and (before is None or before.verify_tls)
-        if switched_off and actor.role is not Role.ADMIN:
+        if _unchecked_tls(target) and not _unchecked_tls(before) and actor.role is not Role.ADMIN:
             raise NotAllowed("only an admin may switch certificate checks off")
         self._check_target(target)
 
@@ -166,3 +165,7 @@ class ScheduleChanges:
                 field="depends_on.schedule_id",
                 code="cycle",
             )
+
+
+def _unchecked_tls(target: Target | None) -> bool:
+    return isinstance(target, HttpTarget) and not target.verify_tls

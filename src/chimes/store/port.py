@@ -189,9 +189,9 @@ class Store(Protocol):
         """The earliest available_at of the claimable runs; None if there are none."""
 
     async def claim(self, places: Places) -> tuple[Run, ...]:
-        """Hand out up to `places.free` claimable runs whose needs it offers,  with available_at <= now, by
-        rank (highest first), then available_at, planned_at, id. Nothing if the node's lease is
-        not alive. Each comes back `claimed`: attempt + 1, fence + 1."""
+        """Hand out up to `places.free` claimable runs whose needs it offers, with available_at <=
+        now, by rank (highest first), then available_at, planned_at, id. Nothing if the node's
+        lease is not alive. Each comes back `claimed`: attempt + 1, fence + 1."""
 
     async def start(self, run_id: RunId, fence: int) -> bool:
         """The started mark. False: ownership is lost, do not begin."""

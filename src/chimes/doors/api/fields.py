@@ -15,6 +15,7 @@ from chimes.triggers import Trigger, parse_duration, trigger_from_dict
 from chimes.triggers.reading import nearest
 
 T = TypeVar("T")
+TARGET_KINDS = ("http", "task", "flow")
 
 
 class Body(BaseModel):
@@ -50,6 +51,24 @@ def without_defaults(schema: dict[str, Any]) -> None:
     """For bodies in which a field that is left out does not have its default."""
     for field in schema["properties"].values():
         field.pop("default", None)
+
+
+def with_kind(value: object) -> object:
+    """A target that says nothing about its kind is an HTTP callback."""
+    if not isinstance(value, dict):
+        raise PydanticCustomError("wrong_type", "expected an object")
+    kind = value.get("kind", "http")
+    if kind not in TARGET_KINDS:
+        raise PydanticCustomError(
+            "unknown_kind",
+            "a target is one of {kinds}",
+            {
+                "kinds": ", ".join(TARGET_KINDS),
+                "field": "kind",
+                "hint": nearest(str(kind)[:64], TARGET_KINDS),
+            },
+        )
+    return {"kind": kind, **value}
 
 
 def told(check: Callable[[object], T]) -> Callable[[object], T]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 
 from chimes.doors.api.fields import (
     Body,
@@ -14,6 +14,7 @@ from chimes.doors.api.fields import (
     LabelsField,
     MomentField,
     TriggerField,
+    with_kind,
     without_defaults,
 )
 from chimes.model.access import OwnerType, Role
@@ -71,7 +72,7 @@ class OwnerIn(Body):
     id: Annotated[str, Field(min_length=1, max_length=ID_LIMIT)]
 
 
-class TargetIn(Body):
+class HttpTargetIn(Body):
     """An HTTP callback. `body` may be text or JSON; placeholders such as `{{run_id}}` are filled
     at each attempt. `signing_secrets` are answered as `***` and kept where `***` comes back."""
 
@@ -87,12 +88,48 @@ class TargetIn(Body):
     verify_tls: bool = True
 
 
-class TargetPatch(TargetIn):
-    """Only what changes."""
+class TaskTargetIn(Body):
+    """A Python task, by the name under which an application offers it. Values of `args` whose
+    names look like secrets are answered as `***` and kept where `***` comes back."""
+
+    kind: Literal["task"]
+    name: str
+    args: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class FlowTargetIn(Body):
+    """A flow, by the name under which an application offers it; its steps become child runs."""
+
+    kind: Literal["flow"]
+    name: str
+    input: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+AnyTargetIn = HttpTargetIn | TaskTargetIn | FlowTargetIn
+TargetField = Annotated[
+    AnyTargetIn, Field(discriminator="kind"), BeforeValidator(with_kind, json_schema_input_type=Any)
+]
+
+
+class TargetPatch(Body):
+    """Only what changes. Without `kind`, or with the one that it has, the target is changed field
+    by field; another kind replaces it. The fields must be those of the kind."""
 
     model_config = ConfigDict(json_schema_extra=without_defaults)
 
+    kind: Literal["http", "task", "flow"] = "http"
     url: str = ""
+    method: str = "POST"
+    headers: dict[str, str] = Field(default_factory=dict)
+    body: ContentField = ""
+    expected_status: list[Annotated[int, Field(ge=100, le=599)]] = Field(
+        default_factory=list, max_length=50
+    )
+    signing_secrets: list[str] = Field(default_factory=list, max_length=10)
+    verify_tls: bool = True
+    name: str = ""
+    args: dict[str, JsonValue] = Field(default_factory=dict)
+    input: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 class PolicyIn(Body):
@@ -106,6 +143,9 @@ class PolicyIn(Body):
     overlap: Annotated[Overlap, Word] = Overlap.SKIP
     max_concurrent_runs: int | None = None
     burst_allowed: bool = False
+    concurrency_key: str | None = Field(
+        default=None, description="Runs of all schedules with this key share the limit."
+    )
     max_retries: int = 0
     retry_backoff: DurationField = _USUAL.retry_backoff
     backoff: Annotated[Backoff, Word] = Backoff.FIXED
@@ -130,7 +170,7 @@ class ScheduleIn(Body):
     name: str
     owner: OwnerIn | None = Field(default=None, description="Only an admin names another owner.")
     trigger: TriggerField
-    target: TargetIn
+    target: TargetField
     policy: PolicyIn = Field(default_factory=PolicyIn)
     priority: int = 0
     labels: LabelsField = Field(default_factory=dict)

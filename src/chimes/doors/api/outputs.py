@@ -49,7 +49,7 @@ class OwnerOut(Out):
     id: str
 
 
-class TargetOut(Out):
+class HttpTargetOut(Out):
     kind: Literal["http"]
     url: str
     method: str
@@ -60,6 +60,21 @@ class TargetOut(Out):
     verify_tls: bool
 
 
+class TaskTargetOut(Out):
+    kind: Literal["task"]
+    name: str
+    args: dict[str, object]
+
+
+class FlowTargetOut(Out):
+    kind: Literal["flow"]
+    name: str
+    input: dict[str, object]
+
+
+TargetOut = Annotated[HttpTargetOut | TaskTargetOut | FlowTargetOut, Field(discriminator="kind")]
+
+
 class PolicyOut(Out):
     misfire: Misfire
     misfire_grace: Duration
@@ -67,6 +82,7 @@ class PolicyOut(Out):
     overlap: Overlap
     max_concurrent_runs: int | None
     burst_allowed: bool
+    concurrency_key: str | None
     max_retries: int
     retry_backoff: Duration
     backoff: Backoff

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from chimes.config import Settings
 from chimes.doors.api.inputs import (
@@ -14,9 +13,8 @@ from chimes.doors.api.inputs import (
     PolicyIn,
     ScheduleIn,
     SchedulePatch,
-    TargetIn,
-    TargetPatch,
 )
+from chimes.doors.api.wire_targets import patched_target, target_from, target_out
 from chimes.errors import InvalidInput
 from chimes.language import describe
 from chimes.model.access import Actor, Owner
@@ -24,8 +22,8 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import HttpTarget, Target
-from chimes.redaction import HIDDEN, is_secret_name, masked_headers
 from chimes.service.rules import checked_text
+from chimes.service.targets import usual_timeout
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.triggers import format_duration_iso, format_moment, parse_moment
 
@@ -36,10 +34,13 @@ def owner_from(given: OwnerIn) -> Owner:
     return Owner(type=given.type, id=checked_text(given.id, "owner.id"))
 
 
-def default_policy(settings: Settings) -> Policy:
-    """What an HTTP target gets where its policy says nothing."""
-    return Policy(
-        misfire_grace=settings.misfire_grace,
+def default_policy(settings: Settings, target: Target) -> Policy:
+    """What a target gets where its policy says nothing."""
+    usual = Policy(misfire_grace=settings.misfire_grace, timeout=usual_timeout(target))
+    if not isinstance(target, HttpTarget):
+        return usual
+    return replace(
+        usual,
         max_retries=settings.max_retries,
         retry_backoff=settings.retry_backoff,
         timeout=settings.default_timeout,
@@ -48,50 +49,6 @@ def default_policy(settings: Settings) -> Policy:
 
 def policy_from(given: PolicyIn, base: Policy) -> Policy:
     return replace(base, **{name: getattr(given, name) for name in given.model_fields_set})
-
-
-def target_from(given: TargetIn) -> HttpTarget:
-    return _merged_target(given, HttpTarget(url=given.url))
-
-
-def _merged_target(given: TargetIn | TargetPatch, before: HttpTarget) -> HttpTarget:
-    changes: dict[str, Any] = {
-        name: getattr(given, name) for name in given.model_fields_set - {"kind"}
-    }
-    if "method" in changes:
-        changes["method"] = given.method.upper()
-    if "headers" in changes:
-        changes["headers"] = _unmasked_headers(given.headers, before.headers)
-    if "expected_status" in changes:
-        changes["expected_status"] = tuple(given.expected_status)
-    if "signing_secrets" in changes:
-        changes["signing_secrets"] = _unmasked_secrets(
-            given.signing_secrets, before.signing_secrets
-        )
-    return replace(before, **changes)
-
-
-def _unmasked_secrets(given: list[str], before: tuple[str, ...]) -> tuple[str, ...]:
-    """`***` at a place means: the secret that was there."""
-    kept = [HIDDEN] * len(given)
-    for place, secret in enumerate(given):
-        if secret == HIDDEN and place >= len(before):
-            raise InvalidInput(
-                f"there is no secret in place {place} to keep",
-                field=f"target.signing_secrets[{place}]",
-                code="masked",
-            )
-        kept[place] = before[place] if secret == HIDDEN else secret
-    return tuple(kept)
-
-
-def _unmasked_headers(given: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
-    """A header that was answered as `***` comes back so and is kept."""
-    known = {name.lower(): value for name, value in before.items()}
-    return {
-        name: known.get(name.lower(), value) if value == HIDDEN and is_secret_name(name) else value
-        for name, value in given.items()
-    }
 
 
 def dependency_from(given: DependencyIn) -> Dependency:
@@ -104,14 +61,15 @@ def draft_from(
     """The service makes the id, the first slot and the times where they are not given."""
     if given.id == "":
         raise InvalidInput("an id is not empty; leave it out instead", field="id", code="too_short")
+    target = target_from(given.target)
     return Schedule(
         id=ScheduleId(given.id or ""),
         namespace=given.namespace,
         name=given.name,
         owner=owner_from(given.owner) if given.owner else actor.owner,
         trigger=given.trigger,
-        target=target_from(given.target),
-        policy=policy_from(given.policy, default_policy(settings)),
+        target=target,
+        policy=policy_from(given.policy, default_policy(settings, target)),
         priority=given.priority,
         labels=given.labels,
         enabled=given.enabled,
@@ -128,7 +86,7 @@ def patch_from(given: SchedulePatch) -> Callable[[Schedule], Schedule]:
     def edit(before: Schedule) -> Schedule:
         after = replace(before, **{name: getattr(given, name) for name in plain})
         if "target" in given.model_fields_set:
-            after = replace(after, target=_merged_target(given.target, before.target))
+            after = replace(after, target=patched_target(given.target, before.target))
         if "policy" in given.model_fields_set:
             after = replace(after, policy=policy_from(given.policy, before.policy))
         if "depends_on" in given.model_fields_set:
@@ -182,19 +140,6 @@ def schedule_out(schedule: Schedule) -> Json:
     }
 
 
-def target_out(target: Target) -> Json:
-    return {
-        "kind": target.kind,
-        "url": target.url,
-        "method": target.method,
-        "headers": masked_headers(target.headers),
-        "body": target.body,
-        "expected_status": list(target.expected_status),
-        "signing_secrets": [HIDDEN for _ in target.signing_secrets],
-        "verify_tls": target.verify_tls,
-    }
-
-
 def policy_out(policy: Policy) -> Json:
     return {
         "misfire": policy.misfire.value,
@@ -203,6 +148,7 @@ def policy_out(policy: Policy) -> Json:
         "overlap": policy.overlap.value,
         "max_concurrent_runs": policy.max_concurrent_runs,
         "burst_allowed": policy.burst_allowed,
+        "concurrency_key": policy.concurrency_key,
         "max_retries": policy.max_retries,
         "retry_backoff": format_duration_iso(policy.retry_backoff),
         "backoff": policy.backoff.value,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from chimes.doors.api.wire import Json, target_out, time_out
+from chimes.doors.api.wire import Json, time_out
+from chimes.doors.api.wire_targets import target_out
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.node import Node

@@ -9,7 +9,16 @@ from chimes.errors import InvalidInput
 from chimes.model.http_url import parse_http_url
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.schedule import Schedule
-from chimes.store.jsonfile.job import HTTP_KEYS, JOB_KEYS, SCHEDULE_KEYS, Extras, given_texts
+from chimes.model.target_rules import check_target
+from chimes.store.codec.schedule import target_from_plain
+from chimes.store.jsonfile.job import (
+    JOB_KEYS,
+    SCHEDULE_KEYS,
+    TARGET_KEYS,
+    Extras,
+    given_texts,
+    target_part,
+)
 from chimes.store.plain import MICROSECOND, Plain
 from chimes.triggers import (
     Every,
@@ -93,6 +102,18 @@ def checked_http(http: Plain) -> Plain:
     return {"method": method, "url": url, "headers": headers, "body": text_of(http, "body")}
 
 
+def target_of(raw: Plain, *, check: bool) -> Plain:
+    """What the part that is named after the job's type says."""
+    kind = text_of(raw, "type") or "http"
+    part = mapping(raw.get(kind), kind)
+    keys = {name: part.get(name) for name in TARGET_KEYS.get(kind, ())}
+    if check and kind == "http":
+        keys |= checked_http(keys)
+    elif check:
+        check_target(target_from_plain({"kind": kind, **keys}))
+    return {"kind": kind, **keys}
+
+
 def texts_given(raw: Plain) -> Plain:
     keys = mapping(raw.get("schedule"), "schedule")
     texts = {name: keys.get(name) for name in ("every", "jitter", "start_at")}
@@ -101,11 +122,12 @@ def texts_given(raw: Plain) -> Plain:
 
 
 def extras_of(raw: Plain) -> Extras:
-    http, keys = mapping(raw.get("http"), "http"), mapping(raw.get("schedule"), "schedule")
+    part = target_part(raw)
+    target, keys = mapping(raw.get(part), part), mapping(raw.get("schedule"), "schedule")
     known = SCHEDULE_KEYS.get(text_of(keys, "kind"), frozenset())
     return Extras(
-        job={name: value for name, value in raw.items() if name not in JOB_KEYS},
-        http={name: value for name, value in http.items() if name not in HTTP_KEYS},
+        job={name: value for name, value in raw.items() if name not in JOB_KEYS | {part}},
+        target={name: value for name, value in target.items() if name not in TARGET_KEYS[part]},
         schedule={name: value for name, value in keys.items() if name not in known},
     )
 

@@ -15,6 +15,7 @@ from datetime import timedelta
 from chimes.errors import InvalidInput
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
 from chimes.store.codec.schedule import schedule_to_plain
 from chimes.store.plain import Plain, to_text
 from chimes.triggers import Cron, Once, Trigger, format_duration_go, parse_duration
@@ -23,14 +24,19 @@ KSANA = "ksana"
 DETAILS = "chimes"
 SEEN = "seen"
 
-#: What a person defines, and what the service writes down.
+#: What a person defines, besides the target, and what the service writes down.
 DEFINITION = (
-    *("name", "enabled", "type", "http", "schedule"),
+    *("name", "enabled", "type", "schedule"),
     *("timeout", "max_retries", "retry_backoff"),
 )
 RECORD = ("last_run_at", "next_run_at", "last_status", "last_error")
 JOB_KEYS = frozenset({"id", *DEFINITION, *RECORD, DETAILS})
-HTTP_KEYS = frozenset({"method", "url", "headers", "body"})
+#: By the type of a job, the keys of the part that has the type's name.
+TARGET_KEYS: Mapping[str, frozenset[str]] = {
+    "http": frozenset({"method", "url", "headers", "body"}),
+    "task": frozenset({"name", "args"}),
+    "flow": frozenset({"name", "input"}),
+}
 SCHEDULE_KEYS: Mapping[str, frozenset[str]] = {
     "once": frozenset({"kind", "run_at"}),
     "every": frozenset({"kind", "every", "start_at", "jitter"}),
@@ -55,7 +61,6 @@ STATUSES = {
     "missed": RunStatus.MISSED,
 }
 
-_IN_HTTP = ("kind", "url", "method", "headers", "body")
 _IN_POLICY = ("timeout", "max_retries", "retry_backoff")
 _IN_JOB = ("id", "name", "next_run_at", "last_run_at", "last_error")
 
@@ -65,7 +70,7 @@ class Extras:
     """Keys of a job that nobody here knows; they are written back as they were."""
 
     job: Plain = field(default_factory=dict)
-    http: Plain = field(default_factory=dict)
+    target: Plain = field(default_factory=dict)
     schedule: Plain = field(default_factory=dict)
 
 
@@ -79,13 +84,7 @@ def job_to_plain(schedule: Schedule, extras: Extras = NO_EXTRAS) -> Plain:
         "name": schedule.name,
         "enabled": schedule.enabled,
         "type": target.kind,
-        "http": {
-            "method": target.method,
-            "url": target.url,
-            "headers": dict(target.headers),
-            "body": target.body,
-            **extras.http,
-        },
+        target.kind: {**target_keys(target), **extras.target},
         "schedule": {**schedule_keys(schedule.trigger, given), **extras.schedule},
         "timeout": duration_text(policy.timeout, given.get("timeout")),
         "max_retries": policy.max_retries,
@@ -105,8 +104,9 @@ def _details(schedule: Schedule) -> Plain:
     target, policy = whole.pop("target"), whole.pop("policy")
     assert isinstance(target, dict)
     assert isinstance(policy, dict)
+    in_job = TARGET_KEYS[schedule.target.kind] | {"kind"}
     parts = {
-        "target": {name: value for name, value in target.items() if name not in _IN_HTTP},
+        "target": {name: value for name, value in target.items() if name not in in_job},
         "policy": {name: value for name, value in policy.items() if name not in _IN_POLICY},
     }
     left = {name: value for name, value in whole.items() if name not in _IN_JOB}
@@ -114,9 +114,30 @@ def _details(schedule: Schedule) -> Plain:
 
 
 def digest(job: Mapping[str, object]) -> str:
-    definition = {name: job.get(name) for name in DEFINITION}
+    definition = {name: job.get(name) for name in (*DEFINITION, target_part(job))}
     text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode("ascii"), digest_size=8).hexdigest()
+
+
+def target_part(job: Mapping[str, object]) -> str:
+    """The name of the key that holds the job's target."""
+    kind = job.get("type")
+    return kind if isinstance(kind, str) and kind in TARGET_KEYS else "http"
+
+
+def target_keys(target: Target) -> Plain:
+    match target:
+        case HttpTarget():
+            return {
+                "method": target.method,
+                "url": target.url,
+                "headers": dict(target.headers),
+                "body": target.body,
+            }
+        case TaskTarget():
+            return {"name": target.name, "args": dict(target.args)}
+        case FlowTarget():
+            return {"name": target.name, "input": dict(target.input)}
 
 
 def given_texts(schedule: Schedule) -> Mapping[str, object]:

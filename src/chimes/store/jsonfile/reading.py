@@ -20,6 +20,7 @@ from chimes.store.jsonfile.fields import (
     flag,
     mapping,
     policy_of,
+    target_of,
     text_of,
     texts_given,
     time_of,
@@ -27,7 +28,6 @@ from chimes.store.jsonfile.fields import (
 )
 from chimes.store.jsonfile.job import (
     DETAILS,
-    HTTP_KEYS,
     KSANA,
     NO_EXTRAS,
     SCHEDULE_KEYS,
@@ -78,17 +78,14 @@ def _known_job(
 ) -> tuple[Schedule, bool]:
     by_hand = digest(raw) != details.get(SEEN)
     policy = policy_of(raw, mapping(details.get("policy"), "policy"), check=by_hand)
-    target = mapping(raw.get("http"), "http")
-    known = {name: target.get(name) for name in HTTP_KEYS}
-    if by_hand:
-        known |= checked_http(known)
+    target = target_of(raw, check=by_hand)
     own = {name: value for name, value in details.items() if name != SEEN}
     before = schedule_from_plain(
         own
         | {
             "id": job_id,
             "name": raw.get("name"),
-            "target": {"kind": raw.get("type"), **known, **mapping(own.get("target"), "target")},
+            "target": {**target, **mapping(own.get("target"), "target")},
             "policy": policy,
             "next_run_at": maybe_text(time_of(raw, "next_run_at")),
             "last_run_at": maybe_text(time_of(raw, "last_run_at")),

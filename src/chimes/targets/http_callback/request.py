@@ -54,8 +54,8 @@ class Request(NamedTuple):
     secrets: tuple[str, ...]
 
 
-def build_request(call: Call, *, user_agent: str, node_id: str) -> Request:
-    target = call.run.target
+def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: str) -> Request:
+    """`target` is that of the call's run."""
     destination = parse_http_url(target.url)
     facts = run_facts(call.run, call.triggered_at) if has_placeholders(target) else {}
     tail = fill_url(destination.tail, facts)
@@ -64,7 +64,7 @@ def build_request(call: Call, *, user_agent: str, node_id: str) -> Request:
     body = fill_body(target.body, facts, form=content_type.startswith(FORM)).encode()
     if body:
         headers.setdefault(CONTENT_TYPE, content_type)
-    headers.extend(_identity(call, body))
+    headers.extend(_identity(call, target, body))
     if node_id:
         headers[NODE] = node_id
     url, shown = wire_and_shown(target.url, tail)
@@ -81,7 +81,7 @@ def _own_headers(target: HttpTarget, facts: dict[str, str], user_agent: str) -> 
     return headers
 
 
-def _identity(call: Call, body: bytes) -> list[tuple[istr, str]]:
+def _identity(call: Call, target: HttpTarget, body: bytes) -> list[tuple[istr, str]]:
     """What lets a receiver know the run, refuse stale attempts and trust the sender."""
     run = call.run
     # The store's time: a node whose clock is off must not look like a replay (F50, S42).
@@ -97,9 +97,9 @@ def _identity(call: Call, body: bytes) -> list[tuple[istr, str]]:
     ]
     if run.schedule_id:
         headers.append((SCHEDULE_ID, header_safe(run.schedule_id)))
-    if run.target.signing_secrets:
+    if target.signing_secrets:
         signed = signatures(
-            run.target.signing_secrets, message_id=run.id, timestamp=timestamp, body=body
+            target.signing_secrets, message_id=run.id, timestamp=timestamp, body=body
         )
         headers.append((WEBHOOK_SIGNATURE, signed))
     return headers

@@ -12,6 +12,7 @@ import aiohttp
 from chimes.errors import InvalidInput
 from chimes.model.egress import Egress
 from chimes.model.run import AttemptEnd, Outcome
+from chimes.model.target import HttpTarget
 from chimes.targets.base import Call
 from chimes.targets.http_callback.connector import GuardedConnector
 from chimes.targets.http_callback.masking import scrubbed
@@ -84,8 +85,12 @@ class HttpCallback:
             await self._session.close()
 
     async def execute(self, call: Call) -> Outcome:
+        target = call.run.target
+        assert isinstance(target, HttpTarget), "a runner is only given runs of its own kind"
         try:
-            request = build_request(call, user_agent=self._user_agent, node_id=self._node_id)
+            request = build_request(
+                call, target, user_agent=self._user_agent, node_id=self._node_id
+            )
         except InvalidInput as error:
             # Saved under other rules, or edited by hand in jobs.json.
             call.log("error", f"not sent: {error.message}")
@@ -103,7 +108,7 @@ class HttpCallback:
         except (aiohttp.ClientError, EgressDenied, OSError) as error:
             ended = failure_of(error)
         took = clock() - began
-        outcome = _outcome(call, request, ended, took)
+        outcome = _outcome(call, target, request, ended, took)
         _log(call, request, outcome, took)
         return outcome
 
@@ -140,7 +145,13 @@ async def _send_once(
         raise LostConnection from error
 
 
-def _outcome(call: Call, request: Request, ended: Reply | Failure | None, took: float) -> Outcome:
+def _outcome(
+    call: Call,
+    target: HttpTarget,
+    request: Request,
+    ended: Reply | Failure | None,
+    took: float,
+) -> Outcome:
     result: dict[str, object] = {"url": request.shown_url, "duration_ms": round(took * 1000, 1)}
     if isinstance(ended, Reply):
         result |= {
@@ -158,7 +169,7 @@ def _outcome(call: Call, request: Request, ended: Reply | Failure | None, took: 
     if isinstance(ended, Failure):
         return outcome_of_failure(ended, result)
     now = call.triggered_at + timedelta(seconds=took)
-    return outcome_of_reply(call.run.target, ended, result, now)
+    return outcome_of_reply(target, ended, result, now)
 
 
 def _log(call: Call, request: Request, outcome: Outcome, took: float) -> None:

@@ -14,8 +14,8 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.target import HttpTarget
-from chimes.redaction import masked_headers
+from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
+from chimes.redaction import masked_arguments, masked_headers
 from chimes.triggers import (
     Cron,
     Every,
@@ -38,6 +38,7 @@ _SETTABLE = frozenset(
     }
 )
 _HTTP = frozenset({"method", "url", "headers", "body"})
+_NO_HTTP: Mapping[str, object] = {"method": "", "url": "", "headers": {}, "body": ""}
 _SCHEDULE = frozenset({"kind", "run_at", "every", "start_at", "jitter"})
 _STATUS = {
     RunStatus.SUCCEEDED: "success",
@@ -91,18 +92,17 @@ def schedule_from_job(
 
 def edited_by_job(schedule: Schedule, data: object, now: datetime) -> Schedule:
     """The schedule after PATCH /jobs/{id}: only what the body names changes (R3.33)."""
-    job = _object(data, "job", _SETTABLE | _BOOKKEEPING)
+    kind = schedule.target.kind
+    job = _object(data, "job", _SETTABLE | _BOOKKEEPING | {kind})
     if job.get("id", schedule.id) not in (schedule.id, ""):
         raise InvalidInput("id cannot be changed", field="id")
-    if "type" in job and _text(job, "type") != "http":
-        raise InvalidInput("job type must be 'http'", field="type")
+    if "type" in job and _text(job, "type") != kind:
+        raise InvalidInput(f"job type must be {kind!r}", field="type")
     name = _text(job, "name", schedule.name)
     if not name.strip():
         raise InvalidInput("job name is required", field="name")
     given = dict(_given(schedule))
-    target = schedule.target
-    if job.get("http") is not None:
-        target = _target(_object(job["http"], "http", _HTTP), target)
+    target = _patched_target(job, schedule.target)
     trigger = schedule.trigger
     if job.get("schedule") is not None:
         patch = _object(job["schedule"], "schedule", _SCHEDULE | {"expression", "timezone"})
@@ -120,20 +120,15 @@ def edited_by_job(schedule: Schedule, data: object, now: datetime) -> Schedule:
 
 def job_from_schedule(schedule: Schedule, actor: Actor, now: datetime) -> Job:
     """R3.15, with "" for a time that is not there. Secrets are for those who may change them."""
-    policy, target = schedule.policy, schedule.target
+    policy = schedule.policy
     given = _given(schedule)
     literal = actor.may_write(schedule.owner)
     return {
         "id": schedule.id,
         "name": schedule.name,
         "enabled": schedule.enabled,
-        "type": "http",
-        "http": {
-            "method": target.method,
-            "url": target.url,
-            "headers": dict(target.headers) if literal else masked_headers(target.headers),
-            "body": target.body,
-        },
+        "type": schedule.target.kind,
+        **_target_out(schedule.target, literal=literal),
         "schedule": _schedule_out(schedule.trigger, given),
         "timeout": _duration_out(policy.timeout, given.get("timeout")),
         "max_retries": policy.max_retries,
@@ -174,6 +169,20 @@ def _target(http: Mapping[str, object], before: HttpTarget) -> HttpTarget:
     return replace(
         before, method=method, url=url, headers={str(k): v for k, v in headers.items()}, body=body
     )
+
+
+def _patched_target(job: Mapping[str, object], before: Target) -> Target:
+    """A task or a flow of another door may come back as it was read, and that is all."""
+    if isinstance(before, HttpTarget):
+        http = job.get("http")
+        return before if http is None else _target(_object(http, "http", _HTTP), before)
+    shown = [_target_out(before, literal=literal) for literal in (True, False)]
+    for name in ("http", before.kind):
+        if job.get(name) is not None and all(job[name] != each[name] for each in shown):
+            raise InvalidInput(
+                f"this job is a {before.kind}; what it does is changed through /api/v1", field=name
+            )
+    return before
 
 
 def _trigger(
@@ -300,6 +309,27 @@ def _moment(text: str, name: str) -> datetime:
 
 
 # --- out ----------------------------------------------------------------------------------------
+def _target_out(target: Target, *, literal: bool) -> Job:
+    """`http` is always there, because Ksana's users read it without asking."""
+    match target:
+        case HttpTarget():
+            headers = dict(target.headers) if literal else masked_headers(target.headers)
+            return {
+                "http": {
+                    "method": target.method,
+                    "url": target.url,
+                    "headers": headers,
+                    "body": target.body,
+                }
+            }
+        case TaskTarget():
+            args = target.args if literal else masked_arguments(target.args)
+            return {"http": dict(_NO_HTTP), "task": {"name": target.name, "args": dict(args)}}
+        case FlowTarget():
+            start = target.input if literal else masked_arguments(target.input)
+            return {"http": dict(_NO_HTTP), "flow": {"name": target.name, "input": dict(start)}}
+
+
 def _schedule_out(trigger: Trigger, given: Mapping[str, object]) -> dict[str, str]:
     if isinstance(trigger, Once):
         return {"kind": "once", "run_at": _time_out(trigger.instant)}

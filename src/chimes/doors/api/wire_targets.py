@@ -1,0 +1,165 @@
+"""Targets between the native API and the model; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from chimes.doors.api.inputs import (
+    AnyTargetIn,
+    FlowTargetIn,
+    HttpTargetIn,
+    TargetPatch,
+    TaskTargetIn,
+)
+from chimes.errors import InvalidInput
+from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
+from chimes.redaction import (
+    HIDDEN,
+    is_secret_field,
+    is_secret_name,
+    masked_arguments,
+    masked_headers,
+)
+from chimes.triggers.reading import nearest
+
+Json = dict[str, object]
+_FIELDS: Mapping[str, frozenset[str]] = {
+    "http": frozenset(HttpTargetIn.model_fields) - {"kind"},
+    "task": frozenset(TaskTargetIn.model_fields) - {"kind"},
+    "flow": frozenset(FlowTargetIn.model_fields) - {"kind"},
+}
+_EMPTY: Mapping[str, Target] = {
+    "http": HttpTarget(url=""),
+    "task": TaskTarget(name=""),
+    "flow": FlowTarget(name=""),
+}
+_NEEDED = {"http": "url", "task": "name", "flow": "name"}
+
+
+def target_from(given: AnyTargetIn) -> Target:
+    match given:
+        case HttpTargetIn():
+            return _merged_http(given, HttpTarget(url=given.url))
+        case TaskTargetIn():
+            return TaskTarget(name=given.name, args=given.args)
+        case FlowTargetIn():
+            return FlowTarget(name=given.name, input=given.input)
+
+
+def patched_target(given: TargetPatch, before: Target) -> Target:
+    """Field by field within a kind; another kind starts from nothing."""
+    sent = given.model_fields_set - {"kind"}
+    kind = given.kind if "kind" in given.model_fields_set else before.kind
+    for name in sorted(sent - _FIELDS[kind]):
+        raise InvalidInput(
+            f"a target of kind {kind} has no {name}",
+            field=f"target.{name}",
+            code="unknown_field",
+            hint=nearest(name, _FIELDS[kind]),
+        )
+    if kind != before.kind:
+        before = _EMPTY[kind]
+        if _NEEDED[kind] not in sent:
+            raise InvalidInput(
+                f"a target of kind {kind} needs its {_NEEDED[kind]}",
+                field=f"target.{_NEEDED[kind]}",
+                code="missing",
+            )
+    match before:
+        case HttpTarget():
+            return _merged_http(given, before)
+        case TaskTarget():
+            args = unmasked_arguments(given.args, before.args) if "args" in sent else before.args
+            return TaskTarget(name=given.name if "name" in sent else before.name, args=args)
+        case FlowTarget():
+            start = (
+                unmasked_arguments(given.input, before.input) if "input" in sent else before.input
+            )
+            return FlowTarget(name=given.name if "name" in sent else before.name, input=start)
+
+
+def target_out(target: Target) -> Json:
+    match target:
+        case HttpTarget():
+            return {
+                "kind": target.kind,
+                "url": target.url,
+                "method": target.method,
+                "headers": masked_headers(target.headers),
+                "body": target.body,
+                "expected_status": list(target.expected_status),
+                "signing_secrets": [HIDDEN for _ in target.signing_secrets],
+                "verify_tls": target.verify_tls,
+            }
+        case TaskTarget():
+            return {
+                "kind": target.kind,
+                "name": target.name,
+                "args": masked_arguments(target.args),
+            }
+        case FlowTarget():
+            return {
+                "kind": target.kind,
+                "name": target.name,
+                "input": masked_arguments(target.input),
+            }
+
+
+def _merged_http(given: HttpTargetIn | TargetPatch, before: HttpTarget) -> HttpTarget:
+    changes: dict[str, Any] = {
+        name: getattr(given, name) for name in given.model_fields_set & _FIELDS["http"]
+    }
+    if "method" in changes:
+        changes["method"] = given.method.upper()
+    if "headers" in changes:
+        changes["headers"] = _unmasked_headers(given.headers, before.headers)
+    if "expected_status" in changes:
+        changes["expected_status"] = tuple(given.expected_status)
+    if "signing_secrets" in changes:
+        changes["signing_secrets"] = _unmasked_secrets(
+            given.signing_secrets, before.signing_secrets
+        )
+    return replace(before, **changes)
+
+
+def _unmasked_secrets(given: list[str], before: tuple[str, ...]) -> tuple[str, ...]:
+    """`***` at a place means: the secret that was there."""
+    kept = [HIDDEN] * len(given)
+    for place, secret in enumerate(given):
+        if secret == HIDDEN and place >= len(before):
+            raise InvalidInput(
+                f"there is no secret in place {place} to keep",
+                field=f"target.signing_secrets[{place}]",
+                code="masked",
+            )
+        kept[place] = before[place] if secret == HIDDEN else secret
+    return tuple(kept)
+
+
+def _unmasked_headers(given: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    """A header that was answered as `***` comes back so and is kept."""
+    known = {name.lower(): value for name, value in before.items()}
+    return {
+        name: known.get(name.lower(), value) if value == HIDDEN and is_secret_name(name) else value
+        for name, value in given.items()
+    }
+
+
+def unmasked_arguments(given: Mapping[str, object], before: Mapping[str, object]) -> Json:
+    """The same for arguments, at any depth of objects."""
+    return {
+        name: before.get(name, value)
+        if value == HIDDEN and is_secret_field(name)
+        else _unmasked_inside(value, before.get(name))
+        for name, value in given.items()
+    }
+
+
+def _unmasked_inside(value: object, before: object) -> object:
+    if isinstance(value, Mapping) and isinstance(before, Mapping):
+        return unmasked_arguments(value, before)
+    if isinstance(value, list) and isinstance(before, list) and len(value) == len(before):
+        return [_unmasked_inside(*pair) for pair in zip(value, before, strict=True)]
+    return value
