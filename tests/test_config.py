@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from chimes.config import ROLES, Settings, load_settings, resolve_store_url, store_location
+from chimes.config import (
+    ROLES,
+    Settings,
+    load_settings,
+    masked_store_url,
+    resolve_store_url,
+    store_location,
+)
 from chimes.config.fields import FIELDS
 from chimes.errors import ConfigError
 
@@ -73,6 +80,10 @@ ENVIRONMENT = [
     ("CHIMES_ADMIN_TOKEN", "hush", "admin_token", "hush"),
     ("AUTH_KEYS_FILE", "keys.txt", "auth_keys_file", Path("keys.txt")),
     ("CHIMES_REQUESTS_PER_SECOND", "2.5", "requests_per_second", 2.5),
+    ("CHIMES_LEASE", "20s", "lease", timedelta(seconds=20)),
+    ("CHIMES_HEARTBEAT", "2s", "heartbeat", timedelta(seconds=2)),
+    ("CHIMES_APP", "shop.jobs:app", "app", "shop.jobs:app"),
+    ("CHIMES_USE_DB_DRIVEN_SCHEDULING", "no", "use_db_driven_scheduling", False),
     ("CHIMES_RETENTION", "P30D", "retention", timedelta(days=30)),
 ]
 
@@ -173,6 +184,12 @@ BAD = [
     ({"DEFAULT_TIMEOUT": "10"}, "default_timeout: expected a duration .*add a unit: 10s"),
     ({"DEFAULT_TIMEOUT": "0s"}, "default_timeout: expected a duration of 1ms or more"),
     ({"RETRY_BACKOFF": "-5s"}, "retry_backoff: expected a duration"),
+    ({"CHIMES_HEARTBEAT": "10"}, "heartbeat: expected a duration .*add a unit: 10s"),
+    (
+        {"CHIMES_LEASE": "10s", "CHIMES_HEARTBEAT": "6s"},
+        r"heartbeat: expected half of the lease \(10s\) or less, got 6s \(environment CHIMES_HEART",
+    ),
+    ({"CHIMES_USE_DB_DRIVEN_SCHEDULING": "x"}, "use_db_driven_scheduling: expected true or false"),
     ({"CHIMES_LEASE": "2h"}, "lease: expected a duration of 1h0m0s or less"),
     ({"LOG_LEVEL": "inof"}, "log_level: expected one of debug, info.*did you mean info"),
     ({"CHIMES_LOG_FORMAT": "xml"}, "log_format: expected one of auto, json, text"),
@@ -196,10 +213,40 @@ def test_a_bad_value_names_key_expectation_and_what_was_given(
 
 
 # S69
-def test_a_bad_secret_is_not_repeated() -> None:
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"CHIMES_ADMIN_TOKEN": "hush\x07hush"},
+        {"CHIMES_STORE": "postgresql://u:hush\x07@h/db"},
+        {"CHIMES_STORE": "postgresql://u@h/db?password=hush\x07"},
+    ],
+)
+def test_a_bad_secret_is_not_repeated(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_settings(environ={"CHIMES_ADMIN_TOKEN": "hush\x07hush"})
+        load_settings(environ=environ)
     assert "hush" not in str(caught.value)
+
+
+# S69
+@pytest.mark.parametrize(
+    ("url", "shown", "secrets"),
+    [
+        ("postgresql://u:hush@h:5432/db", "postgresql://u:***@h:5432/db", ("hush",)),
+        ("postgresql://u:a%40b@h/db", "postgresql://u:***@h/db", ("a%40b", "a@b")),
+        ("mariadb://u:p/a@ss@h/db", "mariadb://u:***@h/db", ("p/a@ss",)),
+        ("mariadb://u:p#?@h/db", "mariadb://u:***@h/db", ("p#?",)),
+        ("postgresql://u@h/db", "postgresql://u@h/db", ()),
+        ("postgresql:///db?password=hush&x=1", "postgresql:///db?password=***&x=1", ("hush",)),
+        ("sqlite:///some.db", "sqlite:///some.db", ()),
+        ("memory", "memory", ()),
+    ],
+)
+def test_the_password_of_a_store_is_hidden(url: str, shown: str, secrets: tuple[str, ...]) -> None:
+    assert masked_store_url(url) == shown
+    assert load_settings(environ={"CHIMES_STORE": url}).secrets == secrets
+    if "://" in url and not url.startswith("sqlite"):
+        place = store_location(Settings(store=url))
+        assert not any(secret in place.shown for secret in secrets)
 
 
 BAD_FILES = [
@@ -263,9 +310,11 @@ def test_a_file_with_a_secret_that_others_can_read_gives_a_warning() -> None:
     assert "chmod 600 chimes.yaml" in load_settings(environ={}).warnings[0]
     file.chmod(0o600)
     assert load_settings(environ={}).warnings == ()
-    file.write_text("port: 1\n")
+    file.write_text("port: 1\nstore: postgresql://u@h/db\n")
     file.chmod(0o644)
     assert load_settings(environ={}).warnings == ()
+    file.write_text("store: postgresql://u:hush@h/db\n")
+    assert "chmod 600 chimes.yaml" in load_settings(environ={}).warnings[0]
 
 
 # S63
@@ -335,10 +384,9 @@ def test_locations_carry_kind_and_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("store", "message"),
     [
-        (
-            "postgresql://u:hush@h/db",
-            "postgresql:// is not known in this version; this version has",
-        ),
+        ("oracle://u:hush@h/db", "oracle:// is not known in this version; this version has"),
+        ("postgresql://u:hush@h", "the name of the database is missing: postgresql://…/chimes"),
+        ("mariadb://u:hush@h/?ssl=1", "the name of the database is missing"),
         ("redis://localhost", "redis://"),
         ("chimes.db", "sqlite:///chimes.db"),
         ("json://dir", "three slashes"),

@@ -10,7 +10,7 @@ import click
 from chimes.cli.lazy import Command, Lazy, LazyGroup
 from chimes.cli.options import form_options
 from chimes.cli.output import Column, Json, Output, echo, pick, tell
-from chimes.config import LoadedSettings, load_settings, resolve_store_url
+from chimes.config import LoadedSettings, load_settings, masked_store_url, resolve_store_url
 from chimes.config.fields import FIELDS
 from chimes.errors import ConfigError
 from chimes.triggers import format_duration_go
@@ -89,7 +89,7 @@ def _shown(loaded: LoadedSettings, name: str, *, secret: bool) -> str:
     value = getattr(loaded.settings, name)
     if name == "store":
         try:
-            return resolve_store_url(loaded.settings)
+            return masked_store_url(resolve_store_url(loaded.settings))
         except ConfigError:
             return "(cannot be used)"
     if secret:

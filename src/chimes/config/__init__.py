@@ -1,7 +1,12 @@
 """Settings: every knob, where it is read from, and where the store is."""
 
 from chimes.config.loading import FILE_NAME, LoadedSettings, load_settings
-from chimes.config.location import StoreLocation, resolve_store_url, store_location
+from chimes.config.location import (
+    StoreLocation,
+    masked_store_url,
+    resolve_store_url,
+    store_location,
+)
 from chimes.config.settings import ROLES, Settings
 
 __all__ = [
@@ -11,6 +16,7 @@ __all__ = [
     "Settings",
     "StoreLocation",
     "load_settings",
+    "masked_store_url",
     "resolve_store_url",
     "store_location",
 ]

@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from chimes.config.fields import FIELDS
+from chimes.config.location import store_secrets
 from chimes.errors import ConfigError
 from chimes.triggers.reading import nearest
 
@@ -47,13 +48,18 @@ def read_file(file: Path) -> FileContent:
             raise _unknown_key(file, key)
         if value is not None:
             values[name] = value
-    secret = any(FIELDS[name].secret for name in values)
+    secret = any(_secret(name, value) for name, value in values.items())
     return FileContent(
         values=values,
         sources=data.get("sources"),
         schedules=data.get("schedules"),
         warnings=readable_by_others(file) if secret else (),
     )
+
+
+def _secret(name: str, value: object) -> bool:
+    field = FIELDS[name]
+    return field.secret or (field.secret_part and bool(store_secrets(str(value))))
 
 
 def readable_by_others(file: Path) -> tuple[str, ...]:

@@ -9,9 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from chimes.config.fields import FIELDS, Field
+from chimes.config.location import masked_store_url, store_secrets
 from chimes.config.reading import Expected
 from chimes.config.settings import Settings
 from chimes.errors import ConfigError
+from chimes.redaction import HIDDEN
+from chimes.triggers.duration import format_duration_go
 
 FILE_NAME = "chimes.yaml"
 FILE_VARIABLE = "CHIMES_CONFIG"
@@ -39,12 +42,14 @@ class LoadedSettings:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Values that must not appear in a log or an answer."""
-        return tuple(
-            value
-            for field in FIELDS.values()
-            if field.secret and isinstance(value := getattr(self.settings, field.name), str)
-            if value
-        )
+        found: list[str] = []
+        for field in FIELDS.values():
+            value = getattr(self.settings, field.name)
+            if field.secret and value:
+                found.append(str(value))
+            elif field.secret_part and value:
+                found.extend(store_secrets(str(value)))
+        return tuple(found)
 
 
 def load_settings(
@@ -73,6 +78,7 @@ def load_settings(
     if file is not None:
         loaded = _from_file(file, values, origins, loaded)
     settings = _build(**values)
+    _check_heartbeat(settings, origins)
     warnings = (*loaded.warnings, *_key_file_warnings(settings))
     return replace(loaded, settings=settings, origins=MappingProxyType(origins), warnings=warnings)
 
@@ -102,10 +108,23 @@ def _value(field: Field, given: object, origin: str) -> object:
     try:
         return field.read(given)
     except Expected as wanted:
-        shown = "***" if field.secret else repr(given)[:80]
+        if field.secret_part:
+            given = masked_store_url(str(given))
+        shown = HIDDEN if field.secret else repr(given)[:80]
         raise ConfigError(
             f"{field.name}: expected {wanted}, got {shown} ({origin})", key=field.name
         ) from None
+
+
+def _check_heartbeat(settings: Settings, origins: Mapping[str, str]) -> None:
+    """A lease that is renewed less than twice in its time is lost to a single late answer."""
+    if settings.heartbeat is not None and settings.heartbeat > settings.lease / 2:
+        lease = format_duration_go(settings.lease)
+        raise ConfigError(
+            f"heartbeat: expected half of the lease ({lease}) or less, "
+            f"got {format_duration_go(settings.heartbeat)} ({origins['heartbeat']})",
+            key="heartbeat",
+        )
 
 
 def _file(

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote
 
 from chimes.config.settings import Settings
 from chimes.errors import ConfigError
+from chimes.redaction import HIDDEN, is_secret_name, masked_tail, query_pairs
 
 StoreKind = Literal["sqlite", "json", "memory", "postgresql", "mariadb"]
 
@@ -46,6 +48,27 @@ class StoreLocation:
         return str(self.path) if self.path else "nowhere: memory only"
 
 
+def masked_store_url(url: str) -> str:
+    """The URL without its password (S69), also where that is not escaped as it should be."""
+    head, mark, rest = url.partition("://")
+    if not mark:
+        return url
+    credentials, at, place = rest.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    hidden = f"{user}:{HIDDEN}{at}" if colon else f"{user}{at}"
+    return head + mark + hidden + masked_tail(place)
+
+
+def store_secrets(url: str) -> tuple[str, ...]:
+    """The password in a URL, as it is written and as it is meant."""
+    _, mark, rest = url.partition("://")
+    written = {rest.rpartition("@")[0].partition(":")[2]} if mark else set()
+    _, question, query = rest.partition("?")
+    if question:
+        written |= {value for _, name, value in query_pairs(f"?{query}") if is_secret_name(name)}
+    return tuple(sorted(({unquote(each) for each in written} | written) - {""}))
+
+
 def resolve_store_url(settings: Settings) -> str:
     """The store's URL, complete and absolute: what `store_location` found."""
     return store_location(settings).url
@@ -77,7 +100,7 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
         raise _unknown(given, f"a path is written as sqlite:///{given}")
     server = SERVERS.get(scheme.partition("+")[0])
     if server is not None:
-        if not rest.partition("?")[0].rpartition("/")[2]:
+        if not _names_database(rest):
             raise _unknown(given, f"the name of the database is missing: {scheme}://…/chimes")
         return StoreLocation(kind=server, server=given)
     if scheme not in ("sqlite", "json"):
@@ -86,6 +109,12 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
     if scheme == "json":
         return StoreLocation(kind="json", path=path)
     return StoreLocation(kind="sqlite", path=path)
+
+
+def _names_database(rest: str) -> bool:
+    """Both readings count: an @ may stand in the options, a ? in a password."""
+    readings = (rest.partition("?")[0].rpartition("@")[2], rest.rpartition("@")[2])
+    return any(each.partition("?")[0].partition("/")[2].strip("/") for each in readings)
 
 
 def _path(given: str, rest: str, here: Path) -> Path:
