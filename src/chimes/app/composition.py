@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -59,8 +59,15 @@ def build_store(location: StoreLocation, clock: Clock) -> Store:
             return JsonFileStore(_needed(location), clock=clock)
 
 
-async def build_services(settings: Settings, store: Store, clock: Clock) -> Services:
-    """The services over an opened store."""
+async def build_services(
+    settings: Settings,
+    store: Store,
+    clock: Clock,
+    *,
+    offers: Callable[[], Collection[str]] = frozenset,
+) -> Services:
+    """The services over an opened store. `offers`: what an application of this process can carry
+    out (`target.needs`), so that it may schedule it before a node of it has joined."""
     access = AccessService(store, clock, fixed=configured_keys(settings))
     await access.keys_on()
     with_keys = EgressRules(
@@ -88,6 +95,7 @@ async def build_services(settings: Settings, store: Store, clock: Clock) -> Serv
             check_target=_target_check(egress),
             default_timezone=settings.default_timezone,
             limits=lambda: Limits() if access.open_mode else limits,
+            offers=offers,
         ),
         runs=RunService(store),
         access=access,

@@ -8,7 +8,13 @@ from datetime import datetime
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.schedule import Schedule
-from chimes.redaction import HIDDEN, is_secret_field, is_secret_name, masked_url
+from chimes.redaction import (
+    HIDDEN,
+    is_secret_field,
+    is_secret_name,
+    masked_arguments,
+    masked_url,
+)
 from chimes.store.codec.schedule import schedule_to_plain
 
 #: Moves with every fire or run and says nothing about who changed what.
@@ -62,6 +68,8 @@ def masked(value: Mapping[str, object]) -> dict[str, object]:
 def _masked_value(name: str, value: object) -> object:
     if name == "headers" and isinstance(value, Mapping):
         return {key: HIDDEN if is_secret_name(key) else item for key, item in value.items()}
+    if name in ("args", "input") and isinstance(value, Mapping):
+        return masked_arguments(value)
     if name == "url" and isinstance(value, str):
         return masked_url(value)
     if is_secret_field(name):

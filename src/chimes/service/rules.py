@@ -72,12 +72,7 @@ def checked_id(schedule_id: str) -> str:
 
 def checked(schedule: Schedule) -> Schedule:
     """The schedule, tidied up; InvalidInput names the field that is wrong."""
-    if not -PRIORITY_LIMIT <= schedule.priority <= PRIORITY_LIMIT:
-        raise InvalidInput(
-            f"priority lies between -{PRIORITY_LIMIT} and {PRIORITY_LIMIT}",
-            field="priority",
-            code="out_of_range",
-        )
+    check_priority(schedule.priority)
     if len(schedule.labels) > LABEL_LIMIT:
         raise InvalidInput(f"at most {LABEL_LIMIT} labels", field="labels", code="too_many")
     for name, value in schedule.labels.items():
@@ -88,6 +83,15 @@ def checked(schedule: Schedule) -> Schedule:
     check_policy(schedule.policy, longest_timeout=longest_timeout(schedule.target))
     checked_text(schedule.pause_note, "note")
     return replace(schedule, name=clean_name(schedule.name))
+
+
+def check_priority(priority: int) -> None:
+    if not -PRIORITY_LIMIT <= priority <= PRIORITY_LIMIT:
+        raise InvalidInput(
+            f"priority lies between -{PRIORITY_LIMIT} and {PRIORITY_LIMIT}",
+            field="priority",
+            code="out_of_range",
+        )
 
 
 def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:

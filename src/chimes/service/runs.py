@@ -47,13 +47,16 @@ class RunService:
             raise NotFound(f"run {run_id} not found")
         return canceled
 
-    async def retry(self, actor: Actor, run_id: RunId) -> Run:
-        """A new run, origin manual, that names the old one."""
+    async def retry(self, actor: Actor, run_id: RunId, *, new_id: RunId | None = None) -> Run:
+        """A new run, origin manual, that names the old one. With `new_id` this can be asked for
+        again: the run that has the id is the answer."""
         run = await self._operable(actor, run_id)
         if not run.status.terminal:
             raise Conflict(f"the run has not ended yet: {run.status}", code="not_ended")
         now = await self._store.now()
         again = retry_run(run, now)
+        if new_id is not None:
+            again = replace(again, id=new_id)
         note = entry(
             actor, "retry", "run", run.id, at=now, owner=run.owner, changes={"run_id": again.id}
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -31,6 +31,7 @@ from chimes.service.slots import (
     SlotIsDue,
     left_behind,
 )
+from chimes.service.targets import check_offered
 from chimes.store.port import Store
 from chimes.triggers import Every, Trigger
 
@@ -56,11 +57,15 @@ class ScheduleChanges:
         check_target: Callable[[Target], None],
         default_timezone: str = "UTC",
         limits: Callable[[], Limits] = Limits,
+        offers: Callable[[], Collection[str]] = frozenset,
     ) -> None:
+        """`offers`: what an application of this process can carry out (`target.needs`), also
+        while no node of it has joined yet."""
         self._store = store
         self._check_target = check_target
         self._default_timezone = default_timezone
         self._limits = limits
+        self._offers = offers
 
     async def get(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
         schedule = await self._store.get_schedule(schedule_id)
@@ -132,6 +137,12 @@ class ScheduleChanges:
         if _unchecked_tls(target) and not _unchecked_tls(before) and actor.role is not Role.ADMIN:
             raise NotAllowed("only an admin may switch certificate checks off")
         self._check_target(target)
+
+    async def _check_offered(self, target: Target, before: Target | None) -> None:
+        """What was saved once stays valid while nobody is there to offer it."""
+        if before is None or target.needs != before.needs:
+            self._check_target(target)
+            await check_offered(self._store, target, self._offers())
 
     def _check_trigger(self, actor: Actor, trigger: Trigger, now: datetime) -> None:
         limits = self._limits()

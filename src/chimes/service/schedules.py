@@ -12,7 +12,7 @@ from chimes.errors import (
     NotAllowed,
 )
 from chimes.model.access import Actor
-from chimes.model.ids import ScheduleId, new_schedule_id
+from chimes.model.ids import RunId, ScheduleId, manual_run_id, new_schedule_id
 from chimes.model.listing import Page, ScheduleQuery, ScheduleSort
 from chimes.model.planning import backfill_run, ended_at_once, manual_run, slot_run
 from chimes.model.run import Reason, Run, RunStatus
@@ -29,6 +29,7 @@ from chimes.model.schedule import (
     runs_left,
 )
 from chimes.service.audit import changes_between, entry
+from chimes.service.orders import Order, order_shown, ordered_run
 from chimes.service.rules import (
     checked,
     checked_id,
@@ -85,6 +86,7 @@ class ScheduleService(ScheduleChanges):
         """An empty id is made here (R3.30); one that the client sent is kept."""
         now = await self._store.now()
         schedule = self.prepared(actor, draft, now)
+        await self._check_offered(schedule.target, None)
         await self._check_dependency(actor, schedule)
         note = entry(
             actor,
@@ -125,7 +127,10 @@ class ScheduleService(ScheduleChanges):
                 after = replace(after, pause_note="", pause_until=None)
             return edited(before, after, now, actor.name)
 
-        await self._check_dependency(actor, edit(await self.get(actor, schedule_id)))
+        seen = await self.get(actor, schedule_id)
+        wanted = edit(seen)
+        await self._check_offered(wanted.target, seen.target)
+        await self._check_dependency(actor, wanted)
         return await self._change(
             actor, schedule_id, "update", apply, may=actor.may_write, version=expected_version
         )
@@ -218,15 +223,35 @@ class ScheduleService(ScheduleChanges):
         return await self._change(actor, schedule_id, "reschedule", apply)
 
     # --- runs by hand -------------------------------------------------------------------------
+    async def start(self, actor: Actor, order: Order, *, run_id: RunId | None = None) -> Run:
+        """A run without a schedule. With `run_id` the same order can be given again: the run that
+        has the id is the answer."""
+        owner = order.owner or actor.owner
+        if not actor.may_write(owner):
+            raise NotAllowed()
+        self._target_allowed(actor, order.target, None)
+        await self._check_offered(order.target, None)
+        now = await self._store.now()
+        run = ordered_run(order, owner, run_id or manual_run_id(now), now)
+        note = entry(actor, "start", "run", run.id, at=now, owner=owner, changes=order_shown(order))
+        return (await self._store.add_runs([run], note))[0]
+
     async def run_now(
-        self, actor: Actor, schedule_id: ScheduleId, *, beside_others: bool = False
+        self,
+        actor: Actor,
+        schedule_id: ScheduleId,
+        *,
+        beside_others: bool = False,
+        run_id: RunId | None = None,
     ) -> Run:
-        """C7: allowed while paused; nothing about the schedule changes."""
+        """C7: allowed while paused; nothing about the schedule changes. `run_id` as in `start`."""
         schedule = await self.get(actor, schedule_id)
         if not actor.may_operate(schedule.owner):
             raise NotAllowed()
         now = await self._store.now()
         run = manual_run(schedule, now, beside_others=beside_others)
+        if run_id is not None:
+            run = replace(run, id=run_id)
         note = entry(
             actor,
             "run",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 
+from chimes.errors import InvalidInput
 from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
+from chimes.store.port import Store
+from chimes.triggers.reading import nearest
 
 #: Of the model's Policy, and of an HTTP target unless the settings say otherwise.
 HTTP_TIMEOUT = timedelta(seconds=10)
@@ -35,3 +39,30 @@ def longest_timeout(target: Target) -> timedelta:
             return LONGEST_TASK_TIMEOUT
         case FlowTarget():
             return LONGEST_FLOW_TIMEOUT
+
+
+async def check_offered(store: Store, target: Target, here: Collection[str]) -> None:
+    """A task or a flow that no live node and no application `here` offers would wait for ever.
+    Only names are compared; nothing is looked up or imported because of one (S66)."""
+    if isinstance(target, HttpTarget) or target.needs in here:
+        return
+    now = await store.now()
+    offered = {
+        each for node in await store.nodes() if node.lease_until > now for each in node.offers
+    }
+    if target.needs in offered:
+        return
+    known = _names(target.kind, {*offered, *here})
+    raise InvalidInput(
+        f"no node that is alive offers the {target.kind} {target.name!r}",
+        field="target.name",
+        code=f"unknown_{target.kind}",
+        hint=nearest(target.name, known),
+    )
+
+
+def _names(kind: str, offers: Collection[str]) -> list[str]:
+    """Steps (`flow/step`) are offered as tasks, but only their flow may ask for them."""
+    prefix = f"{kind}:"
+    names = (each.removeprefix(prefix) for each in offers if each.startswith(prefix))
+    return [name for name in names if "/" not in name]

@@ -1,0 +1,63 @@
+"""Runs that somebody asks for without a schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from chimes.errors import InvalidInput
+from chimes.model.access import Owner
+from chimes.model.ids import RunId
+from chimes.model.policy import UNLIMITED, Policy
+from chimes.model.run import Origin, Run
+from chimes.model.target import Target
+from chimes.service.audit import masked
+from chimes.service.rules import LONGEST_WAIT, check_policy, check_priority, clean_name
+from chimes.service.targets import longest_timeout
+from chimes.store.codec.schedule import target_to_plain
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    target: Target
+    policy: Policy
+    name: str = ""
+    namespace: str = "native"
+    priority: int = 0
+    #: None: whoever asks.
+    owner: Owner | None = None
+    #: None, and the past: now.
+    at: datetime | None = None
+
+
+def ordered_run(order: Order, owner: Owner, run_id: RunId, now: datetime) -> Run:
+    """The run of an order; InvalidInput names what is wrong with it."""
+    check_policy(order.policy, longest_timeout=longest_timeout(order.target))
+    check_priority(order.priority)
+    due = max(order.at or now, now)
+    if due - now > LONGEST_WAIT:
+        raise InvalidInput(
+            f"at lies more than {LONGEST_WAIT.days} days ahead", field="at", code="out_of_range"
+        )
+    limit = order.policy.concurrency_limit
+    return Run(
+        id=run_id,
+        schedule_id=None,
+        schedule_name=clean_name(order.name) if order.name else "",
+        namespace=order.namespace,
+        owner=owner,
+        origin=Origin.MANUAL,
+        target=order.target,
+        policy=order.policy,
+        priority=order.priority,
+        concurrency_key=order.policy.concurrency_key if limit < UNLIMITED else None,
+        concurrency_limit=limit,
+        created_at=now,
+        planned_at=due,
+        available_at=due,
+    )
+
+
+def order_shown(order: Order) -> dict[str, object]:
+    """For the audit, without secrets."""
+    return masked({"target": target_to_plain(order.target)})
