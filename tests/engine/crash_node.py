@@ -27,6 +27,7 @@ SETTINGS = Settings(
 
 class Effects:
     kind = "http"
+    resumable = False
     offers = frozenset({"http"})
 
     def __init__(self, path: str) -> None:

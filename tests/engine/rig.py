@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, cast
@@ -21,7 +21,7 @@ from chimes.model.listing import RunQuery
 from chimes.model.run import AttemptEnd, Outcome, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.port import Planner, Store
-from chimes.targets.base import Call
+from chimes.targets.base import Call, TargetRunner
 from chimes.triggers import Every
 from tests.builders import a_schedule
 
@@ -53,10 +53,11 @@ class Recording:
     """A target that notes its calls and answers by script: one outcome (or behaviour) per call,
     the last one for ever."""
 
-    kind = "http"
-    offers = frozenset({"http"})
+    resumable = False
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "http") -> None:
+        self.kind = kind
+        self.offers = frozenset({kind})
         self.calls: list[Call] = []
         self.script: list[Outcome | Callable[[Call], Awaitable[Outcome]]] = [SUCCESS]
         self.gate = asyncio.Event()
@@ -145,12 +146,12 @@ class Rig:
         runner: Recording | None = None,
         clock: Clock | None = None,
         roles: tuple[str, ...] = ("scheduler", "worker"),
-        kind: str = "http",
+        runners: Sequence[TargetRunner] = (),
         **settings: Any,
     ) -> Engine:
         engine = Engine(
             store or self.store,
-            {kind: runner or self.runner},
+            {each.kind: each for each in (runner or self.runner, *runners)},
             settings=replace(self.settings, **settings),
             clock=clock,
             roles=roles,

@@ -10,7 +10,7 @@ from chimes.model.policy import Policy
 from chimes.model.run import Outcome, RunStatus
 from chimes.targets.base import Call
 from tests.builders import a_run
-from tests.engine.rig import SUCCESS, Faults, Rig, until
+from tests.engine.rig import SUCCESS, Faults, Recording, Rig, until
 
 DOWN = StoreUnavailable("not now")
 
@@ -139,7 +139,9 @@ async def test_a_verdict_outlives_the_lease_if_nobody_took_the_run(rig: Rig) -> 
 # F70: a node leaves kinds that it does not know to others, without spinning
 async def test_a_kind_that_nobody_here_knows_stays_in_the_queue(rig: Rig) -> None:
     faults = Faults(rig.store)
-    await rig.engine(store=faults.store, kind="agent", poll_interval=timedelta(seconds=0.05))
+    await rig.engine(
+        store=faults.store, runner=Recording("agent"), poll_interval=timedelta(seconds=0.05)
+    )
     schedule = await rig.due_now()
     await until(lambda: faults.count["rescue"] >= 8)
     (run,) = await rig.runs(schedule)

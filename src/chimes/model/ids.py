@@ -43,6 +43,13 @@ def slot_run_id(schedule_id: ScheduleId, slot: datetime) -> RunId:
     return RunId(_uuid5(slot_key(schedule_id, slot)))
 
 
+def step_run_id(parent: RunId, step: str, index: int | None = None) -> RunId:
+    """The same step of the same flow run has the same run id, whoever asks for it and however
+    often; `index` is the place in a mapped list."""
+    place = "" if index is None else f":{index}"
+    return RunId(_uuid5(f"step:{parent}:{step}{place}"))
+
+
 def _uuid5(name: str) -> str:
     """`str(uuid.uuid5(SLOT_NAMESPACE, name))` without making UUIDs: every fire needs one."""
     digest = bytearray(hashlib.sha1(_SLOT_BYTES + name.encode(), usedforsecurity=False).digest())

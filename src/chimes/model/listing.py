@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from chimes.model.access import Owner
-from chimes.model.ids import RunId, ScheduleId
+from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.run import Origin, RunStatus
 
 Row = TypeVar("Row", covariant=True)
@@ -65,6 +65,10 @@ class RunQuery:
     origin: Origin | None = None
     #: Only its children: the steps of a flow.
     parent_id: RunId | None = None
+    #: Only those that this node has in hand.
+    holder: NodeId | None = None
+    #: Only these, at most a thousand.
+    ids: tuple[RunId, ...] | None = None
     #: Planned at or after / before.
     since: datetime | None = None
     until: datetime | None = None

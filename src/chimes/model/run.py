@@ -63,6 +63,8 @@ class Reason:
     SCHEDULE_DELETED = "schedule_deleted"
     CRASH_LIMIT = "crash_limit"
     LOST_AFTER_START = "lost_after_start"
+    #: A step whose flow has ended without it.
+    FLOW_ENDED = "flow_ended"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,6 +145,12 @@ class Run:
         return not self.status.terminal and not self.blocked
 
     @property
+    def resumable(self) -> bool:
+        """It has no effect of its own, only child runs: whoever takes it over goes on where it
+        stands, so that losing its node costs no attempt."""
+        return self.target.kind == "flow"
+
+    @property
     def failures(self) -> int:
         return sum(a.end in (AttemptEnd.FAILED, AttemptEnd.TIMEOUT) for a in self.attempts)
 
@@ -212,7 +220,7 @@ def marked_started(run: Run) -> Run:
 
 def released(run: Run) -> Run:
     """Given back unstarted by a node that is stopping: as if it had never been claimed, except
-    that the fence stays used."""
+    that the fence stays used. One that is resumable may have begun, and its time goes on."""
     return replace(
         run,
         status=RunStatus.QUEUED,
@@ -220,7 +228,7 @@ def released(run: Run) -> Run:
         holder=None,
         started=False,
         claimed_at=None,
-        started_at=None if run.attempt == 1 else run.started_at,
+        started_at=run.started_at if run.resumable or run.attempt > 1 else None,
     )
 
 
@@ -296,8 +304,11 @@ def cancel_asked(run: Run, reason: str, now: datetime) -> Run:
 
 
 def lost(run: Run, now: datetime) -> Run:
-    """The lease of the node that held it has ended (F04–F07, F66)."""
+    """The lease of the node that held it has ended (F04–F07, F66). What is resumable is not
+    limited: its steps are (F68)."""
     assert run.holder is not None
+    if run.resumable:
+        return given_back(run, now)
     attempt = Attempt(
         number=run.attempt,
         fence=run.fence,
@@ -327,6 +338,11 @@ def lost(run: Run, now: datetime) -> Run:
             finished_at=now,
         )
     return replace(gone, status=RunStatus.QUEUED, started=False, available_at=now)
+
+
+def abandoned(child: Run, now: datetime) -> Run:
+    """A step of a flow that has ended: it is asked to stop, or never begins."""
+    return cancel_asked(child, Reason.FLOW_ENDED, now)
 
 
 def unblocked(run: Run) -> Run:

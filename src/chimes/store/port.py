@@ -201,7 +201,10 @@ class Store(Protocol):
         run. Runs that end update their schedule (`recorded`), pause it where the verdict says
         so, and let the next blocked run of their key go. Repeating an accepted verdict (same
         fence, and the run shows that very attempt) is accepted again and changes nothing (F23).
-        """
+
+        Here and in every other verb that ends a run: if that run is a flow, its unfinished child
+        runs are asked to stop in the same transaction (`abandoned`). The end of a child wakes
+        those who wait for work: its flow may go on."""
 
     async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
         """Give claimed but unstarted runs back (run id, fence); those not owned are left alone, and

@@ -86,6 +86,8 @@ def matches_run(row: Run, query: RunQuery) -> bool:
         and (not query.statuses or row.status in query.statuses)
         and query.origin in (None, row.origin)
         and query.parent_id in (None, row.parent_id)
+        and query.holder in (None, row.holder)
+        and (query.ids is None or row.id in query.ids)
         and (query.since is None or row.planned_at >= query.since)
         and (query.until is None or row.planned_at < query.until)
     )

@@ -10,7 +10,7 @@ from datetime import datetime
 from chimes.clock import Clock, SystemClock
 from chimes.model.audit import AuditEntry, paused_by_receiver
 from chimes.model.ids import RunId
-from chimes.model.run import Run, Verdict, cancel_asked, claimed, lost, queue_order
+from chimes.model.run import Run, Verdict, abandoned, cancel_asked, claimed, lost, queue_order
 from chimes.model.schedule import paused, recorded
 from chimes.store.memory.state import State
 from chimes.store.port import Places
@@ -37,6 +37,7 @@ class MemoryBase:
             self._state.append_audit(entry)
 
     def _record(self, run: Run, verdict: Verdict | None, now: datetime) -> None:
+        self._abandon_children(run, now)
         schedule = self._state.schedules.get(run.schedule_id) if run.schedule_id else None
         if schedule is None or not run.status.terminal:
             return
@@ -46,6 +47,13 @@ class MemoryBase:
             schedule = paused(schedule, now, "chimes", note=note)
             self._audit(paused_by_receiver(schedule.id, str(schedule.owner), note, now))
         self._state.put_schedule(schedule)
+
+    def _abandon_children(self, run: Run, now: datetime) -> None:
+        if run.status.terminal and run.resumable:
+            for child in self._state.children_of(run.id):
+                after = abandoned(child, now)
+                self._state.put_run(after)
+                self._unblock(after)
 
     def _unblock(self, run: Run) -> bool:
         """Lets blocked runs of the same key go, as far as its limit allows; whether there were."""

@@ -97,6 +97,7 @@ class MemoryRuns(MemoryBase):
                     self._state.append_logs(run.id, verdict.logs)
                     self._record(ended, verdict, now)
                     released_any |= self._unblock(ended) or not ended.status.terminal
+                    released_any |= ended.parent_id is not None or ended.resumable
                     accepted.append(ended)
                 elif run is not None and verdict.attempt in run.attempts:
                     accepted.append(run)

@@ -134,6 +134,10 @@ class State:
             if run.schedule_id == schedule_id and run.status is RunStatus.QUEUED
         ]
 
+    def children_of(self, run_id: RunId) -> list[Run]:
+        """Those that have not ended."""
+        return [run for run in self.active.values() if run.parent_id == run_id]
+
     def append_logs(self, run_id: RunId, entries: Sequence[LogEntry]) -> None:
         if entries:
             log = self.logs.setdefault(run_id, [])

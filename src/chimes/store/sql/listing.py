@@ -62,6 +62,10 @@ def run_conditions(query: RunQuery) -> list[Condition]:
         found.append(runs.c.origin == query.origin.value)
     if query.parent_id is not None:
         found.append(runs.c.parent_id == query.parent_id)
+    if query.holder is not None:
+        found.append(runs.c.holder == query.holder)
+    if query.ids is not None:
+        found.append(runs.c.id.in_(query.ids))
     if query.since is not None:
         found.append(runs.c.planned_at >= micros(query.since))
     if query.until is not None:

@@ -1,0 +1,167 @@
+"""Runs of flows and their steps: what the store does about them by itself (F68)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from chimes.model.ids import RunId
+from chimes.model.listing import RunQuery
+from chimes.model.policy import OnLost, Policy
+from chimes.model.run import AttemptEnd, Origin, Reason, Run, RunStatus
+from chimes.model.schedule import deleted
+from chimes.model.target import FlowTarget, TaskTarget
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from tests.builders import LEASE, NOW, SECOND, a_run, a_schedule, a_verdict, places
+from tests.store_contract.scenes import joined
+
+FLOW = FlowTarget(name="etl", input={"day": 1})
+STEP = TaskTarget(name="etl/load", args={"rows": [1, 2]})
+OFFERS = frozenset({FLOW.needs, STEP.needs})
+
+
+def a_step(flow: Run, **given: object) -> Run:
+    return a_run(
+        **{"origin": Origin.CHILD, "parent_id": flow.id, "step": "load", "target": STEP} | given
+    )
+
+
+async def a_flow(store: Store, node: str = "node-1", **given: object) -> Run:
+    """A flow that node-1 has in hand."""
+    await joined(store, node)
+    await store.add_runs([a_run(**{"target": FLOW} | given)])
+    (flow,) = await store.claim(places(node, offers=frozenset({FLOW.needs})))
+    return flow
+
+
+async def the_run(store: Store, run_id: RunId) -> Run:
+    run = await store.get_run(run_id)
+    assert run is not None
+    return run
+
+
+# A flow has no effect of its own: losing its node costs no attempt, however often it happens
+async def test_a_flow_that_is_lost_goes_on_without_an_attempt(
+    store: Store, clock: SettableClock
+) -> None:
+    flow = await a_flow(store, policy=Policy(on_lost=OnLost.STOP))
+    for turn in range(1, 6):
+        clock.advance(LEASE + SECOND)
+        (rescued,) = await store.rescue(limit=10)
+        assert (rescued.status, rescued.attempt, rescued.attempts) == (RunStatus.QUEUED, 0, ())
+        assert rescued.started_at == flow.started_at, "its time goes on"
+        await joined(store, f"node-{turn + 1}")
+        (again,) = await store.claim(places(f"node-{turn + 1}", offers=OFFERS))
+        assert (again.id, again.attempt, again.fence) == (flow.id, 1, turn + 1)
+
+
+async def test_a_flow_that_is_given_back_keeps_its_time(store: Store) -> None:
+    flow = await a_flow(store)
+    await store.release([(flow.id, flow.fence)])
+    after = await the_run(store, flow.id)
+    assert (after.status, after.attempt, after.attempts) == (RunStatus.QUEUED, 0, ())
+    assert after.started_at == flow.started_at
+
+
+@pytest.mark.parametrize("end", [AttemptEnd.FAILED, AttemptEnd.TIMEOUT, AttemptEnd.CANCELED])
+async def test_a_flow_that_ends_takes_its_steps_along(store: Store, end: AttemptEnd) -> None:
+    flow = await a_flow(store)
+    done, running, waiting = (a_step(flow) for _ in range(3))
+    other = a_step(a_run(target=FLOW))
+    await store.add_runs([done, running])
+    first, second = await store.claim(places(free=2, offers=OFFERS))
+    await store.finish([a_verdict(first, NOW)])
+    await store.add_runs([waiting, other])
+    await store.finish([a_verdict(flow, NOW, end)])
+    assert (await the_run(store, first.id)).status is RunStatus.SUCCEEDED
+    asked = await the_run(store, second.id)
+    assert (asked.status, asked.cancel_requested) == (RunStatus.RUNNING, True)
+    canceled = await the_run(store, waiting.id)
+    assert (canceled.status, canceled.reason) == (RunStatus.CANCELED, Reason.FLOW_ENDED)
+    assert (await the_run(store, other.id)).status is RunStatus.QUEUED
+
+
+async def test_a_step_that_fails_as_its_flow_ends_is_not_tried_again(store: Store) -> None:
+    flow = await a_flow(store)
+    await store.add_runs([a_step(flow)])
+    (step,) = await store.claim(places(offers=OFFERS))
+    failed = a_verdict(
+        step, NOW, AttemptEnd.FAILED, status=RunStatus.QUEUED, retry_in=timedelta(seconds=1)
+    )
+    await store.finish([a_verdict(flow, NOW, AttemptEnd.CANCELED), failed])
+    assert (await the_run(store, step.id)).status is RunStatus.CANCELED
+
+
+async def test_a_waiting_flow_that_is_canceled_takes_its_steps_along(store: Store) -> None:
+    flow = await a_flow(store)
+    step = a_step(flow)
+    await store.add_runs([step])
+    await store.release([(flow.id, flow.fence)])
+    await store.cancel_run(flow.id, Reason.CANCELED_BY_HAND)
+    assert (await the_run(store, step.id)).status is RunStatus.CANCELED
+
+
+async def test_a_flow_that_was_to_stop_and_is_lost_takes_its_steps_along(
+    store: Store, clock: SettableClock
+) -> None:
+    flow = await a_flow(store)
+    step = a_step(flow)
+    await store.add_runs([step])
+    await store.cancel_run(flow.id, Reason.CANCELED_BY_HAND)
+    assert (await the_run(store, step.id)).status is RunStatus.QUEUED
+    clock.advance(LEASE + SECOND)
+    (rescued,) = await store.rescue(limit=10)
+    assert rescued.status is RunStatus.CANCELED
+    assert (await the_run(store, step.id)).status is RunStatus.CANCELED
+
+
+async def test_a_flow_whose_schedule_goes_away_takes_its_steps_along(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule(target=FLOW))
+    await joined(store)
+    await store.add_runs([a_run(schedule, target=FLOW)])
+    (flow,) = await store.claim(places(offers=OFFERS))
+    step = a_step(flow)
+    await store.add_runs([step])
+    await store.release([(flow.id, flow.fence)])
+    await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "user:alice"))
+    assert (await the_run(store, flow.id)).status is RunStatus.CANCELED
+    assert (await the_run(store, step.id)).status is RunStatus.CANCELED
+
+
+async def test_the_steps_of_a_limited_key_let_others_go(store: Store) -> None:
+    flow = await a_flow(store)
+    first = a_step(flow, concurrency_key="one at a time", concurrency_limit=1)
+    other = a_run(target=STEP, concurrency_key="one at a time", concurrency_limit=1)
+    await store.add_runs([first, other])
+    assert (await the_run(store, other.id)).blocked
+    await store.finish([a_verdict(flow, NOW, AttemptEnd.CANCELED)])
+    assert not (await the_run(store, other.id)).blocked
+
+
+async def test_the_end_of_a_step_wakes_its_flow(store: Store) -> None:
+    flow = await a_flow(store)
+    await store.add_runs([a_step(flow)])
+    (step,) = await store.claim(places(offers=OFFERS))
+    before = store.changes()
+    await store.finish([a_verdict(step, NOW)])
+    assert store.changes() > before
+
+
+async def test_runs_are_listed_by_id_and_by_holder(store: Store) -> None:
+    flow = await a_flow(store)
+    await store.add_runs([a_step(flow), a_step(flow)])
+    (mine,) = await store.claim(places(free=1, offers=OFFERS))
+    await joined(store, "node-2")
+    (theirs,) = await store.claim(places("node-2", free=1, offers=OFFERS))
+
+    async def found(query: RunQuery) -> set[str]:
+        return {run.id for run in (await store.list_runs(query)).items}
+
+    assert await found(RunQuery(holder=mine.holder)) == {flow.id, mine.id}
+    assert await found(RunQuery(holder=theirs.holder)) == {theirs.id}
+    assert await found(RunQuery(ids=(mine.id, theirs.id, RunId("nobody")))) == {mine.id, theirs.id}
+    assert await found(RunQuery(ids=())) == set()
+    running = RunQuery(ids=(mine.id, flow.id), statuses=(RunStatus.RUNNING,))
+    assert await found(running) == {mine.id, flow.id}
