@@ -89,9 +89,13 @@ class FlowBuilder:
             # What it takes is read here, so that the error shows this function.
             _ = step.wants, step.when_wants
             self._steps.append(step)
+            self.declared(step)
             return function
 
         return declare
+
+    def declared(self, step: Step) -> None:
+        """Called for each new step; for an application that keeps a list of its tasks."""
 
     def complete(self) -> Flow:
         """Raises InvalidInput, which says what is wrong where."""
