@@ -1,0 +1,175 @@
+"""The process of one attempt. Started by a worker, never by hand.
+
+python -m chimes.targets.python_task.child SOCKET PARENT
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import io
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Awaitable
+from types import FrameType
+
+from chimes.errors import ChimesError, InvalidInput, NotFound
+from chimes.model.run import Outcome
+from chimes.targets.python_task.arguments import Bound, bind
+from chimes.targets.python_task.context import Context, LineHandler, entered
+from chimes.targets.python_task.exceptions import Cancel
+from chimes.targets.python_task.importing import registry_at
+from chimes.targets.python_task.lines import MAX_BYTES, MAX_LINE
+from chimes.targets.python_task.registry import Function, is_async
+from chimes.targets.python_task.verdicts import (
+    deserves_trace,
+    failed,
+    outcome_of_exception,
+    outcome_of_value,
+    trace_of,
+)
+from chimes.targets.python_task.wire import Answer, LogLine, Request
+
+PR_SET_PDEATHSIG = 1
+
+
+class Channel:
+    """The way to the worker. The task's output has pipes of its own."""
+
+    def __init__(self, descriptor: int) -> None:
+        # Not for programs that the task starts.
+        os.set_inheritable(descriptor, False)
+        self._socket = socket.socket(fileno=descriptor)
+        self._lock = threading.Lock()
+        self._left = MAX_BYTES
+
+    def request(self) -> Request:
+        received = bytearray()
+        while not received.endswith(b"\n"):
+            piece = self._socket.recv(65536)
+            if not piece:
+                # The worker is gone, or no longer wants this.
+                sys.exit(1)
+            received += piece
+        return Request.from_line(bytes(received))
+
+    def line(self, level: str, message: str) -> None:
+        message = message[:MAX_LINE]
+        with self._lock:
+            # The worker would drop the rest; sending it is not worth anybody's time.
+            if self._left >= 0:
+                self._left -= len(message) + 1
+                self._socket.sendall(LogLine(level, message).to_line())
+
+    def answer(self, answer: Answer) -> None:
+        with self._lock:
+            self._socket.sendall(answer.to_line())
+
+
+def main(arguments: list[str]) -> None:
+    descriptor, parent = (int(each) for each in arguments)
+    die_with(parent)
+    channel = Channel(descriptor)
+    request = channel.request()
+    _limit(request.memory_limit)
+    sys.path[:] = request.path
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Line by line, so that what was printed before a crash is seen.
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    # Whatever the application logs belongs to the run, at its own level.
+    logging.basicConfig(level=logging.INFO, handlers=[LineHandler(channel.line)])
+    channel.answer(carried_out(request, channel))
+
+
+def carried_out(request: Request, channel: Channel) -> Answer:
+    context = Context(request.facts, channel.line)
+    try:
+        function, bound = _found(request, context)
+        with entered(context):
+            value = (
+                asyncio.run(_awaited(function, bound, context))
+                if is_async(function)
+                else _called(function, bound, context)
+            )
+    except _Refused as refused:
+        return Answer(refused.outcome)
+    except BaseException as error:
+        return Answer(outcome_of_exception(error), trace_of(error) if deserves_trace(error) else "")
+    return Answer(outcome_of_value(value))
+
+
+class _Refused(Exception):
+    """The function was not called"""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.error)
+        self.outcome = outcome
+
+
+def _found(request: Request, context: Context) -> tuple[Function, Bound]:
+    try:
+        task = registry_at(request.app).get(request.facts.task)
+    except NotFound as error:
+        raise _Refused(failed("unknown_task", f"{request.app}: {error.message}")) from error
+    except ChimesError as error:
+        raise _Refused(failed("no_app", error.message)) from error
+    if request.error is not None:
+        assert task.on_failure is not None
+        return task.on_failure, Bound((context, request.error), {})
+    try:
+        return task.function, bind(task, request.args, context)
+    except InvalidInput as error:
+        raise _Refused(failed("bad_arguments", error.message)) from error
+
+
+def _called(function: Function, bound: Bound, context: Context) -> object:
+    """SIGTERM is raised as `Cancel` where the function is, so that it can clean up."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        context.cancel()
+        raise Cancel("the attempt was told to stop")
+
+    signal.signal(signal.SIGTERM, stop)
+    return function(*bound.args, **bound.kwargs)
+
+
+async def _awaited(function: Function, bound: Bound, context: Context) -> object:
+    """SIGTERM cancels the coroutine."""
+    task = asyncio.current_task()
+    assert task is not None
+
+    def stop() -> None:
+        context.cancel()
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+    called = function(*bound.args, **bound.kwargs)
+    assert isinstance(called, Awaitable)
+    value: object = await called
+    return value
+
+
+def die_with(parent: int) -> None:
+    """No task outlives its worker: the kernel kills it when the worker is gone (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # It may have been too late for that.
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _limit(memory: int | None) -> None:
+    # A crash is told by its signal; a core file is of no use to anybody here.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if memory is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

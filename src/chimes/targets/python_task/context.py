@@ -1,0 +1,219 @@
+"""What a task's function can know about its run, and say in it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from chimes.clock import SystemClock
+from chimes.model.run import Run
+from chimes.targets.python_task.exceptions import Cancel
+
+#: (level, message): one line of the run's log.
+Line = Callable[[str, str], None]
+
+_LEVELS = (
+    (logging.CRITICAL, "critical"),
+    (logging.ERROR, "error"),
+    (logging.WARNING, "warning"),
+    (logging.INFO, "info"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """The part of a context that can be sent to another process."""
+
+    run_id: str
+    task: str
+    attempt: int
+    schedule_id: str | None
+    schedule_name: str
+    slot: datetime | None
+    parent_id: str | None
+    #: Store time.
+    started_at: datetime
+    deadline: datetime
+    #: The deadline on this machine's monotonic clock, which all of its processes share.
+    ends: float
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "run_id": self.run_id,
+            "task": self.task,
+            "attempt": self.attempt,
+            "schedule_id": self.schedule_id,
+            "schedule_name": self.schedule_name,
+            "slot": None if self.slot is None else self.slot.isoformat(),
+            "parent_id": self.parent_id,
+            "started_at": self.started_at.isoformat(),
+            "deadline": self.deadline.isoformat(),
+            "ends": self.ends,
+        }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, object]) -> Facts:
+        schedule_id, slot, parent_id = facts["schedule_id"], facts["slot"], facts["parent_id"]
+        return cls(
+            run_id=str(facts["run_id"]),
+            task=str(facts["task"]),
+            attempt=int(str(facts["attempt"])),
+            schedule_id=None if schedule_id is None else str(schedule_id),
+            schedule_name=str(facts["schedule_name"]),
+            slot=None if slot is None else datetime.fromisoformat(str(slot)),
+            parent_id=None if parent_id is None else str(parent_id),
+            started_at=datetime.fromisoformat(str(facts["started_at"])),
+            deadline=datetime.fromisoformat(str(facts["deadline"])),
+            ends=float(str(facts["ends"])),
+        )
+
+
+def facts_of(run: Run, *, task: str, triggered_at: datetime, timeout: timedelta) -> Facts:
+    return Facts(
+        run_id=run.id,
+        task=task,
+        attempt=run.attempt,
+        schedule_id=run.schedule_id,
+        schedule_name=run.schedule_name,
+        slot=run.slot,
+        parent_id=run.parent_id,
+        started_at=triggered_at,
+        deadline=triggered_at + timeout,
+        ends=SystemClock().monotonic() + timeout.total_seconds(),
+    )
+
+
+class Context:
+    """One attempt, as its function sees it. Safe to use from any thread."""
+
+    def __init__(self, facts: Facts, line: Line) -> None:
+        self._facts = facts
+        self._line = line
+        self._canceled = threading.Event()
+        self._logger: logging.Logger | None = None
+
+    @property
+    def facts(self) -> Facts:
+        return self._facts
+
+    @property
+    def run_id(self) -> str:
+        return self._facts.run_id
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of the run: what a receiver can tell a repetition by."""
+        return self._facts.run_id
+
+    @property
+    def task(self) -> str:
+        return self._facts.task
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first."""
+        return self._facts.attempt
+
+    @property
+    def schedule_id(self) -> str | None:
+        return self._facts.schedule_id
+
+    @property
+    def schedule_name(self) -> str:
+        return self._facts.schedule_name
+
+    @property
+    def slot(self) -> datetime | None:
+        """The planned instant; None for a run that no schedule planned."""
+        return self._facts.slot
+
+    @property
+    def parent_id(self) -> str | None:
+        """The run of the flow that this run is a step of."""
+        return self._facts.parent_id
+
+    @property
+    def started_at(self) -> datetime:
+        """Start of this attempt, by the store's clock."""
+        return self._facts.started_at
+
+    @property
+    def deadline(self) -> datetime:
+        """When this attempt is stopped, by the store's clock."""
+        return self._facts.deadline
+
+    def remaining(self) -> float:
+        """Seconds until the deadline, never below 0."""
+        return max(0.0, self._facts.ends - SystemClock().monotonic())
+
+    @property
+    def logger(self) -> logging.Logger:
+        """Its records are lines of the run's log. They do not go to the node's own log."""
+        if self._logger is None:
+            # Of its own: a logger by name would be shared by all runs of the task.
+            logger = logging.Logger(f"chimes.task.{self.task}", logging.DEBUG)  # noqa: LOG001
+            logger.addHandler(LineHandler(self._line))
+            self._logger = logger
+        return self._logger
+
+    @property
+    def canceled(self) -> bool:
+        """Whether this attempt was told to stop: canceled, timed out, or the node is leaving."""
+        return self._canceled.is_set()
+
+    def check_canceled(self) -> None:
+        """Raises `Cancel` once the attempt was told to stop; for loops of sync code."""
+        if self._canceled.is_set():
+            raise Cancel("the attempt was told to stop")
+
+    def wait_canceled(self, seconds: float) -> bool:
+        """Sleeps, but not past being told to stop; whether it was. For sync code."""
+        return self._canceled.wait(seconds)
+
+    def cancel(self) -> None:
+        """Sets the flag. The worker's business: nothing is stopped by it alone."""
+        self._canceled.set()
+
+
+class LineHandler(logging.Handler):
+    """Log records as lines of a run's log."""
+
+    def __init__(self, line: Line) -> None:
+        super().__init__()
+        self._line = line
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._line(level_of(record.levelno), self.format(record))
+        except Exception:
+            self.handleError(record)
+
+
+def level_of(number: int) -> str:
+    return next((name for least, name in _LEVELS if number >= least), "debug")
+
+
+_current: ContextVar[Context | None] = ContextVar("chimes_task_context", default=None)
+
+
+def current_context() -> Context:
+    """The context of the task that this code runs in; `LookupError` outside of one."""
+    context = _current.get()
+    if context is None:
+        raise LookupError("no task is running here")
+    return context
+
+
+@contextmanager
+def entered(context: Context) -> Iterator[None]:
+    """Makes it current for the caller's own task, thread or process."""
+    token = _current.set(context)
+    try:
+        yield
+    finally:
+        _current.reset(token)

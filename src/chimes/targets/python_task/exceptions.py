@@ -1,0 +1,29 @@
+"""What a task may raise to say more than "it failed"."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+class Retry(Exception):
+    """Try again, not before `after` (seconds or a timedelta). It counts as a failed attempt: the
+    task's `retries` are the limit."""
+
+    def __init__(self, message: str = "", *, after: timedelta | float | None = None) -> None:
+        super().__init__(message or "the task asked to be tried again")
+        self.after = timedelta(seconds=after) if isinstance(after, int | float) else after
+
+
+class Reject(Exception):
+    """No further attempt can do better: the run fails at once."""
+
+
+#: The same, under the name that other queues use.
+Permanent = Reject
+
+
+class Cancel(BaseException):
+    """Ends the run as canceled. `Context.check_canceled` raises it; a task may do so itself.
+
+    No `Exception`, so that a task's own `except Exception` lets it pass, as with
+    `asyncio.CancelledError`."""

@@ -1,0 +1,196 @@
+"""Tasks in processes of their own, which can be killed (F18, F66).
+
+Each attempt has a session, and so a process group, of its own. Nothing is forked from the worker
+and nothing is pickled: the process is started afresh and told over a socket what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from functools import partial
+
+from chimes.model.run import Outcome
+from chimes.targets.python_task.lines import RunLog
+from chimes.targets.python_task.reading import LineReader, Messages, Output
+from chimes.targets.python_task.spawning import spawned, watch_exit
+from chimes.targets.python_task.verdicts import RESULT_LIMIT, failed
+from chimes.targets.python_task.wire import Answer, LogLine, Request, message_of
+from chimes.targets.python_task.work import Work
+
+#: How long a process may go on after SIGTERM, or after its answer. Less than the engine's patience
+#: with a target that was told to stop.
+GRACE = 3.0
+#: How long the pipes of a process that has ended may stay open; somebody else has them then.
+DRAIN = 1.0
+#: A message is at most a result, its escapes and its frame.
+MAX_MESSAGE = 2 * RESULT_LIMIT
+
+
+async def run_in_process(app: str, work: Work) -> Outcome:
+    if not app:
+        return failed(
+            "no_app",
+            f"a process cannot find task {work.task.name!r}: make the app a global name of its "
+            "module, or name it (--app module:name)",
+        )
+    request = Request(
+        app=app,
+        path=tuple(sys.path),
+        facts=work.context.facts,
+        args=work.args,
+        error=work.error,
+        memory_limit=work.task.memory_limit,
+    )
+    try:
+        child = await Child.start(request, work.log)
+    except OSError as error:
+        return failed("not_started", f"no process could be started: {error}", retryable=True)
+    try:
+        await child.wait(work.context.remaining())
+    except asyncio.CancelledError:
+        work.context.cancel()
+        await _surely(child.end())
+        if not work.overdue:
+            raise
+        return work.timed_out()
+    overdue = child.running
+    if overdue:
+        work.context.cancel()
+    await _surely(child.end())
+    return work.timed_out() if overdue else _outcome(work, child)
+
+
+class Child:
+    """The process of one attempt, from its start until nothing is left of it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: RunLog) -> None:
+        self._process = process
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._pipes: list[asyncio.BaseTransport] = []
+        self._readers: list[LineReader] = []
+        self.exited: asyncio.Future[None] = self._loop.create_future()
+        self.answered: asyncio.Future[Answer] = self._loop.create_future()
+
+    @classmethod
+    async def start(cls, request: Request, log: RunLog) -> Child:
+        """Raises OSError if the machine gives no process."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                process = spawned(theirs.fileno())
+            except BaseException:
+                ours.close()
+                raise
+        child = cls(process, log)
+        # Shielded: cancelled half way, nobody would know of the process.
+        await _surely(child._connect(ours, request))
+        return child
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """Exit status, or minus the signal that ended it."""
+        return self._process.returncode
+
+    @property
+    def running(self) -> bool:
+        return not self.exited.done() and not self.answered.done()
+
+    async def wait(self, seconds: float) -> None:
+        """Until it has answered or ended, or the time is over."""
+        await asyncio.wait(
+            (self.answered, self.exited), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+
+    async def end(self) -> None:
+        """Nothing of the process group is left after this, and all that it said has been read."""
+        if self.running:
+            self._signal(signal.SIGTERM)
+        await asyncio.wait((self.exited,), timeout=GRACE)
+        if self.answered.done() and not self.exited.done():
+            self._log.remark("warning", "the process did not end after its result: killed")
+        # Also when it has ended: those that it started have not (F66).
+        self._signal(signal.SIGKILL)
+        await self.exited
+        # Only now is its number free for others: the signal above cannot have hit them.
+        self._process.wait()
+        await asyncio.wait([reader.closed for reader in self._readers], timeout=DRAIN)
+        for pipe in self._pipes:
+            pipe.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    async def _connect(self, ours: socket.socket, request: Request) -> None:
+        loop = self._loop
+        watch_exit(self._process.pid, self.exited)
+        log = self._log
+        out, err = self._process.stdout, self._process.stderr
+        assert out is not None
+        assert err is not None
+        for pipe, level in ((out, "info"), (err, "error")):
+            reader = Output(log, level)
+            transport, _ = await loop.connect_read_pipe(partial(_same, reader), pipe)
+            self._pipes.append(transport)
+            self._readers.append(reader)
+        messages = Messages(MAX_MESSAGE, self._take)
+        channel, _ = await loop.create_connection(lambda: messages, sock=ours)
+        channel.write(request.to_line())
+        self._pipes.append(channel)
+        self._readers.append(messages)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            message = message_of(line)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return
+        if isinstance(message, LogLine):
+            self._log.line(message.level, message.message)
+        elif not self.answered.done():
+            self.answered.set_result(message)
+
+
+def _outcome(work: Work, child: Child) -> Outcome:
+    if not child.answered.done():
+        return failed(
+            "crashed", f"the process {_how(child.status)} without a result", retryable=True
+        )
+    answer = child.answered.result()
+    if answer.trace:
+        work.log.remark("error", answer.trace)
+    return answer.outcome
+
+
+def _same(reader: LineReader) -> LineReader:
+    return reader
+
+
+def _how(status: int | None) -> str:
+    if status is None or status >= 0:
+        return f"ended with status {status}"
+    try:
+        name = f" ({signal.Signals(-status).name})"
+    except ValueError:
+        name = ""
+    return f"was killed by signal {-status}{name}"
+
+
+async def _surely(work: Coroutine[object, object, None]) -> None:
+    """Done to its end, also if the caller is cancelled meanwhile; what it does is bounded."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait((task,))
+    task.result()

@@ -1,0 +1,202 @@
+"""The tasks that an application offers, by name."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from chimes.errors import AlreadyExists, InvalidInput, NotFound
+from chimes.model.change import replace
+from chimes.model.policy import Backoff, OnLost, Overlap, Policy
+from chimes.targets.python_task.arguments import parameters_of
+
+NAME_LIMIT = 200
+DEFAULT_TIMEOUT = timedelta(minutes=5)
+DEFAULT_QUEUE = "default"
+#: A megabyte of address space more or less decides nothing; below this Python does not start.
+SMALLEST_MEMORY = 64 * 1024 * 1024
+
+Function = Callable[..., object]
+
+
+class Isolation(StrEnum):
+    """Where a task's function runs."""
+
+    #: On the event loop of the worker: for async functions.
+    INLINE = "inline"
+    #: In a thread of the worker: for sync functions. It can be asked to stop, not made to.
+    THREAD = "thread"
+    #: In a process of its own that can be killed: for CPU-heavy, native or doubtful code.
+    PROCESS = "process"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    name: str
+    #: Sync or async; its parameters are the task's arguments.
+    function: Function
+    #: Extra attempts after the first (C14).
+    retries: int = 0
+    retry_backoff: timedelta = timedelta(seconds=5)
+    backoff: Backoff = Backoff.FIXED
+    timeout: timedelta = DEFAULT_TIMEOUT
+    #: None: async functions inline, sync ones in a thread. `mode` is what it comes to.
+    isolation: Isolation | str | None = None
+    #: How many runs of this task may be under way on all nodes together.
+    concurrency: int | None = None
+    #: Only nodes that serve this queue offer the task.
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    #: Called with (context, TaskError) when a run is about to end failed or timed out.
+    on_failure: Function | None = None
+    on_lost: OnLost = OnLost.RETRY
+    #: Bytes of address space, under process isolation only.
+    memory_limit: int | None = None
+    #: Where a process of its own finds the task again: `module:name` or `/a/script.py:name`.
+    #: Empty: the worker's own path of the app.
+    app_path: str = ""
+
+    def __post_init__(self) -> None:
+        checked_name(self.name, field="name")
+        checked_name(self.queue, field="queue")
+        if not callable(self.function):
+            raise InvalidInput(
+                f"task {self.name!r}: the function cannot be called", field="function"
+            )
+        if self.on_failure is not None and not callable(self.on_failure):
+            raise InvalidInput(
+                f"task {self.name!r}: on_failure cannot be called", field="on_failure"
+            )
+        if self.retries < 0:
+            raise self._wrong("retries", "0 or more", self.retries)
+        if self.timeout <= timedelta():
+            raise self._wrong("timeout", "more than 0 seconds", self.timeout)
+        if self.retry_backoff < timedelta():
+            raise self._wrong("retry_backoff", "0 seconds or more", self.retry_backoff)
+        if self.concurrency is not None and self.concurrency < 1:
+            raise self._wrong("concurrency", "1 or more, or None", self.concurrency)
+        if self.memory_limit is not None and self.memory_limit < SMALLEST_MEMORY:
+            raise self._wrong("memory_limit", f"{SMALLEST_MEMORY} bytes or more", self.memory_limit)
+        self._check_isolation()
+        # Fails for a signature that no arguments by name could fill.
+        parameters_of(self.function)
+
+    @property
+    def mode(self) -> Isolation:
+        if self.isolation is not None:
+            return Isolation(self.isolation)
+        return Isolation.INLINE if self.is_async else Isolation.THREAD
+
+    @property
+    def is_async(self) -> bool:
+        return is_async(self.function)
+
+    def policy(self, base: Policy) -> Policy:
+        """`base` with what the task says about itself."""
+        own = replace(
+            base,
+            max_retries=self.retries,
+            retry_backoff=self.retry_backoff,
+            backoff=self.backoff,
+            timeout=self.timeout,
+            on_lost=self.on_lost,
+        )
+        if self.concurrency is None:
+            return own
+        return replace(
+            own,
+            concurrency_key=f"task:{self.name}",
+            max_concurrent_runs=self.concurrency,
+            overlap=Overlap.QUEUE,
+        )
+
+    def _check_isolation(self) -> None:
+        known = [str(each) for each in Isolation]
+        if self.isolation is not None and self.isolation not in known:
+            raise self._wrong("isolation", " | ".join(known), self.isolation)
+        if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
+            raise InvalidInput(
+                f"task {self.name!r}: a generator is no task; return a value, do not yield",
+                field="function",
+            )
+        if self.is_async and self.mode is Isolation.THREAD:
+            raise InvalidInput(
+                f"task {self.name!r}: an async function runs inline or in a process",
+                field="isolation",
+            )
+        if self.memory_limit is not None and self.mode is not Isolation.PROCESS:
+            raise InvalidInput(
+                f"task {self.name!r}: memory_limit needs isolation='process'", field="memory_limit"
+            )
+
+    def _wrong(self, field: str, expected: str, given: object) -> InvalidInput:
+        return InvalidInput(
+            f"task {self.name!r}: {field} must be {expected}, not {given}", field=field
+        )
+
+
+class Registry:
+    """Filled while an application is imported; looked up while it runs."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Task] = {}
+
+    def add(self, task: Task) -> Task:
+        known = self._tasks.get(task.name)
+        if known is not None:
+            raise AlreadyExists(
+                f"two tasks are named {task.name!r}: {_where(known.function)} and "
+                f"{_where(task.function)}; give one of them another name"
+            )
+        self._tasks[task.name] = task
+        return task
+
+    def get(self, name: str) -> Task:
+        task = self._tasks.get(name)
+        if task is None:
+            near = difflib.get_close_matches(name, self._tasks, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise NotFound(f"there is no task named {name!r} here{hint}")
+        return task
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(tuple(self._tasks.values()))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tasks
+
+
+def is_async(function: Function) -> bool:
+    """Also for partials and for objects whose `__call__` is async."""
+    return inspect.iscoroutinefunction(function) or (
+        not inspect.isroutine(function)
+        and inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+    )
+
+
+def checked_name(name: str, *, field: str) -> str:
+    if not isinstance(name, str) or not name:
+        raise InvalidInput(f"{field} must be a text that is not empty", field=field)
+    if len(name) > NAME_LIMIT:
+        raise InvalidInput(f"{field} is longer than {NAME_LIMIT} characters", field=field)
+    if not name.isprintable() or any(char.isspace() for char in name):
+        raise InvalidInput(
+            f"{field} {name!r} must have no spaces and no control characters", field=field
+        )
+    return name
+
+
+def _where(function: Function) -> str:
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{getattr(function, '__module__', '?')}.{name}"

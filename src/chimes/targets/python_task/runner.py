@@ -1,0 +1,177 @@
+"""Carries out one attempt of a Python task."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from datetime import timedelta
+
+from chimes.errors import InvalidInput, NotFound
+from chimes.model.ids import NodeId
+from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, judged
+from chimes.model.target import TaskTarget
+from chimes.targets.base import Call
+from chimes.targets.python_task.arguments import Bound, bind
+from chimes.targets.python_task.context import Context, facts_of
+from chimes.targets.python_task.importing import path_of
+from chimes.targets.python_task.inline import run_inline
+from chimes.targets.python_task.lines import RunLog
+from chimes.targets.python_task.process import run_in_process
+from chimes.targets.python_task.registry import Isolation, Registry, Task, is_async
+from chimes.targets.python_task.threads import Threads, run_in_thread
+from chimes.targets.python_task.verdicts import TaskError, failed
+from chimes.targets.python_task.work import Work
+
+logger = logging.getLogger(__name__)
+
+#: How long an `on_failure` handler may take.
+HANDLER_TIMEOUT = timedelta(seconds=10)
+
+
+class PythonTask:
+    kind = "task"
+    resumable = False
+
+    def __init__(
+        self,
+        registry: Registry,
+        queues: Collection[str] | None = None,
+        threads: int = 100,
+        app: str = "",
+    ) -> None:
+        """`queues`: the only ones to serve. `app`: where a process of its own finds the tasks
+        again, as `module:name`; empty: it is looked for among the imported modules."""
+        self._registry = registry
+        self._queues = None if queues is None else frozenset(queues)
+        self._thread_limit = threads
+        self._app = app
+        self._offers: frozenset[str] | None = None
+        self._threads: Threads | None = None
+        self._handlers: set[asyncio.Task[None]] = set()
+
+    @property
+    def offers(self) -> frozenset[str]:
+        if self._offers is not None:
+            return self._offers
+        return frozenset(
+            f"task:{task.name}"
+            for task in self._registry
+            if self._queues is None or task.queue in self._queues
+        )
+
+    @property
+    def abandoned_threads(self) -> int:
+        """Threads that were told to stop and have not ended."""
+        return 0 if self._threads is None else self._threads.abandoned
+
+    async def open(self) -> None:
+        self._offers = self.offers
+        self._threads = Threads(self._thread_limit)
+
+    async def close(self) -> None:
+        if self._handlers:
+            await asyncio.wait(self._handlers)
+        if self._threads is not None:
+            self._threads.close()
+
+    async def execute(self, call: Call) -> Outcome:
+        target = call.run.target
+        assert isinstance(target, TaskTarget)
+        try:
+            task = self._registry.get(target.name)
+        except NotFound as error:
+            call.log("error", error.message)
+            return failed("unknown_task", error.message)
+        log = RunLog(call.log)
+        timeout = call.run.policy.timeout
+        context = _context(call, task, log, timeout)
+        try:
+            bound = bind(task, target.args, context)
+        except InvalidInput as error:
+            log.remark("error", error.message)
+            outcome = failed("bad_arguments", error.message)
+        else:
+            outcome = await self._carry_out(
+                Work(
+                    task=task,
+                    function=task.function,
+                    bound=bound,
+                    args=target.args,
+                    context=context,
+                    log=log,
+                    timeout=timeout,
+                )
+            )
+        if _is_final(call, outcome):
+            await self._tell(call, task, log, outcome)
+        log.close()
+        return outcome
+
+    async def _carry_out(self, work: Work) -> Outcome:
+        mode = work.task.mode
+        if mode is Isolation.PROCESS:
+            app = work.task.app_path or self._app or path_of(self._registry)
+            return await run_in_process(app, work)
+        # A sync handler of an async task must not block the loop.
+        inline = mode is Isolation.INLINE and work.error is None
+        if inline or is_async(work.function):
+            return await run_inline(work)
+        assert self._threads is not None, "open() comes first"
+        return await run_in_thread(self._threads, work)
+
+    async def _tell(self, call: Call, task: Task, log: RunLog, outcome: Outcome) -> None:
+        """Calls the task's `on_failure`. The attempt is over: being told to stop now ends the
+        wait for the handler, not the handler, and changes nothing about the outcome."""
+        if task.on_failure is None:
+            return
+        error = TaskError(message=outcome.error, code=outcome.code)
+        context = _context(call, task, log, HANDLER_TIMEOUT)
+        work = Work(
+            task=task,
+            function=task.on_failure,
+            bound=Bound((context, error), {}),
+            args={},
+            context=context,
+            log=log,
+            timeout=HANDLER_TIMEOUT,
+            error=error,
+        )
+        handler = asyncio.create_task(self._handle(work))
+        self._handlers.add(handler)
+        handler.add_done_callback(self._handlers.discard)
+        try:
+            await asyncio.wait((handler,))
+        except asyncio.CancelledError:
+            log.remark("warning", "on_failure goes on after the end of this log")
+
+    async def _handle(self, work: Work) -> None:
+        outcome = await self._carry_out(work)
+        if outcome.end is AttemptEnd.SUCCEEDED:
+            return
+        work.log.remark("error", f"on_failure failed: {outcome.error}")
+        logger.warning(
+            "an on_failure handler failed",
+            extra={"task": work.task.name, "run_id": work.context.run_id, "error": outcome.error},
+        )
+
+
+def _context(call: Call, task: Task, log: RunLog, timeout: timedelta) -> Context:
+    facts = facts_of(call.run, task=task.name, triggered_at=call.triggered_at, timeout=timeout)
+    return Context(facts, log.line)
+
+
+def _is_final(call: Call, outcome: Outcome) -> bool:
+    """Whether the run ends with this attempt, and not well; asked of the one who decides it."""
+    if outcome.end not in (AttemptEnd.FAILED, AttemptEnd.TIMEOUT):
+        return False
+    run = call.run
+    attempt = Attempt(
+        number=run.attempt,
+        fence=run.fence,
+        node=run.holder or NodeId(""),
+        started_at=call.triggered_at,
+        finished_at=call.triggered_at,
+        end=outcome.end,
+    )
+    return judged(run, outcome, attempt, ()).status in (RunStatus.FAILED, RunStatus.TIMEOUT)

@@ -1,0 +1,57 @@
+"""Starting a process and learning of its end without taking its number away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+
+MODULE = "chimes.targets.python_task.child"
+
+
+def spawned(channel: int) -> subprocess.Popen[bytes]:
+    """On the event loop's thread, which lives as long as the worker: the kernel's signal at the
+    death of a parent comes when the parent's *thread* ends."""
+    return subprocess.Popen(  # noqa: S603 - our own module
+        [sys.executable, "-m", MODULE, str(channel), str(os.getpid())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        pass_fds=(channel,),
+        start_new_session=True,
+    )
+
+
+def watch_exit(pid: int, exited: asyncio.Future[None]) -> None:
+    """Resolves `exited` when the process has ended. It stays a zombie until it is waited for, so
+    its number, which is its group's, cannot come to mean another process meanwhile."""
+    loop = asyncio.get_running_loop()
+    if not hasattr(os, "pidfd_open"):
+        _watch_in_thread(pid, exited, loop)
+        return
+    descriptor = os.pidfd_open(pid)
+
+    def ended() -> None:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+        _resolve(exited)
+
+    loop.add_reader(descriptor, ended)
+
+
+def _watch_in_thread(
+    pid: int, exited: asyncio.Future[None], loop: asyncio.AbstractEventLoop
+) -> None:
+    def wait() -> None:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        loop.call_soon_threadsafe(_resolve, exited)
+
+    threading.Thread(target=wait, name=f"chimes-process-{pid}", daemon=True).start()
+
+
+def _resolve(exited: asyncio.Future[None]) -> None:
+    if not exited.done():
+        exited.set_result(None)

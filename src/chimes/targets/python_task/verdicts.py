@@ -1,0 +1,144 @@
+"""What came of an attempt: from a return value or an exception to an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import traceback
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from chimes.model.run import AttemptEnd, Outcome
+from chimes.redaction import Redactor
+from chimes.targets.python_task.exceptions import Cancel, Reject, Retry
+
+RESULT_LIMIT = 1024 * 1024
+ERROR_LIMIT = 2000
+TRACEBACK_LIMIT = 8 * 1024
+
+_OWN_FOLDER = str(Path(__file__).parent)
+_REDACTOR = Redactor()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskError:
+    """What an `on_failure` handler is told."""
+
+    message: str
+    #: Stable word for the kind of failure: `exception`, `timeout`, `crashed`, …
+    code: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def outcome_of_value(value: object) -> Outcome:
+    """A task's return value becomes `{"value": …}`, if JSON has a form for it."""
+    if value is None or value is True or value is False:
+        return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": value})
+    if inspect.iscoroutine(value):
+        value.close()
+        return failed("bad_result", "the function returned a coroutine: declare it `async def`")
+    try:
+        text = json.dumps(to_jsonable_python(value), allow_nan=False)
+    except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
+        return failed("bad_result", f"the return value has no form in JSON: {error}")
+    if len(text) > RESULT_LIMIT:
+        return failed(
+            "result_too_large",
+            f"the return value is {len(text)} bytes of JSON, more than {RESULT_LIMIT}",
+        )
+    return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": _storable(json.loads(text), text)})
+
+
+def outcome_of_exception(error: BaseException) -> Outcome:
+    if isinstance(error, Cancel):
+        text = described(error) if str(error) else ""
+        return Outcome(end=AttemptEnd.CANCELED, code="canceled_by_task", error=text)
+    if isinstance(error, Retry):
+        return Outcome(
+            end=AttemptEnd.FAILED,
+            retryable=True,
+            code="retry_asked",
+            error=described(error),
+            retry_after=error.after,
+        )
+    if isinstance(error, Reject):
+        return failed("rejected", described(error))
+    return failed("exception", described(error), retryable=True)
+
+
+def outcome_of_timeout(timeout: timedelta) -> Outcome:
+    return Outcome(
+        end=AttemptEnd.TIMEOUT,
+        retryable=True,
+        error=f"timed out after {timeout.total_seconds():g}s",
+        code="timeout",
+    )
+
+
+def failed(code: str, error: str, *, retryable: bool = False) -> Outcome:
+    return Outcome(
+        end=AttemptEnd.FAILED, retryable=retryable, code=code, error=shown(error, ERROR_LIMIT)
+    )
+
+
+def described(error: BaseException) -> str:
+    """`Type: message`, whatever the exception's own `__str__` does."""
+    try:
+        message = str(error)
+    except Exception:
+        message = "(its message cannot be shown)"
+    name = type(error).__name__
+    return shown(f"{name}: {message}" if message else name, ERROR_LIMIT)
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback from the task's own code on: its end matters most."""
+    try:
+        report = traceback.TracebackException.from_exception(error, compact=True)
+        inner = [frame for frame in report.stack if not frame.filename.startswith(_OWN_FOLDER)]
+        report.stack = traceback.StackSummary.from_list(inner)
+        text = "".join(report.format()).rstrip()
+    except Exception:
+        return described(error)
+    return shown(text, TRACEBACK_LIMIT, keep_end=True)
+
+
+def deserves_trace(error: BaseException) -> bool:
+    """Not what a task raises on purpose to say what is to become of its run."""
+    return not isinstance(error, Cancel | Retry | Reject | asyncio.CancelledError)
+
+
+def shown(text: str, limit: int, *, keep_end: bool = False) -> str:
+    """Without secrets, not longer than `limit`, and such that every store takes it."""
+    # Cut before and after: patterns need not see megabytes, and hiding may lengthen.
+    text = text[-limit:] if keep_end else text[:limit]
+    text = cleaned(_REDACTOR.text(text))
+    return text[-limit:] if keep_end else text[:limit]
+
+
+def cleaned(text: str) -> str:
+    """No NUL, no lone surrogates."""
+    if not text.isascii():
+        text = text.encode(errors="surrogatepass").decode(errors="replace")
+    return text.replace("\x00", "\ufffd")
+
+
+def _storable(value: object, text: str) -> object:
+    """The same with clean texts; `text` is the value as ASCII JSON, which shows if one is not."""
+    if "\\u0000" not in text and "\\ud" not in text:
+        return value
+    match value:
+        case str():
+            return cleaned(value)
+        case list():
+            return [_storable(each, text) for each in value]
+        case dict():
+            return {cleaned(name): _storable(each, text) for name, each in value.items()}
+        case _:
+            return value
