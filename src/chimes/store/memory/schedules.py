@@ -57,7 +57,11 @@ class MemorySchedules(MemoryBase):
             self._state.put_schedule(after)
             if after.deleted_at is not None:
                 for run in self._state.waiting_of(schedule_id):
-                    self._state.put_run(canceled(run, Reason.SCHEDULE_DELETED, now))
+                    ended = canceled(run, Reason.SCHEDULE_DELETED, now)
+                    self._state.put_run(ended)
+                    # Runs of other schedules may share its concurrency key.
+                    self._unblock(ended)
+                    self._abandon_children(ended, now)
             self._audit(audit)
         await self._commit()
         self.wake()

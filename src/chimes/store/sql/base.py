@@ -22,7 +22,7 @@ from chimes.store.sql.rows.schedule import (
     schedule_values,
     summary_of,
 )
-from chimes.store.sql.tables import audit, nodes, run_logs, runs, schedules
+from chimes.store.sql.tables import audit, audit_head, nodes, run_logs, runs, schedules
 
 _SCHEDULE = select(schedules).where(schedules.c.id == bindparam("schedule_id"))
 _WRITE_SCHEDULE = (
@@ -32,7 +32,8 @@ _WRITE_SCHEDULE = (
 )
 _RUN = select(runs).where(runs.c.id == bindparam("run_id"))
 _LEASE = select(nodes.c.lease_until).where(nodes.c.id == bindparam("node_id"))
-_LAST_AUDIT = select(audit.c.number, audit.c.hash).order_by(audit.c.number.desc()).limit(1)
+_AUDIT_HEAD = select(audit_head.c.number, audit_head.c.hash)
+_MOVE_AUDIT_HEAD = update(audit_head).values(number=bindparam("number"), hash=bindparam("hash"))
 _ADD_AUDIT = insert(audit)
 _LAST_NUMBER = (
     select(func.max(run_logs.c.number)).where(run_logs.c.run_id == runs.c.id).scalar_subquery()
@@ -42,11 +43,13 @@ _LAST_NUMBER = (
 class SqlBase:
     def __init__(self, database: Database) -> None:
         self._database = database
+        #: The node that joined last through this store, for the record of what it fires.
+        self._node_id: NodeId | None = None
 
 
 # --- schedules ----------------------------------------------------------------------------------
 def load_schedule(tx: Tx, schedule_id: ScheduleId) -> Schedule | None:
-    row = tx.first(tx.dialect.for_update(_SCHEDULE), {"schedule_id": schedule_id})
+    row = tx.first(tx.held(_SCHEDULE, schedules.c.id), {"schedule_id": schedule_id})
     return None if row is None else schedule_of(row)
 
 
@@ -54,7 +57,7 @@ def load_schedules(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Sche
     if not ids:
         return {}
     statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
-    found = tx.rows(tx.dialect.for_update(statement), {"ids": tx.dialect.listed(ids)})
+    found = tx.rows(tx.held(statement, schedules.c.id), {"ids": tx.dialect.listed(ids)})
     return {ScheduleId(row.id): schedule_of(row) for row in found}
 
 
@@ -64,7 +67,7 @@ def load_summaries(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Sche
         return {}
     columns = [schedules.c[name] for name in SUMMARY_COLUMNS]
     statement = select(*columns).where(tx.dialect.among(schedules.c.id, "ids"))
-    found = tx.rows(tx.dialect.for_update(statement), {"ids": tx.dialect.listed(ids)})
+    found = tx.rows(tx.held(statement, schedules.c.id), {"ids": tx.dialect.listed(ids)})
     return {row[0]: summary_of(row) for row in found}
 
 
@@ -79,7 +82,7 @@ def move_cursors(tx: Tx, moved: Iterable[Schedule]) -> None:
 
 # --- runs ---------------------------------------------------------------------------------------
 def load_run(tx: Tx, run_id: RunId) -> Run | None:
-    row = tx.first(tx.dialect.for_update(_RUN), {"run_id": run_id})
+    row = tx.first(tx.held(_RUN, runs.c.id), {"run_id": run_id})
     return None if row is None else run_of(row)
 
 
@@ -87,7 +90,7 @@ def load_runs(tx: Tx, ids: Collection[RunId]) -> dict[RunId, Run]:
     if not ids:
         return {}
     statement = select(runs).where(tx.dialect.among(runs.c.id, "ids"))
-    found = tx.rows(tx.dialect.for_update(statement), {"ids": tx.dialect.listed(ids)})
+    found = tx.rows(tx.held(statement, runs.c.id), {"ids": tx.dialect.listed(ids)})
     return {RunId(row.id): run_of(row) for row in found}
 
 
@@ -126,9 +129,12 @@ def _slot(run: Run) -> tuple[str, int] | None:
     return (run.schedule_id, micros(run.slot))
 
 
-def insert_runs(tx: Tx, new: Iterable[Run], texts: TargetTexts | None = None) -> None:
+def insert_runs(
+    tx: Tx, new: Iterable[Run], texts: TargetTexts | None = None, batch_id: int | None = None
+) -> None:
     texts = texts or TargetTexts()
-    tx.dialect.insert_many(tx.connection, runs, [run_values(run, texts) for run in new])
+    values = [run_values(run, texts, batch_id) for run in new]
+    tx.dialect.insert_many(tx.connection, runs, values)
 
 
 def write_states(tx: Tx, changed: Iterable[Run]) -> None:
@@ -161,11 +167,21 @@ def alive(tx: Tx, node_id: NodeId, now: datetime) -> bool:
 
 
 def append_audit(tx: Tx, entry: AuditEntry) -> AuditEntry:
-    last = tx.first(_LAST_AUDIT)
-    appended = chained(
-        entry,
-        number=last.number + 1 if last else 1,
-        previous_hash=last.hash if last else "",
-    )
-    tx.run(_ADD_AUDIT, audit_values(appended))
+    """The last lock that a transaction takes: everybody who appends waits for it."""
+    last = tx.first(tx.held(_AUDIT_HEAD, audit_head.c.id))
+    assert last is not None
+    appended = chained(entry, number=last.number + 1, previous_hash=last.hash)
+    adopt_audit(tx, appended)
     return appended
+
+
+def adopt_audit(tx: Tx, entry: AuditEntry) -> None:
+    """As it is; the chain goes on from it."""
+    tx.run(_ADD_AUDIT, audit_values(entry))
+    tx.run(_MOVE_AUDIT_HEAD, {"number": entry.number, "hash": entry.hash})
+
+
+def last_audit_number(tx: Tx) -> int:
+    last = tx.first(tx.held(_AUDIT_HEAD, audit_head.c.id))
+    assert last is not None
+    return int(last.number)

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Executable, Row
+from sqlalchemy import Column, Connection, Executable, Row, Select
 
 from chimes.clock import Clock
 from chimes.store.sql.dialects.base import Dialect, Rows
@@ -25,17 +25,36 @@ Parameters = Mapping[str, object]
 class Tx:
     """One verb's share of a transaction."""
 
-    __slots__ = ("_clock", "connection", "dialect", "wakes")
+    __slots__ = ("_clock", "_locking", "connection", "dialect", "wakes")
 
-    def __init__(self, connection: Connection, dialect: Dialect, clock: Clock) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        dialect: Dialect,
+        clock: Clock | None,
+        *,
+        reading: bool = False,
+    ) -> None:
+        """Without a clock the database's own is asked."""
         self.connection = connection
         self.dialect = dialect
         self._clock = clock
+        self._locking = dialect.locks_rows and not reading
         #: Whether `wait_for_work` has to return once this is committed.
         self.wakes = False
 
     def now(self) -> datetime:
         return self.dialect.now(self.connection, self._clock)
+
+    def held(
+        self, statement: Select[Any], by: Column[Any], *, skip: bool = False
+    ) -> Select[Any]:
+        """The rows stay as they are read until the transaction ends. They are taken in the order
+        of `by`, so that two who want the same rows cannot each have the other's. `skip`: rows
+        that somebody else holds are left out instead of waited for."""
+        if not self._locking:
+            return statement
+        return self.dialect.for_update(statement.order_by(by), skip=skip)
 
     def rows(self, statement: Executable, given: Parameters | None = None) -> Rows:
         return self.connection.execute(statement, given).all()
@@ -61,6 +80,11 @@ class Database(Protocol):
 
     @property
     def dialect(self) -> Dialect: ...
+
+    @property
+    def one_writer(self) -> bool:
+        """Whether writers wait for each other, so that it pays to ask first whether there is
+        anything to write."""
 
     async def open(self) -> None: ...
 

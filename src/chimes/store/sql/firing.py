@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import random
 from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import select
 
-from chimes.model.ids import RunId, ScheduleId
+from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.planning import FireContext, Firing, concurrency_key, new_rows
 from chimes.model.run import Reason, Run, RunStatus, cancel_asked, claimed, queue_order
 from chimes.model.schedule import Schedule, set_aside
@@ -24,6 +26,8 @@ from chimes.store.sql.base import (
 )
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Rows
+from chimes.store.sql.fire_batches import new_batch_id, record_batch
+from chimes.store.sql.locking import hold_keys, is_own_key
 from chimes.store.sql.rows.parts import TargetTexts, Value, clean, maybe_moment, micros
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.settling import Settling
@@ -35,10 +39,34 @@ _log = logging.getLogger(__name__)
 
 
 class SqlFiring(SqlBase):
+    #: How often in a row everything due was held by somebody else.
+    _held_back = 0
+
     async def fire_due(self, plan: Planner, *, limit: int, places: Places | None = None) -> Fired:
-        if not await self._database.read(_anything_due):
+        """Due schedules that somebody else holds are not waited for. When there are no others, the
+        call takes a moment longer and says that there may be more: whoever holds them is about to
+        fire or to change them, or is gone and will be found out."""
+        if self._database.one_writer and not await self._database.read(_anything_due):
             return Fired()
-        return await self._database.write(lambda tx: _Pass(tx, plan, limit, places).fire())
+        node_id = self._node_id if places is None else places.node_id
+
+        def work(tx: Tx) -> Fired | None:
+            return _Pass(tx, plan, limit, places, node_id).fire()
+
+        fired = await self._database.write(work)
+        if fired is not None:
+            self._held_back = 0
+            return fired
+        if self._database.one_writer or not await self._database.read(_anything_due):
+            return Fired()
+        self._held_back += 1
+        await asyncio.sleep(_pause(self._held_back))
+        return Fired(more=True)
+
+
+def _pause(times: int) -> float:
+    longest = min(0.002 * 2 ** min(times, 7), 0.2)
+    return random.uniform(longest / 2, longest)  # noqa: S311 spreads nodes, hides nothing
 
 
 def _anything_due(tx: Tx) -> bool:
@@ -48,17 +76,29 @@ def _anything_due(tx: Tx) -> bool:
 
 
 class _Pass:
-    def __init__(self, tx: Tx, plan: Planner, limit: int, places: Places | None) -> None:
+    def __init__(
+        self,
+        tx: Tx,
+        plan: Planner,
+        limit: int,
+        places: Places | None,
+        node_id: NodeId | None,
+    ) -> None:
         self._tx = tx
         self._plan = plan
         self._limit = limit
         self._places = places
+        self._node_id = node_id
         self._now = tx.now()
+        self._batch_id = new_batch_id(self._now)
         #: The runs' snapshots are the texts of their schedules.
         self._texts = TargetTexts()
 
-    def fire(self) -> Fired:
+    def fire(self) -> Fired | None:
+        """None: nothing is due, or others hold all of it."""
         rows = self._tx.dialect.due(self._tx.connection, micros(self._now), self._limit)
+        if not rows:
+            return None
         due = self._decoded(rows)
         contexts = self._contexts(due)
         moved: list[Schedule] = []
@@ -84,6 +124,7 @@ class _Pass:
             for run_id in firing.cancel
         ]
         taken, others = self._write(new, [*moved, *broken], stop)
+        record_batch(self._tx, self._batch_id, self._node_id, self._now, broken)
         self._tx.wakes = bool(stop) or any(run.claimable for run in others)
         return Fired(
             claimed=tuple(taken.values()),
@@ -120,6 +161,8 @@ class _Pass:
         if not due:
             return []
         keys = [concurrency_key(schedule) for schedule in due]
+        # Their own keys are held with the schedules.
+        hold_keys(self._tx, {key for key in keys if not is_own_key(key)})
         admitted: dict[str, list[RunId]] = {}
         for row in self._tx.dialect.admitted(self._tx.connection, keys):
             admitted.setdefault(row.concurrency_key, []).append(RunId(row.id))
@@ -147,11 +190,11 @@ class _Pass:
         """The runs that were claimed at once, and the others."""
         if not stop:
             taken = self._hand_out(new)
-            insert_runs(self._tx, [taken.get(run.id, run) for run in new], self._texts)
+            self._insert([taken.get(run.id, run) for run in new])
             move_cursors(self._tx, moved)
         else:
             # Stopping a run may let a blocked one of this very batch go: look again.
-            insert_runs(self._tx, new, self._texts)
+            self._insert(new)
             move_cursors(self._tx, moved)
             self._stop(stop)
             current = load_runs(self._tx, [run.id for run in new])
@@ -159,6 +202,9 @@ class _Pass:
             taken = self._hand_out(new)
             write_states(self._tx, taken.values())
         return taken, [run for run in new if run.id not in taken]
+
+    def _insert(self, new: Sequence[Run]) -> None:
+        insert_runs(self._tx, new, self._texts, self._batch_id)
 
     def _stop(self, ids: Sequence[RunId]) -> None:
         before = load_runs(self._tx, ids)

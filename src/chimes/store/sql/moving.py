@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, assert_never
 
-from sqlalchemy import Row, Select, Table, func, select
+from sqlalchemy import Row, Select, Table, select
 
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
@@ -14,10 +14,10 @@ from chimes.model.ids import RunId
 from chimes.model.run import LogEntry, Run, RunStatus, released
 from chimes.model.schedule import Schedule
 from chimes.store.port import Item, RunLog
-from chimes.store.sql.base import SqlBase, Taken, insert_runs
+from chimes.store.sql.base import SqlBase, Taken, adopt_audit, insert_runs, last_audit_number
 from chimes.store.sql.database import Reader, Tx
 from chimes.store.sql.dialects.base import Rows
-from chimes.store.sql.rows.records import audit_of, audit_values, key_of, key_values
+from chimes.store.sql.rows.records import audit_of, key_of, key_values
 from chimes.store.sql.rows.run import log_of, log_values, run_of
 from chimes.store.sql.rows.schedule import schedule_of, schedule_values
 from chimes.store.sql.tables import api_keys, audit, run_logs, runs, schedules
@@ -105,10 +105,10 @@ def _adopt(tx: Tx, item: Schedule | RunLog | AuditEntry | ApiKey) -> int:
         case RunLog():
             return _adopt_log(tx, item)
         case AuditEntry():
-            last = tx.first(select(func.max(audit.c.number)))
-            if last is not None and last[0] is not None and last[0] >= item.number:
+            if last_audit_number(tx) >= item.number:
                 return 0
-            return tx.run(tx.dialect.insert_new(audit), audit_values(item))
+            adopt_audit(tx, item)
+            return 1
         case ApiKey():
             return tx.run(tx.dialect.insert_new(api_keys), key_values(item))
         case _:

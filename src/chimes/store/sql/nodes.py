@@ -12,9 +12,10 @@ from sqlalchemy import Select, bindparam, delete, insert, select, text, update
 from chimes.model.ids import NodeId, RunId
 from chimes.model.node import Beat, Node
 from chimes.model.run import Run, lost
-from chimes.store.sql.base import SqlBase
+from chimes.store.sql.base import SqlBase, load_runs
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Dialect
+from chimes.store.sql.locking import hold_places, hold_runs
 from chimes.store.sql.rows.parts import micros
 from chimes.store.sql.rows.records import node_of, node_values
 from chimes.store.sql.rows.run import run_of
@@ -35,11 +36,8 @@ TO_CANCEL = (
     .where(text(HELD), runs.c.holder == bindparam("node_id"), runs.c.cancel_requested == 1)
     .order_by(runs.c.created_at, runs.c.id)
 )
-HELD_BY = (
-    select(runs)
-    .where(text(HELD), runs.c.holder == bindparam("node_id"))
-    .order_by(runs.c.created_at, runs.c.id)
-)
+HELD_BY = select(runs.c.id).where(text(HELD), runs.c.holder == bindparam("node_id"))
+_NODE = select(nodes.c.id).where(nodes.c.id == bindparam("node_id"))
 _ALIVE = select(nodes.c.id).where(nodes.c.lease_until > bindparam("now"))
 _ENDED = select(nodes.c.id).where(nodes.c.lease_until <= bindparam("now")).limit(1)
 HOLDERS = select(runs.c.holder).where(text(HELD)).distinct()
@@ -59,7 +57,9 @@ class SqlNodes(SqlBase):
             tx.run(insert(nodes), node_values(joined))
             return joined
 
-        return await self._database.write(work)
+        joined = await self._database.write(work)
+        self._node_id = joined.id
+        return joined
 
     async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
         """From any thread and event loop. It shares the writer with the other verbs and goes
@@ -83,9 +83,13 @@ class SqlNodes(SqlBase):
 
     async def leave(self, node_id: NodeId) -> None:
         def work(tx: Tx) -> None:
-            if tx.run(_REMOVE, {"node_id": node_id}):
-                held = tx.rows(tx.dialect.for_update(HELD_BY), {"node_id": node_id})
-                _lose(tx, [run_of(row) for row in held], tx.now())
+            if tx.first(_NODE, {"node_id": node_id}) is None:
+                return
+            held = [RunId(row.id) for row in tx.rows(HELD_BY, {"node_id": node_id})]
+            hold_runs(tx, held)
+            ours = [run for run in load_runs(tx, held).values() if run.holder == node_id]
+            _lose(tx, ours, tx.now())
+            tx.run(_REMOVE, {"node_id": node_id})
             tx.wakes = True
 
         await self._database.write(work)
@@ -97,9 +101,7 @@ class SqlNodes(SqlBase):
 
         def work(tx: Tx) -> tuple[Run, ...]:
             now = tx.now()
-            given = {"holders": tx.dialect.listed(_gone(tx, now)), "most": limit}
-            held = tx.rows(tx.dialect.for_update(held_by_any(tx.dialect)), given)
-            rescued = _lose(tx, [run_of(row) for row in held], now)
+            rescued = _lose(tx, _lost_runs(tx, now, limit), now)
             tx.run(_FORGET_EMPTY, {"now": micros(now)})
             tx.wakes = bool(rescued)
             return rescued
@@ -118,6 +120,40 @@ def held_by_any(dialect: Dialect) -> Select[Any]:
         .order_by(runs.c.created_at, runs.c.id)
         .limit(bindparam("most"))
     )
+
+
+def _lost_runs(tx: Tx, now: datetime, limit: int) -> list[Run]:
+    """Held, oldest first. What somebody else is just at work on is left for the next time."""
+    gone = _gone(tx, now)
+    if not gone:
+        return []
+    given = {"holders": tx.dialect.listed(gone), "most": limit}
+    found = tx.rows(held_by_any(tx.dialect), given)
+    if tx.dialect.locks_rows:
+        places = [(row.schedule_id, row.concurrency_key) for row in found]
+        held = hold_places(tx, places, skip=True)
+        ids = [row.id for row in found if row.schedule_id is None or row.schedule_id in held]
+        if not ids:
+            return []
+        statement = select(runs).where(tx.dialect.among(runs.c.id, "ids"))
+        found = tx.rows(tx.held(statement, runs.c.id, skip=True), {"ids": tx.dialect.listed(ids)})
+        # A beat that was under way has renewed the lease, or finds now that it has ended.
+        holders = {row.holder for row in found if row.holder is not None}
+        renewed = _renewed(tx, holders, now)
+        found = [row for row in found if row.holder in gone - renewed]
+    return sorted((run_of(row) for row in found), key=lambda run: (run.created_at, run.id))
+
+
+def _renewed(tx: Tx, holders: set[str], now: datetime) -> set[str]:
+    """Those whose lease is alive after all; the others' nodes stay as they are until we are done,
+    so that no beat comes back to life meanwhile."""
+    if not holders:
+        return set()
+    statement = select(nodes.c.id, nodes.c.lease_until).where(
+        tx.dialect.among(nodes.c.id, "holders")
+    )
+    rows = tx.rows(tx.held(statement, nodes.c.id), {"holders": tx.dialect.listed(holders)})
+    return {row.id for row in rows if row.lease_until > micros(now)}
 
 
 def _gone(tx: Tx, now: datetime) -> set[str]:

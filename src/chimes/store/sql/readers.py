@@ -71,7 +71,7 @@ class Readers:
 
     def _carry_out(self, connection: Connection, work: Work[T]) -> T:
         try:
-            return work(Tx(connection, self._dialect, self._clock))
+            return work(Tx(connection, self._dialect, self._clock, reading=True))
         except Exception as error:
             reason = self._dialect.unavailable(error)
             if reason is None:

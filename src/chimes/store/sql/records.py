@@ -101,6 +101,7 @@ class SqlRecords(SqlBase):
                 return request_of(known)
             tx.run(_EXPIRED, {"now": micros(now)})
             row = {"scope": scope, "request_key": key, "expires_at": micros(now + keep)}
+            # Of two first requests the second waits here, and is then tried again as a whole.
             tx.run(insert(requests), row | request_values(Remembered(fingerprint=fingerprint)))
             return None
 

@@ -23,7 +23,9 @@ from chimes.store.sql.base import (
 )
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Rows
+from chimes.store.sql.fire_batches import forget_batches
 from chimes.store.sql.listing import RUN_SORTS, page_of, run_conditions
+from chimes.store.sql.locking import hold_places, hold_runs, hold_schedules
 from chimes.store.sql.rows.parts import maybe_moment, micros
 from chimes.store.sql.rows.run import log_of, run_of
 from chimes.store.sql.settling import Settling
@@ -94,6 +96,7 @@ class SqlRuns(SqlBase):
         self, run_id: RunId, reason: str, audit: AuditEntry | None = None
     ) -> Run | None:
         def work(tx: Tx) -> Run | None:
+            hold_runs(tx, [run_id])
             run = load_run(tx, run_id)
             if run is None:
                 return None
@@ -112,9 +115,12 @@ class SqlRuns(SqlBase):
 
     async def prune_runs(self, *, before: datetime, limit: int) -> int:
         given = {"before": micros(before), "most": limit}
-        if not await self._database.read(lambda tx: tx.rows(ENDED_BEFORE, {**given, "most": 1})):
+        one = {**given, "most": 1}
+        if self._database.one_writer and not await self._database.read(
+            lambda tx: tx.rows(ENDED_BEFORE, one)
+        ):
             return 0
-        return await self._database.write(lambda tx: _forget(tx, tx.rows(ENDED_BEFORE, given)))
+        return await self._database.write(lambda tx: _forget(tx, before, tx.rows(ENDED_BEFORE, given)))
 
     async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
         def work(tx: Tx) -> bool:
@@ -135,6 +141,7 @@ class SqlRuns(SqlBase):
 
 
 def _added(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
+    hold_places(tx, [(run.schedule_id, run.concurrency_key) for run in wanted])
     taken = Taken(tx, wanted)
     standing = load_runs(tx, [found for run in wanted if (found := taken.by(run)) is not None])
     keys = {run.concurrency_key for run in wanted if run.concurrency_key is not None}
@@ -161,14 +168,18 @@ def _added(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
     return tuple(answer)
 
 
-def _forget(tx: Tx, old: Rows) -> int:
+def _forget(tx: Tx, before: datetime, old: Rows) -> int:
+    forget_batches(tx, before)
+    if not old:
+        return 0
     marks: dict[str, int] = {}
     for row in old:
         if row.schedule_id is not None and row.slot is not None:
             mark = row.slot if row.missed_until is None else row.missed_until
             marks[row.schedule_id] = max(mark, marks.get(row.schedule_id, mark))
     if marks:
-        tx.run(_PURGED, [{"purged_id": name, "mark": mark} for name, mark in marks.items()])
+        hold_schedules(tx, marks.keys())
+        tx.run(_PURGED, [{"purged_id": name, "mark": marks[name]} for name in sorted(marks)])
     given = {"ids": tx.dialect.listed([row.id for row in old])}
     tx.run(delete(run_logs).where(tx.dialect.among(run_logs.c.run_id, "ids")), given)
     return tx.run(delete(runs).where(tx.dialect.among(runs.c.id, "ids")), given)

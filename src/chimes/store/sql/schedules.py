@@ -21,13 +21,15 @@ from chimes.store.sql.base import (
     insert_runs,
     load_schedule,
     write_schedule,
-    write_states,
 )
 from chimes.store.sql.database import Tx
+from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.listing import SCHEDULE_SORTS, page_of, schedule_conditions
+from chimes.store.sql.locking import hold_keys, hold_owner, hold_places, is_own_key
 from chimes.store.sql.rows.parts import maybe_moment
 from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.rows.schedule import schedule_of, schedule_values
+from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import WAITING, runs, schedules
 
 
@@ -38,6 +40,8 @@ class SqlSchedules(SqlBase):
         values = schedule_values(schedule)
 
         def work(tx: Tx) -> Schedule:
+            if quota is not None:
+                hold_owner(tx, schedule.owner)
             if tx.run(tx.dialect.insert_new(schedules), values) == 0:
                 raise AlreadyExists(f"schedule {schedule.id} exists already")
             if quota is not None and _reached(tx, schedule, quota):
@@ -67,6 +71,7 @@ class SqlSchedules(SqlBase):
                 raise NotFound(f"schedule {schedule_id} not found")
             after = change(before, now)
             new = runs(before, now) if runs else ()
+            hold_places(tx, [(run.schedule_id, run.concurrency_key) for run in new])
             taken = Taken(tx, new)
             insert_runs(tx, [run for run in new if taken.take(run)])
             write_schedule(tx, after)
@@ -109,7 +114,18 @@ def _count(tx: Tx, query: ScheduleQuery) -> int:
     return 0 if row is None else int(row[0])
 
 
+def _shared_keys(waiting: Rows) -> set[str]:
+    keys = {row.concurrency_key for row in waiting if row.concurrency_key is not None}
+    return {key for key in keys if not is_own_key(key)}
+
+
 def _cancel_waiting(tx: Tx, schedule_id: ScheduleId, now: datetime) -> None:
+    """Its schedule is held; a key that it shares with others is taken before its runs are."""
     statement = select(runs).where(runs.c.schedule_id == schedule_id, text(WAITING))
-    waiting = tx.rows(tx.dialect.for_update(statement))
-    write_states(tx, [canceled(run_of(row), Reason.SCHEDULE_DELETED, now) for row in waiting])
+    if tx.dialect.locks_rows:
+        hold_keys(tx, _shared_keys(tx.rows(statement)))
+    waiting = [run_of(row) for row in tx.rows(tx.held(statement, runs.c.id))]
+    settling = Settling(tx, now, waiting, recording=False)
+    for run in waiting:
+        settling.apply(canceled(run, Reason.SCHEDULE_DELETED, now))
+    settling.write()

@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, select, text
 
 from chimes.model.audit import paused_by_receiver
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.run import Run, Verdict
+from chimes.model.run import Run, Verdict, abandoned
 from chimes.model.schedule import paused, recorded
 from chimes.store.sql.base import (
     append_audit,
@@ -24,8 +24,9 @@ from chimes.store.sql.base import (
 )
 from chimes.store.sql.database import Tx
 from chimes.store.sql.rows.parts import Value
+from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.rows.schedule import summary_values
-from chimes.store.sql.tables import BLOCKED, runs
+from chimes.store.sql.tables import ACTIVE, BLOCKED, runs
 
 #: Blocked runs of one key that a batch looks at, besides one for each run that ends. A key with
 #: a higher limit catches up with the next batch.
@@ -40,13 +41,18 @@ WAITING_OF_KEY = (
 
 
 class Settling:
-    def __init__(self, tx: Tx, now: datetime, before: Collection[Run]) -> None:
-        """`before` are the runs that are going to change, as they are now."""
+    def __init__(
+        self, tx: Tx, now: datetime, before: Collection[Run], *, recording: bool = True
+    ) -> None:
+        """`before` are the runs that are going to change, as they are now; their schedules and
+        keys are held (`locking`). Without `recording` the schedules do not hear of it."""
         self._tx = tx
         self._now = now
+        self._children = _children(tx, [run.id for run in before if run.resumable])
+        before = [*before, *(run for each in self._children.values() for run in each)]
         self._keys = _Keys(tx, before)
         ids = {run.schedule_id for run in before if run.schedule_id is not None}
-        self._summaries = load_summaries(tx, ids)
+        self._summaries = load_summaries(tx, ids) if recording else {}
         self._changed: dict[RunId, Run] = {}
         self._recorded: set[ScheduleId] = set()
         self._paused: dict[ScheduleId, str] = {}
@@ -60,6 +66,12 @@ class Settling:
             return
         self._record(run, verdict)
         self.let_go |= self._keys.end(run)
+        for child in self._children.get(run.id, ()):
+            self.apply(abandoned(self._changed.get(child.id, child), self._now))
+
+    def changed(self, run_id: RunId) -> Run | None:
+        """The run as a change of this batch left it."""
+        return self._changed.get(run_id)
 
     def write(self) -> None:
         write_states(self._tx, self._changed.values())
@@ -84,6 +96,17 @@ class Settling:
         self._recorded.add(summary.id)
         if verdict is not None and verdict.pause_schedule:
             self._paused.setdefault(summary.id, verdict.pause_schedule)
+
+
+def _children(tx: Tx, flows: Collection[RunId]) -> dict[str, list[Run]]:
+    """Unfinished steps of flows, by flow."""
+    found: dict[str, list[Run]] = {}
+    if flows:
+        statement = select(runs).where(text(ACTIVE), tx.dialect.among(runs.c.parent_id, "flows"))
+        given = {"flows": tx.dialect.listed(flows)}
+        for row in tx.rows(tx.dialect.for_update(statement), given):
+            found.setdefault(row.parent_id, []).append(run_of(row))
+    return found
 
 
 class _Keys:

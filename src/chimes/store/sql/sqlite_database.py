@@ -41,6 +41,8 @@ _MIGRATION_MILLISECONDS = 60_000
 
 
 class SqliteDatabase:
+    one_writer = True
+
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
         self.dialect = SqliteDialect()
         self._path = path

@@ -26,12 +26,20 @@ from sqlalchemy import (
     text,
 )
 
-IDENTITY = String(255)
+
+
+def _word(length: int) -> String:
+    """Compared by code point on every database: on PostgreSQL that has to be said."""
+    return String(length).with_variant(String(length, collation="C"), "postgresql")
+
+
+IDENTITY = _word(255)
 #: `schedule:` and an identity.
-CONCURRENCY_KEY = String(300)
+CONCURRENCY_KEY = _word(300)
 #: `task:` or `flow:` and a name.
-NEEDS = String(300)
-WORD = String(64)
+NEEDS = _word(300)
+WORD = _word(64)
+TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 MOMENT = BigInteger()
 FLAG = SmallInteger()
 
@@ -52,35 +60,35 @@ schedules = Table(
     metadata,
     Column("id", IDENTITY, primary_key=True),
     Column("namespace", IDENTITY, nullable=False),
-    Column("name", Text, nullable=False),
+    Column("name", TEXT, nullable=False),
     Column("owner_type", WORD, nullable=False),
     Column("owner_id", IDENTITY, nullable=False),
     Column("kind", WORD, nullable=False),
-    Column("trigger", Text, nullable=False),
-    Column("target", Text, nullable=False),
-    Column("policy", Text, nullable=False),
+    Column("trigger", TEXT, nullable=False),
+    Column("target", TEXT, nullable=False),
+    Column("policy", TEXT, nullable=False),
     Column("priority", BigInteger, nullable=False),
-    Column("labels", Text, nullable=False),
+    Column("labels", TEXT, nullable=False),
     Column("enabled", FLAG, nullable=False),
-    Column("pause_note", Text, nullable=False),
+    Column("pause_note", TEXT, nullable=False),
     Column("pause_until", MOMENT),
-    Column("depends_on", Text),
-    Column("door_data", Text, nullable=False),
+    Column("depends_on", TEXT),
+    Column("door_data", TEXT, nullable=False),
     Column("next_slot", MOMENT),
     Column("next_run_at", MOMENT),
     Column("last_slot", MOMENT),
     Column("last_enqueued_at", MOMENT),
     Column("last_run_at", MOMENT),
     Column("last_status", WORD),
-    Column("last_error", Text, nullable=False),
+    Column("last_error", TEXT, nullable=False),
     Column("last_success_at", MOMENT),
     Column("fired_count", BigInteger, nullable=False),
     Column("purged_until", MOMENT),
     Column("version", BigInteger, nullable=False),
     Column("created_at", MOMENT, nullable=False),
-    Column("created_by", Text, nullable=False),
+    Column("created_by", TEXT, nullable=False),
     Column("updated_at", MOMENT, nullable=False),
-    Column("updated_by", Text, nullable=False),
+    Column("updated_by", TEXT, nullable=False),
     Column("deleted_at", MOMENT),
 )
 
@@ -103,7 +111,7 @@ runs = Table(
     metadata,
     Column("id", IDENTITY, primary_key=True),
     Column("schedule_id", IDENTITY),
-    Column("schedule_name", Text, nullable=False),
+    Column("schedule_name", TEXT, nullable=False),
     Column("schedule_version", BigInteger, nullable=False),
     Column("namespace", IDENTITY, nullable=False),
     Column("owner_type", WORD, nullable=False),
@@ -111,11 +119,11 @@ runs = Table(
     Column("slot", MOMENT),
     Column("origin", WORD, nullable=False),
     Column("parent_id", IDENTITY),
-    Column("step", Text, nullable=False),
+    Column("step", TEXT, nullable=False),
     Column("retry_of", IDENTITY),
     Column("kind", WORD, nullable=False),
-    Column("target", Text, nullable=False),
-    Column("policy", Text, nullable=False),
+    Column("target", TEXT, nullable=False),
+    Column("policy", TEXT, nullable=False),
     Column("priority", BigInteger, nullable=False),
     Column("catch_up", FLAG, nullable=False),
     Column("rank", BigInteger, nullable=False),
@@ -134,14 +142,16 @@ runs = Table(
     Column("claimed_at", MOMENT),
     Column("started_at", MOMENT),
     Column("finished_at", MOMENT),
-    Column("result", Text),
-    Column("error", Text, nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("result", TEXT),
+    Column("error", TEXT, nullable=False),
+    Column("reason", TEXT, nullable=False),
     Column("missed_count", BigInteger, nullable=False),
     Column("missed_until", MOMENT),
-    Column("attempts", Text, nullable=False),
+    Column("attempts", TEXT, nullable=False),
     #: What a node must offer to carry it out.
-    Column("needs", NEEDS, nullable=False),
+    Column("needs", NEEDS, nullable=False, server_default="http"),
+    #: The pass of a scheduler that made it (`fire_batches`).
+    Column("batch_id", BigInteger),
     #: I2: for ever; runs without a slot are free of it, because NULLs are distinct.
     UniqueConstraint("schedule_id", "slot", name="runs_one_per_slot"),
 )
@@ -170,7 +180,7 @@ run_logs = Table(
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("at", MOMENT, nullable=False),
     Column("level", WORD, nullable=False),
-    Column("message", Text, nullable=False),
+    Column("message", TEXT, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -179,13 +189,13 @@ nodes = Table(
     metadata,
     Column("id", IDENTITY, primary_key=True),
     Column("version", WORD, nullable=False),
-    Column("roles", Text, nullable=False),
+    Column("roles", TEXT, nullable=False),
     Column("capacity", Integer, nullable=False),
     Column("started_at", MOMENT, nullable=False),
     Column("heartbeat_at", MOMENT, nullable=False),
     Column("lease_until", MOMENT, nullable=False),
     Column("clock_offset", Float(53), nullable=False),
-    Column("offers", Text, nullable=False),
+    Column("offers", TEXT, nullable=False, server_default="[]"),
 )
 
 audit = Table(
@@ -193,17 +203,27 @@ audit = Table(
     metadata,
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("at", MOMENT, nullable=False),
-    Column("actor", Text, nullable=False),
+    Column("actor", TEXT, nullable=False),
     Column("door", WORD, nullable=False),
     Column("verb", WORD, nullable=False),
     Column("object_kind", WORD, nullable=False),
     Column("object_id", IDENTITY, nullable=False),
     Column("owner", IDENTITY, nullable=False),
-    Column("changes", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("address", Text, nullable=False),
+    Column("changes", TEXT, nullable=False),
+    Column("reason", TEXT, nullable=False),
+    Column("address", TEXT, nullable=False),
     Column("allowed", FLAG, nullable=False),
     Column("previous_hash", WORD, nullable=False),
+    Column("hash", WORD, nullable=False),
+)
+
+#: One row: where the audit's chain ends. Whoever appends locks it, last of all its locks, so that
+#: no two entries follow the same one.
+audit_head = Table(
+    "audit_head",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, nullable=False),
     Column("hash", WORD, nullable=False),
 )
 Index("audit_by_object", audit.c.object_id, audit.c.number)
@@ -214,12 +234,12 @@ api_keys = Table(
     metadata,
     Column("id", IDENTITY, primary_key=True),
     Column("secret_hash", IDENTITY, nullable=False),
-    Column("name", Text, nullable=False),
+    Column("name", TEXT, nullable=False),
     Column("role", WORD, nullable=False),
     Column("owner_type", WORD, nullable=False),
     Column("owner_id", IDENTITY, nullable=False),
     Column("created_at", MOMENT, nullable=False),
-    Column("created_by", Text, nullable=False),
+    Column("created_by", TEXT, nullable=False),
     Column("expires_at", MOMENT),
     Column("last_used_at", MOMENT),
     Column("revoked_at", MOMENT),
@@ -230,10 +250,58 @@ requests = Table(
     metadata,
     Column("scope", IDENTITY, primary_key=True),
     Column("request_key", IDENTITY, primary_key=True),
-    Column("fingerprint", Text, nullable=False),
+    Column("fingerprint", TEXT, nullable=False),
     Column("status", Integer, nullable=False),
-    Column("body", Text, nullable=False),
-    Column("headers", Text, nullable=False),
+    Column("body", TEXT, nullable=False),
+    Column("headers", TEXT, nullable=False),
     Column("expires_at", MOMENT, nullable=False),
 )
 Index("requests_expiring", requests.c.expires_at)
+
+#: Rows that exist to be locked: one for each concurrency key that is not a schedule's own, and
+#: one for each owner whose quota is counted.
+concurrency_keys = Table(
+    "concurrency_keys",
+    metadata,
+    Column("key", CONCURRENCY_KEY, primary_key=True),
+)
+
+#: What is known of the store itself: `epoch`, `min_revision`.
+store_facts = Table(
+    "store_facts",
+    metadata,
+    Column("name", WORD, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+
+#: R2.40: one row for each pass of a scheduler that took due schedules; runs name theirs.
+fire_batches = Table(
+    "fire_batches",
+    metadata,
+    #: Time-ordered: `claimed_at` and a random part.
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("node_id", IDENTITY, nullable=False),
+    Column("claimed_at", MOMENT, nullable=False),
+    Column("enqueued_at", MOMENT, nullable=False),
+    Column("duration_ms", Float(53), nullable=False),
+)
+
+#: Schedules that a pass took and could not plan.
+fire_failures = Table(
+    "fire_failures",
+    metadata,
+    Column("batch_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("schedule_id", IDENTITY, primary_key=True),
+    Column("error", TEXT, nullable=False),
+)
+
+#: What was changed through the compatibility views, until it is in the audit.
+sql_changes = Table(
+    "sql_changes",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("at", MOMENT, nullable=False),
+    Column("actor", TEXT, nullable=False),
+    Column("schedule_id", IDENTITY, nullable=False),
+    Column("changes", TEXT, nullable=False),
+)

@@ -20,6 +20,7 @@ from chimes.model.run import (
 from chimes.store.port import Finished, Places
 from chimes.store.sql.base import SqlBase, alive, append_logs, load_runs, write_states
 from chimes.store.sql.database import Tx
+from chimes.store.sql.locking import hold_runs
 from chimes.store.sql.rows.parts import micros
 from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.settling import Settling
@@ -39,7 +40,9 @@ _START = (
 
 class SqlWork(SqlBase):
     async def claim(self, places: Places) -> tuple[Run, ...]:
-        if places.free <= 0 or not await self._database.read(_anything_available):
+        if places.free <= 0:
+            return ()
+        if self._database.one_writer and not await self._database.read(_anything_available):
             return ()
         return await self._database.write(lambda tx: _claimed(tx, places))
 
@@ -55,6 +58,7 @@ class SqlWork(SqlBase):
     async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
         def work(tx: Tx) -> None:
             now = tx.now()
+            hold_runs(tx, [run_id for run_id, _ in holds])
             held = load_runs(tx, [run_id for run_id, _ in holds])
             ours = [
                 run
@@ -87,6 +91,7 @@ def _claimed(tx: Tx, places: Places) -> tuple[Run, ...]:
 
 
 def _finished(tx: Tx, verdicts: Sequence[Verdict]) -> Finished:
+    hold_runs(tx, {verdict.run_id for verdict in verdicts})
     now = tx.now()
     current = load_runs(tx, {verdict.run_id for verdict in verdicts})
     settling = Settling(tx, now, current.values())
@@ -94,12 +99,12 @@ def _finished(tx: Tx, verdicts: Sequence[Verdict]) -> Finished:
     accepted: list[Run] = []
     refused: list[RunId] = []
     for verdict in verdicts:
-        run = current.get(verdict.run_id)
+        run = settling.changed(verdict.run_id) or current.get(verdict.run_id)
         if run is not None and accepts(run, verdict.fence):
-            run = current[run.id] = settled(run, verdict, now)
+            run = settled(run, verdict, now)
             settling.apply(run, verdict)
             logs.setdefault(run.id, []).extend(verdict.logs)
-            tx.wakes |= not run.status.terminal
+            tx.wakes |= not run.status.terminal or run.parent_id is not None or run.resumable
             accepted.append(run)
         elif run is not None and verdict.attempt in run.attempts:
             accepted.append(run)

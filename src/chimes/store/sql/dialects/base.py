@@ -21,11 +21,13 @@ Rows = Sequence[Row[Any]]
 class Dialect(ABC):
     #: As StoreStatus.kind says it.
     name: str
+    #: Whether transactions run side by side, so that rows have to be locked.
+    locks_rows: bool
 
     # --- time and errors ----------------------------------------------------------------------
     @abstractmethod
-    def now(self, connection: Connection, clock: Clock) -> datetime:
-        """The store's clock."""
+    def now(self, connection: Connection, clock: Clock | None) -> datetime:
+        """The store's clock: the database's own where it has one, unless a clock is given."""
 
     @abstractmethod
     def unavailable(self, error: Exception) -> str | None:
@@ -54,8 +56,9 @@ class Dialect(ABC):
         """An insert that leaves rows out whose key exists; the row count tells."""
 
     @abstractmethod
-    def for_update(self, statement: Select[Any]) -> Select[Any]:
-        """The rows stay as they are read until the transaction ends."""
+    def for_update(self, statement: Select[Any], *, skip: bool = False) -> Select[Any]:
+        """The rows stay as they are read until the transaction ends; `skip` leaves out those that
+        somebody else holds. Only asked where `locks_rows`."""
 
     # --- the hot statements -------------------------------------------------------------------
     @abstractmethod

@@ -130,8 +130,10 @@ def is_busy(error: BaseException) -> bool:
 
 class SqliteDialect(Dialect):
     name = "sqlite"
+    locks_rows = False
 
-    def now(self, connection: Connection, clock: Clock) -> datetime:
+    def now(self, connection: Connection, clock: Clock | None) -> datetime:
+        assert clock is not None
         return clock.now()
 
     def unavailable(self, error: Exception) -> str | None:
@@ -155,7 +157,7 @@ class SqliteDialect(Dialect):
     def insert_new(self, table: Table) -> Insert:
         return _insert_new(table)
 
-    def for_update(self, statement: Select[Any]) -> Select[Any]:
+    def for_update(self, statement: Select[Any], *, skip: bool = False) -> Select[Any]:
         return statement
 
     def next_due(self, connection: Connection) -> int | None:

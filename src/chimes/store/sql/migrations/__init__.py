@@ -10,13 +10,18 @@ from sqlalchemy import Connection
 #: Oldest first; one for each module in `versions`.
 REVISIONS = ("0001", "0002")
 HEAD = REVISIONS[-1]
+#: The oldest schema that this code works with.
+OLDEST = "0002"
 
 #: Under this name `env` finds the connection, whose transaction is the caller's.
 CONNECTION = "connection"
+#: Whether nodes may be at work while it is migrated.
+ONLINE = "online"
 
 
-def upgrade(connection: Connection, revision: str = HEAD) -> None:
-    """Brings the database to the revision; the caller holds the lock and the transaction."""
+def upgrade(connection: Connection, revision: str = HEAD, *, online: bool = False) -> None:
+    """Brings the database to the revision; the caller holds the lock, and the transaction unless
+    it is done `online`."""
     from alembic import command
     from alembic.config import Config
 
@@ -24,4 +29,5 @@ def upgrade(connection: Connection, revision: str = HEAD) -> None:
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes[CONNECTION] = connection
+    config.attributes[ONLINE] = online
     command.upgrade(config, revision)

@@ -35,7 +35,9 @@ _COLUMNS = tuple(runs.c.keys())
 NO_ATTEMPTS = "[]"
 
 
-def run_values(run: Run, target_text: TargetTexts) -> dict[str, Value]:
+def run_values(
+    run: Run, target_text: TargetTexts, batch_id: int | None = None
+) -> dict[str, Value]:
     return {
         "id": run.id,
         "schedule_id": run.schedule_id,
@@ -62,6 +64,7 @@ def run_values(run: Run, target_text: TargetTexts) -> dict[str, Value]:
         "missed_count": run.missed_count,
         "missed_until": maybe_micros(run.missed_until),
         "needs": run.target.needs,
+        "batch_id": batch_id,
         **state_values(run),
     }
 

@@ -1,0 +1,94 @@
+"""The order in which every transaction takes its locks, so that no two wait for each other:
+
+    schedules (by id) -> concurrency keys (by key) -> runs (by id) -> nodes -> the audit's head
+
+Whether a run may go depends on the other runs of its concurrency key, so whoever adds or ends one
+holds the key meanwhile: the row of its schedule, or a row of its own in `concurrency_keys`. It
+looks at those runs in a later statement than the one that got the lock, because only that one
+sees what the holder before has committed. A run that is inserted blocked by one node is therefore
+seen by another that ends the run it waits for, or the other way round; it is never left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from sqlalchemy import select
+
+from chimes.model.access import Owner
+from chimes.model.ids import RunId
+from chimes.store.sql.database import Tx
+from chimes.store.sql.tables import concurrency_keys, runs, schedules
+
+_OWN = "schedule:"
+_KEYS = select(runs.c.id, runs.c.schedule_id, runs.c.concurrency_key)
+
+
+def is_own_key(key: str) -> bool:
+    """Whether the row of its schedule stands for it."""
+    return key.startswith(_OWN)
+
+
+#: Of a run: its schedule, and its concurrency key.
+Place = tuple[str | None, str | None]
+
+
+def hold_places(tx: Tx, places: Iterable[Place], *, skip: bool = False) -> frozenset[str]:
+    """Schedules and keys of runs. With `skip` the schedules that somebody else holds are left
+    out; those that were taken are the answer."""
+    if not tx.dialect.locks_rows:
+        return frozenset()
+    wanted: set[str] = set()
+    shared: set[str] = set()
+    for schedule_id, key in places:
+        if schedule_id is not None:
+            wanted.add(schedule_id)
+        if key is None:
+            continue
+        if is_own_key(key):
+            wanted.add(key.removeprefix(_OWN))
+        else:
+            shared.add(key)
+    held = hold_schedules(tx, wanted, skip=skip)
+    if not skip:
+        # A key may outlive its schedule, e.g. where runs were loaded without it.
+        shared |= {f"{_OWN}{each}" for each in wanted - held}
+    hold_keys(tx, shared)
+    return held
+
+
+def hold_runs(tx: Tx, ids: Collection[RunId]) -> None:
+    """What has to be held before these runs may end; neither changes in the life of a run."""
+    if tx.dialect.locks_rows and ids:
+        rows = tx.rows(
+            _KEYS.where(tx.dialect.among(runs.c.id, "ids")), {"ids": tx.dialect.listed(ids)}
+        )
+        hold_places(tx, [(row.schedule_id, row.concurrency_key) for row in rows])
+
+
+def hold_schedules(tx: Tx, ids: Collection[str], *, skip: bool = False) -> frozenset[str]:
+    if not ids:
+        return frozenset()
+    statement = select(schedules.c.id).where(tx.dialect.among(schedules.c.id, "ids"))
+    given = {"ids": tx.dialect.listed(ids)}
+    return frozenset(row.id for row in tx.rows(tx.held(statement, schedules.c.id, skip=skip), given))
+
+
+def hold_keys(tx: Tx, keys: Collection[str]) -> None:
+    if not keys or not tx.dialect.locks_rows:
+        return
+    column = concurrency_keys.c.key
+    statement = tx.held(select(column).where(tx.dialect.among(column, "keys")), column)
+    given = {"keys": tx.dialect.listed(keys)}
+    missing = set(keys) - {row.key for row in tx.rows(statement, given)}
+    if missing:
+        # Also locks those that are new, and waits for whoever is just adding the same.
+        tx.run(
+            tx.dialect.insert_new(concurrency_keys), [{"key": key} for key in sorted(missing)]
+        )
+        tx.rows(statement, given)
+
+
+def hold_owner(tx: Tx, owner: Owner) -> None:
+    """So that no two count the same quota at once."""
+    hold_keys(tx, [f"owner:{owner}"[:300]])
