@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from chimes.model.ids import RunId
 from chimes.model.run import Outcome, Run
+
+
+class Steps(Protocol):
+    """The child runs of one run, for targets that carry out nothing themselves. None of these
+    raises for a store that cannot answer: they wait until it can."""
+
+    def now(self) -> datetime:
+        """The store's time, near enough for a new row."""
+
+    async def children(self) -> Sequence[Run]:
+        """All that there are."""
+
+    async def add(self, runs: Sequence[Run]) -> Sequence[Run]:
+        """The rows as they are now: one that was there before stays as it was."""
+
+    async def ended(self, among: Collection[RunId]) -> Sequence[Run]:
+        """Waits until at least one of these has ended; those that have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,10 +37,15 @@ class Call:
     triggered_at: datetime
     #: Adds a line to the run's log: (level, message).
     log: Callable[[str, str], None]
+    #: For a resumable target only.
+    steps: Steps | None = None
 
 
 class TargetRunner(Protocol):
     kind: str
+    #: It has no effect of its own, only child runs: an attempt may be stopped at any moment and
+    #: taken up by another node, and it takes no place away from what works itself.
+    resumable: bool
 
     @property
     def offers(self) -> frozenset[str]:

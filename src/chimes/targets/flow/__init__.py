@@ -2,5 +2,6 @@
 
 from chimes.targets.flow.building import FlowBuilder
 from chimes.targets.flow.definition import FLOW_TIMEOUT, Flow, RunIf, Step
+from chimes.targets.flow.runner import FlowRunner
 
-__all__ = ["FLOW_TIMEOUT", "Flow", "FlowBuilder", "RunIf", "Step"]
+__all__ = ["FLOW_TIMEOUT", "Flow", "FlowBuilder", "FlowRunner", "RunIf", "Step"]

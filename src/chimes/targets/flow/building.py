@@ -17,6 +17,7 @@ from chimes.targets.flow.definition import (
     check_name,
     checked,
 )
+from chimes.targets.python_task.registry import DEFAULT_TIMEOUT, is_async
 from chimes.triggers.duration import parse_duration
 
 P = ParamSpec("P")
@@ -27,7 +28,7 @@ E = TypeVar("E", RunIf, Backoff, OnLost)
 Duration = timedelta | str | float
 
 #: How long one run of a step may take where nobody says otherwise.
-STEP_TIMEOUT = timedelta(minutes=5)
+STEP_TIMEOUT = DEFAULT_TIMEOUT
 STEP_BACKOFF = timedelta(seconds=5)
 
 
@@ -87,7 +88,9 @@ class FlowBuilder:
                 isolation=isolation,
             )
             # What it takes is read here, so that the error shows this function.
-            _ = step.wants, step.when_wants
+            if when is not None and is_async(when):
+                raise InvalidInput(f"step {chosen!r}: a condition is a plain function, not async")
+            _ = step.wants, step.when_wants, step.as_task()
             self._steps.append(step)
             self.declared(step)
             return function

@@ -14,11 +14,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
 
 from chimes.errors import InvalidInput
 from chimes.model.policy import Policy
+from chimes.targets.python_task.arguments import parameters_of
+from chimes.targets.python_task.registry import Task
 
 #: How long a flow may take where nobody says otherwise.
 FLOW_TIMEOUT = timedelta(days=1)
@@ -70,15 +72,34 @@ class Step:
 
     @property
     def wants(self) -> tuple[str, ...]:
-        """The values that its function asks for."""
-        return tuple(name for name in _parameters(self.function) if name != CONTEXT)
+        """The values that its function asks for; its context is the task's business."""
+        parameters = parameters_of(self.function)
+        if parameters.rest is not None:
+            raise InvalidInput(
+                f"step {self.name!r} takes '**{parameters.rest.name}': values are given by name,"
+                " so name each one"
+            )
+        return tuple(parameters.named)
 
     @property
     def when_wants(self) -> tuple[str, ...]:
         return _parameters(self.when) if self.when is not None else ()
 
+    def as_task(self) -> Task:
+        """What a node registers, so that it can carry the step out."""
+        return Task(
+            name=self.task,
+            function=self.function,
+            retries=self.policy.max_retries,
+            retry_backoff=self.policy.retry_backoff,
+            backoff=self.policy.backoff,
+            timeout=self.policy.timeout,
+            isolation=self.isolation,
+            on_lost=self.policy.on_lost,
+        )
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Flow:
     """Complete and sound: `checked` has seen it."""
 
@@ -86,13 +107,13 @@ class Flow:
     #: In the order in which they were declared.
     steps: tuple[Step, ...]
 
-    @property
+    @cached_property
     def leaves(self) -> tuple[Step, ...]:
         """Those that no other step comes after: their outputs are the flow's result."""
         followed = {name for step in self.steps for name in step.after}
         return tuple(step for step in self.steps if step.name not in followed)
 
-    @property
+    @cached_property
     def ordered(self) -> tuple[Step, ...]:
         """Each step behind those that it comes after."""
         by_name = {step.name: step for step in self.steps}
@@ -177,14 +198,18 @@ def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        raise InvalidInput(f"the parameters of {function!r} cannot be read") from None
+        raise InvalidInput(f"the parameters of {_called(function)} cannot be read") from None
     for each in parameters:
         if each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL, each.VAR_KEYWORD):
-            name = getattr(function, "__name__", repr(function))
             raise InvalidInput(
-                f"{name}() takes {str(each)!r}: values are given by name, so name each one"
+                f"the condition {_called(function)} takes {str(each)!r}: values are given by"
+                " name, so name each one"
             )
     return tuple(each.name for each in parameters)
+
+
+def _called(function: Callable[..., object]) -> str:
+    return str(getattr(function, "__name__", repr(function)))
 
 
 def _shown(flow: Flow, step: Step) -> str:

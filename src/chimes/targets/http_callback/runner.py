@@ -40,6 +40,7 @@ MAX_RESPONSE_HEADERS = 128
 
 class HttpCallback:
     kind = "http"
+    resumable = False
     offers = frozenset({"http"})
 
     def __init__(

@@ -1,0 +1,296 @@
+"""Where a flow stands, and what is to be done next: a pure function of its child runs.
+
+Whatever was decided is a row: a condition is asked once, a skipped step has its record. The ids of
+the rows follow from the flow's run, so that deciding again, here or on another node, changes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from functools import cache
+
+from chimes.model.change import replace
+from chimes.model.ids import RunId, step_run_id
+from chimes.model.planning import ended_at_once
+from chimes.model.run import AttemptEnd, Origin, Outcome, Run, RunStatus
+from chimes.model.target import FlowTarget, TaskTarget
+from chimes.targets.flow.definition import (
+    INDEX,
+    INPUT,
+    ITEM,
+    MOST_ELEMENTS,
+    OUTPUTS,
+    Flow,
+    RunIf,
+    Step,
+)
+
+#: Rows that are added together.
+BATCH = 500
+
+
+class SkipReason:
+    CONDITION = "condition"
+    UPSTREAM_FAILED = "upstream_failed"
+    UPSTREAM_SKIPPED = "upstream_skipped"
+
+
+class FailReason:
+    CONDITION = "condition_error"
+    MAP = "invalid_map"
+    STEP = "step_failed"
+
+
+class Stand(Enum):
+    PENDING = "pending"
+    SUCCEEDED = "succeeded"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    #: Skipped because something before it failed.
+    CUT_OFF = "cut off"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one step has come."""
+
+    stand: Stand
+    output: object = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Advance:
+    """One of three: rows to add, runs to wait for, the end."""
+
+    add: tuple[Run, ...] = ()
+    waiting: tuple[RunId, ...] = ()
+    outcome: Outcome | None = None
+
+
+#: The id of a step's row; with an index, of one of its elements.
+Ids = Callable[[str, int | None], RunId]
+
+
+def ids_of(flow_run: RunId) -> Ids:
+    """Remembers them: a long list is gone through again and again."""
+    return cache(lambda step, index: step_run_id(flow_run, step, index))
+
+
+def advance(
+    flow: Flow, run: Run, children: Mapping[RunId, Run], now: datetime, ids: Ids
+) -> Advance:
+    assert isinstance(run.target, FlowTarget)
+    state = _State(run=run, input=run.target.input, children=children, now=now, ids=ids)
+    for step in flow.ordered:
+        state.progress[step.name] = state.of(step)
+    if state.new:
+        return Advance(add=tuple(state.new[:BATCH]))
+    if state.waiting:
+        return Advance(waiting=tuple(state.waiting))
+    return Advance(outcome=_outcome(flow, state))
+
+
+@dataclass(kw_only=True, slots=True)
+class _State:
+    run: Run
+    input: Mapping[str, object]
+    children: Mapping[RunId, Run]
+    now: datetime
+    ids: Ids
+    progress: dict[str, Progress] = field(default_factory=dict)
+    new: list[Run] = field(default_factory=list)
+    waiting: list[RunId] = field(default_factory=list)
+
+    def of(self, step: Step) -> Progress:
+        row = self.children.get(self.ids(step.name, None))
+        if row is not None:
+            return self._of_row(row)
+        if any(self.progress[name].stand is Stand.PENDING for name in step.after):
+            return Progress(Stand.PENDING)
+        if step.map is not None and self.ids(step.name, 0) in self.children:
+            return self._of_elements(step, self._items(step))
+        return self._begin(step)
+
+    def _of_row(self, row: Run) -> Progress:
+        if not row.status.terminal:
+            self.waiting.append(row.id)
+            return Progress(Stand.PENDING)
+        if row.status is RunStatus.SUCCEEDED:
+            return Progress(Stand.SUCCEEDED, _value(row))
+        if row.status is RunStatus.SKIPPED:
+            failed = row.reason == SkipReason.UPSTREAM_FAILED
+            return Progress(Stand.CUT_OFF if failed else Stand.SKIPPED)
+        return Progress(Stand.FAILED)
+
+    def _of_elements(self, step: Step, items: list[object]) -> Progress:
+        rows = [self.children.get(self.ids(step.name, index)) for index in range(len(items))]
+        under_way = [row.id for row in rows if row is not None and not row.status.terminal]
+        if any(row is None for row in rows):
+            self._add_elements(step, items, rows, room=step.concurrency - len(under_way))
+        self.waiting.extend(under_way)
+        ended = [row for row in rows if row is not None and row.status.terminal]
+        if len(ended) < len(items):
+            return Progress(Stand.PENDING)
+        if any(row.status is not RunStatus.SUCCEEDED for row in ended):
+            return Progress(Stand.FAILED)
+        return Progress(Stand.SUCCEEDED, [_value(row) for row in ended])
+
+    def _add_elements(
+        self, step: Step, items: list[object], rows: list[Run | None], *, room: int
+    ) -> None:
+        for index, row in enumerate(rows):
+            if room <= 0 or len(self.new) >= BATCH:
+                return
+            if row is None:
+                self.new.append(self._child(step, index, items[index]))
+                room -= 1
+
+    def _begin(self, step: Step) -> Progress:
+        """All that it waits for has ended, and nothing has been decided yet."""
+        skip = self._skip_reason(step)
+        if skip is not None:
+            return self._decided(step, RunStatus.SKIPPED, reason=skip)
+        if step.when is not None:
+            try:
+                wanted = bool(step.when(**self._values(step, step.when_wants)))
+            except (Exception, SystemExit) as error:
+                said = f"its condition raised {type(error).__name__}: {error}"
+                return self._decided(
+                    step, RunStatus.FAILED, reason=FailReason.CONDITION, error=said
+                )
+            if not wanted:
+                return self._decided(step, RunStatus.SKIPPED, reason=SkipReason.CONDITION)
+        if step.map is not None:
+            return self._begin_map(step)
+        self.new.append(self._child(step))
+        return Progress(Stand.PENDING)
+
+    def _skip_reason(self, step: Step) -> str | None:
+        before = [self.progress[name].stand for name in step.after]
+        if not before or step.run_if is RunIf.ALWAYS:
+            return None
+        failed = Stand.FAILED in before or Stand.CUT_OFF in before
+        if failed and (step.run_if is RunIf.ALL or Stand.SUCCEEDED not in before):
+            return SkipReason.UPSTREAM_FAILED
+        return None if Stand.SUCCEEDED in before else SkipReason.UPSTREAM_SKIPPED
+
+    def _begin_map(self, step: Step) -> Progress:
+        assert step.map is not None
+        source = self.progress.get(step.map)
+        if source is not None and source.stand is not Stand.SUCCEEDED:
+            return self._decided(step, RunStatus.SKIPPED, reason=SkipReason.UPSTREAM_SKIPPED)
+        wrong = self._unfit_for_map(step)
+        if wrong:
+            return self._decided(step, RunStatus.FAILED, reason=FailReason.MAP, error=wrong)
+        items = self._items(step)
+        if not items:
+            return self._decided(step, RunStatus.SUCCEEDED, result={"value": []})
+        return self._of_elements(step, items)
+
+    def _unfit_for_map(self, step: Step) -> str:
+        where = f"{step.map!r}, which it is mapped over,"
+        if step.map not in step.after and step.map not in self.input:
+            return f"{where} is not in the flow's input"
+        items = self._source(step)
+        if not isinstance(items, list):
+            return f"{where} is not a list but {_kind(items)}"
+        if len(items) > MOST_ELEMENTS:
+            return f"{where} has {len(items)} elements; at most {MOST_ELEMENTS} are carried out"
+        return ""
+
+    def _source(self, step: Step) -> object:
+        assert step.map is not None
+        if step.map in step.after:
+            return self.progress[step.map].output
+        return self.input.get(step.map)
+
+    def _items(self, step: Step) -> list[object]:
+        items = self._source(step)
+        assert isinstance(items, list)
+        return items
+
+    def _values(self, step: Step, wants: tuple[str, ...]) -> dict[str, object]:
+        """What is known by those names; a name that is not is left to its default."""
+        outputs = {name: self.progress[name].output for name in step.after}
+        known = {**self.input, INPUT: dict(self.input), OUTPUTS: outputs, **outputs}
+        return {name: known[name] for name in wants if name in known}
+
+    def _child(self, step: Step, index: int | None = None, item: object = None) -> Run:
+        args = self._values(step, step.wants)
+        if index is not None:
+            element = {ITEM: item, INDEX: index}
+            args |= {name: value for name, value in element.items() if name in step.wants}
+        return self._row(step, index, args)
+
+    def _row(self, step: Step, index: int | None, args: Mapping[str, object]) -> Run:
+        run = self.run
+        return Run(
+            id=self.ids(step.name, index),
+            # Not a run of the schedule: its history and its last result are those of the flow.
+            schedule_id=None,
+            schedule_name=run.schedule_name,
+            schedule_version=run.schedule_version,
+            namespace=run.namespace,
+            owner=run.owner,
+            origin=Origin.CHILD,
+            parent_id=run.id,
+            step=step.name if index is None else f"{step.name}[{index}]",
+            target=TaskTarget(name=step.task, args=args),
+            policy=step.policy,
+            priority=run.priority,
+            catch_up=run.catch_up,
+            created_at=self.now,
+            planned_at=self.now,
+            # What has begun goes on ahead of what came later.
+            available_at=min(run.available_at, self.now),
+        )
+
+    def _decided(
+        self,
+        step: Step,
+        status: RunStatus,
+        *,
+        reason: str = "",
+        error: str = "",
+        result: Mapping[str, object] | None = None,
+    ) -> Progress:
+        row = ended_at_once(self._row(step, None, {}), status, reason, self.now)
+        self.new.append(replace(row, error=error, result=result))
+        return Progress(Stand.PENDING)
+
+
+def _outcome(flow: Flow, state: _State) -> Outcome:
+    failed = [
+        row
+        for row in state.children.values()
+        if row.status not in (RunStatus.SUCCEEDED, RunStatus.SKIPPED)
+    ]
+    if failed:
+        first = min(failed, key=lambda row: (row.finished_at or state.now, row.id))
+        others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        why = first.error or first.reason
+        return Outcome(
+            end=AttemptEnd.FAILED,
+            error=f"step {first.step!r} {_ended(first.status)}{f': {why}' if why else ''}{others}",
+            code=FailReason.STEP,
+        )
+    value = {step.name: state.progress[step.name].output for step in flow.leaves}
+    return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": value})
+
+
+def _ended(status: RunStatus) -> str:
+    words = {RunStatus.TIMEOUT: "timed out", RunStatus.CANCELED: "was canceled"}
+    return words.get(status, "failed" if status is RunStatus.FAILED else f"ended {status}")
+
+
+def _value(row: Run) -> object:
+    return (row.result or {}).get("value")
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", str: "text", int: "a number", float: "a number", bool: "a boolean"}
+    return "nothing" if value is None else names.get(type(value), type(value).__name__)

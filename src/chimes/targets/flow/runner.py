@@ -1,0 +1,54 @@
+"""Carries out a flow: adds the child runs that are next, waits for one to end, looks again.
+
+It keeps nothing to itself: whoever takes the run over reads its children and goes on (F68).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from chimes.model.run import AttemptEnd, Outcome
+from chimes.model.target import FlowTarget
+from chimes.targets.base import Call
+from chimes.targets.flow.advance import advance, ids_of
+from chimes.targets.flow.definition import Flow
+
+
+class FlowRunner:
+    kind = "flow"
+    resumable = True
+
+    def __init__(self, flows: Iterable[Flow]) -> None:
+        self._flows = {flow.name: flow for flow in flows}
+
+    @property
+    def offers(self) -> frozenset[str]:
+        return frozenset(FlowTarget(name=name).needs for name in self._flows)
+
+    async def open(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+    async def execute(self, call: Call) -> Outcome:
+        """Without a deadline of its own: that of a flow counts from its first start, on whatever
+        node that was, and the engine keeps it."""
+        run, steps = call.run, call.steps
+        assert isinstance(run.target, FlowTarget)
+        assert steps is not None, "the engine gives a resumable target its steps"
+        flow = self._flows.get(run.target.name)
+        if flow is None:
+            return Outcome(
+                end=AttemptEnd.FAILED,
+                error=f"there is no flow {run.target.name!r} on this node",
+                code="unknown_flow",
+            )
+        ids = ids_of(run.id)
+        children = {child.id: child for child in await steps.children()}
+        while True:
+            next_ = advance(flow, run, children, steps.now(), ids)
+            if next_.outcome is not None:
+                return next_.outcome
+            news = await (steps.add(next_.add) if next_.add else steps.ended(next_.waiting))
+            children.update((child.id, child) for child in news)
