@@ -16,6 +16,8 @@ from pathlib import Path
 
 from chimes.clock import Clock
 from chimes.store.port import Store
+from tests.servers import MARIADB, POSTGRES
+from tests.servers.prepared import Prepared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +64,35 @@ def _json(directory: Path, clock: Clock) -> Store:
     return store
 
 
+@cache
+def _prepared(opener: str) -> Prepared:
+    async def set_up(url: str) -> None:
+        store: Store = getattr(import_module("chimes.store.sql"), opener)(url)
+        await store.open()
+        await store.close()
+
+    return Prepared(POSTGRES if opener == "open_postgres" else MARIADB, set_up)
+
+
+def _on_server(opener: str) -> Callable[[Path, Clock], Store]:
+    """The directory remembers which database is its own."""
+
+    def make(directory: Path, clock: Clock) -> Store:
+        known = directory / opener
+        if not known.exists():
+            known.write_text(_prepared(opener).take())
+        open_it = getattr(import_module("chimes.store.sql"), opener)
+        store: Store = open_it(known.read_text(), clock=clock)
+        return store
+
+    return make
+
+
 KINDS = (
     StoreKind(name="memory", make=_memory, durable=False, shared=False),
     StoreKind(name="sqlite", make=_sqlite, durable=True, shared=True),
     StoreKind(name="json", make=_json, durable=True, shared=False),
+    StoreKind(name="postgresql", make=_on_server("open_postgres"), durable=True, shared=True),
 )
 DURABLE = tuple(kind for kind in KINDS if kind.durable)
 SHARED = tuple(kind for kind in KINDS if kind.shared)
