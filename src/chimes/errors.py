@@ -19,6 +19,7 @@
     │   └── RunLost             under on_lost stop: nobody knows how far it came
     └── StoreError
         ├── StoreUnavailable    the store cannot be reached or cannot write now; try again
+        │   └── StoreReadOnly   it answers, but takes no changes (a standby, a maintenance)
         ├── StoreLocked         another process owns an exclusive store
         └── SchemaMismatch      the stored schema is older or newer than this code
 
@@ -152,6 +153,10 @@ class StoreError(ChimesError):
 
 class StoreUnavailable(StoreError):
     """The store cannot be reached or cannot write at the moment"""
+
+
+class StoreReadOnly(StoreUnavailable):
+    """The store takes no changes at the moment"""
 
 
 class StoreLocked(StoreError):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.doors.api.etag import schedule_answer
+from chimes.doors.api.idempotency import new_run_id
 from chimes.doors.api.inputs import BackfillIn, NothingIn, PauseIn, ReasonIn, RunIn, ToIn
 from chimes.doors.api.outputs import (
     BODY,
@@ -57,11 +59,18 @@ async def resume_schedule(
 
 @router.post("/run", status_code=202, responses=gives(RunOut, 202, description="Queued"))
 async def run_schedule(
-    schedule_id: str, door: ToDoorway, actor: Caller, body: RunIn | None = None
+    request: Request,
+    schedule_id: str,
+    door: ToDoorway,
+    actor: Caller,
+    body: RunIn | None = None,
 ) -> Response:
     """Run it once, now. Nothing about the schedule changes; allowed while it is paused."""
     run = await door.schedules.run_now(
-        actor, ScheduleId(schedule_id), beside_others=bool(body and body.beside_others)
+        actor,
+        ScheduleId(schedule_id),
+        beside_others=bool(body and body.beside_others),
+        run_id=new_run_id(request),
     )
     return new_run_answer(run)
 

@@ -1,4 +1,9 @@
-"""Idempotency-Key: the same request twice is done once and answered twice (S26)."""
+"""Idempotency-Key: the same request twice is done once and answered twice (S26).
+
+A first request whose process died leaves its key without an answer. After `TAKE_OVER` the next
+request under the key does the work in its place: what it makes gets an id that follows from the
+first request, so that what was made already is found instead of made again (ADR 17).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,10 @@ import asyncio
 import hashlib
 import json
 import logging
+import uuid
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from fastapi.exceptions import RequestValidationError
 from starlette.requests import Request
@@ -18,9 +25,16 @@ from chimes.doors.context import Doorway
 from chimes.doors.problems import answer_to
 from chimes.errors import ChimesError, InvalidInput, NotAllowed, RateLimited, StoreError
 from chimes.model.access import Actor
+from chimes.model.ids import RunId
 from chimes.store.port import Remembered
+from chimes.triggers import format_moment, parse_moment
 
 KEEP = timedelta(hours=24)
+#: Longer than any request may take.
+TAKE_OVER = timedelta(seconds=60)
+#: Doing these again would do more than the first time; their key stays taken.
+_ONCE_ONLY = ("/skip", "/move", "/reschedule", "/keys")
+_MADE_IDS = uuid.UUID("a2a3e5f6-6d0c-5b7e-8a51-2f4b9d6f0c11")
 _LONGEST = 200
 _KEPT_HEADERS = frozenset({"content-type", "location", "etag", "link"})
 _log = logging.getLogger("chimes.http")
@@ -59,11 +73,20 @@ async def answered_once(
     doorway: Doorway = request.app.state.doorway
     scope = f"{actor.owner} {request.method} {request.url.path}"
     content = json.dumps(body, sort_keys=True).encode()
-    fingerprint = hashlib.sha256(content).hexdigest()
-    known = await doorway.store.remember_request(scope, key, fingerprint, keep=KEEP)
+    now = await doorway.store.now()
+    mark = _Mark(sent=hashlib.sha256(content).hexdigest(), began=now)
+    known = await doorway.store.remember_request(scope, key, str(mark), keep=KEEP)
     if known is not None:
-        return _replayed(known, fingerprint)
-    first = _First(doorway, scope, key, fingerprint)
+        first_mark = _Mark.read(known.fingerprint)
+        if first_mark.sent != mark.sent:
+            raise _key_reused()
+        if known.status:
+            return _replayed(known)
+        if not first_mark.abandoned(now) or request.url.path.endswith(_ONCE_ONLY):
+            raise refusal.under_way()
+        mark = first_mark
+    request.state.made_id = str(uuid.uuid5(_MADE_IDS, f"{scope}\n{key}\n{mark}"))
+    first = _First(doorway, scope, key, str(mark))
     # Not ended by a time limit half way: whether it was done must not stay unknown.
     task = asyncio.create_task(first.answer(request, handle))
     _UNDER_WAY.add(task)
@@ -122,18 +145,48 @@ class _First:
             _log.warning("a failed request stays on record until its key expires")
 
 
-def _replayed(known: Remembered, fingerprint: str) -> Response:
-    if known.fingerprint != fingerprint:
-        raise InvalidInput(
-            "this key was used with another body",
-            field="Idempotency-Key",
-            code="key_reused",
-            source="header",
-        )
-    if not known.status:
-        raise refusal.under_way()
+def _replayed(known: Remembered) -> Response:
     answer = Response(known.body, status_code=known.status)
     for name, value in known.headers:
         answer.headers[name] = value
     answer.headers["Idempotency-Replayed"] = "true"
     return answer
+
+
+def _key_reused() -> InvalidInput:
+    return InvalidInput(
+        "this key was used with another body",
+        field="Idempotency-Key",
+        code="key_reused",
+        source="header",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Mark:
+    """What the store keeps of a request: a hash of its body, and when it began."""
+
+    sent: str
+    began: datetime | None
+
+    def __str__(self) -> str:
+        return f"{self.sent} {format_moment(self.began)}" if self.began else self.sent
+
+    @classmethod
+    def read(cls, text: str) -> _Mark:
+        sent, _, began = text.partition(" ")
+        return cls(sent=sent, began=parse_moment(began) if began else None)
+
+    def abandoned(self, now: datetime) -> bool:
+        return self.began is not None and now - self.began > TAKE_OVER
+
+
+def made_id(request: Request) -> str | None:
+    """The id for what a request makes, if it has a key: the same each time it is sent."""
+    made: str | None = getattr(request.state, "made_id", None)
+    return made
+
+
+def new_run_id(request: Request) -> RunId | None:
+    made = made_id(request)
+    return None if made is None else RunId(made)

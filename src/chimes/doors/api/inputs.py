@@ -23,6 +23,7 @@ from chimes.service.rules import ID_LIMIT
 
 #: Enumerations come as their words; everything else is exact.
 Word = Field(strict=False)
+Namespace = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Remark = Annotated[str, Field(max_length=1000)]
 #: Never read: what was not sent is not in `model_fields_set`. Unlike `| None`, null is refused.
 LEFT_OUT: Any = None
@@ -166,7 +167,7 @@ class ScheduleIn(Body):
     read_only: ClassVar[frozenset[str]] = SCHEDULE_READ_ONLY
 
     id: str | None = Field(default=None, description="Made by the server where none is sent.")
-    namespace: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")] = "native"
+    namespace: Namespace = "native"
     name: str
     owner: OwnerIn | None = Field(default=None, description="Only an admin names another owner.")
     trigger: TriggerField
@@ -207,6 +208,27 @@ class PauseIn(Body):
 
 class ReasonIn(Body):
     reason: Remark = ""
+
+
+class StartIn(Body):
+    """A run without a schedule."""
+
+    read_only: ClassVar[frozenset[str]] = frozenset({"id", "status", "result", "attempt", "fence"})
+
+    target: TargetField
+    name: str = Field(default="", description="For lists and messages.")
+    policy: PolicyIn = Field(default_factory=PolicyIn)
+    namespace: Namespace = "native"
+    owner: OwnerIn | None = Field(default=None, description="Only an admin names another owner.")
+    priority: int = 0
+    at: MomentField | None = Field(default=None, description="At once where it is left out.")
+    timezone: str | None = None
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"target": {"kind": "task", "name": "greet", "args": {"name": "Ada"}}}]
+        }
+    )
 
 
 class RunIn(Body):

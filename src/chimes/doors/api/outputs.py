@@ -177,6 +177,7 @@ class RunOut(Out):
     missed_until: Moment | None
     retry_of: str | None
     parent_id: str | None
+    step: str
     target: TargetOut
     attempts: list[AttemptOut]
 
@@ -217,6 +218,20 @@ class PreviewOut(Out):
     timezone: str
 
 
+class TemplateOut(Out):
+    id: str = Field(description="Stable; the name and the description may be translated by it.")
+    name: str
+    cron_spec: str
+    description: str
+    timezone: str
+    words: str
+    next_fires: list[Moment]
+
+
+class TemplatePage(Out):
+    items: list[TemplateOut]
+
+
 class ExplainOut(Out):
     words: str
     warnings: list[str]
@@ -246,7 +261,10 @@ class NodeOut(Out):
     heartbeat_at: Moment
     lease_until: Moment
     alive: bool
-    clock_offset_ms: float
+    clock_offset_seconds: float = Field(
+        description="How far its clock was ahead of the store's at its last heartbeat."
+    )
+    offers: list[str] = Field(description="http, task:NAME, flow:NAME")
 
 
 class NodePage(Out):

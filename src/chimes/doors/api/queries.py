@@ -13,7 +13,7 @@ from chimes.doors.api.fields import unknown_field
 from chimes.doors.api.paging import DEFAULT_LIMIT, MOST, position_from
 from chimes.errors import InvalidInput
 from chimes.model.access import Owner, OwnerType
-from chimes.model.ids import ScheduleId
+from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, RunStatus
 from chimes.triggers import parse_moment
@@ -81,6 +81,9 @@ class RunsQuery(PageQuery):
         default_factory=list, max_length=20, description="Repeated, or separated by commas."
     )
     schedule_id: Word | None = None
+    parent_id: Word | None = Field(
+        default=None, description="Only the children of this run: the steps of a flow."
+    )
     namespace: Word | None = None
     origin: Origin | None = None
     since: Word | None = Field(default=None, description="Planned at or after.")
@@ -91,6 +94,7 @@ class RunsQuery(PageQuery):
         return RunQuery(
             namespace=self.namespace,
             schedule_id=schedule_id or (ScheduleId(self.schedule_id) if self.schedule_id else None),
+            parent_id=RunId(self.parent_id) if self.parent_id else None,
             statuses=_statuses(self.status),
             origin=self.origin,
             since=None if self.since is None else _moment(self.since, "since"),
@@ -110,6 +114,10 @@ class LogsQuery(Query):
 class UpcomingQuery(Query):
     hours: Annotated[float, Field(gt=0, le=168, allow_inf_nan=False)] = 24.0
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
+
+
+class TemplatesQuery(Query):
+    timezone: Word | None = Field(default=None, description="Of the fires; IANA name.")
 
 
 class AuditsQuery(Query):

@@ -1,4 +1,4 @@
-"""Runs: list, read, logs, cancel, retry."""
+"""Runs: start, list, read, logs, cancel, retry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.doors.api.actions import new_run_answer
-from chimes.doors.api.inputs import NothingIn
+from chimes.doors.api.idempotency import new_run_id
+from chimes.doors.api.inputs import NothingIn, StartIn
 from chimes.doors.api.outputs import (
     BODY,
     EVERYWHERE,
@@ -23,12 +24,20 @@ from chimes.doors.api.outputs import (
 from chimes.doors.api.paging import page, question_of
 from chimes.doors.api.queries import LogsQuery, RunsQuery
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
+from chimes.doors.api.wire import order_from
 from chimes.doors.api.wire_runs import log_out, run_out
 from chimes.model.ids import RunId
 
 router = APIRouter(
     prefix="/api/v1/runs", tags=["runs"], route_class=NativeRoute, responses=EVERYWHERE
 )
+
+
+@router.post("", status_code=202, responses=gives(RunOut, 202, description="Queued") | TAKEN | BODY)
+async def start_run(request: Request, body: StartIn, door: ToDoorway, actor: Caller) -> Response:
+    """Run something once, without a schedule."""
+    order = order_from(body, door.settings)
+    return new_run_answer(await door.schedules.start(actor, order, run_id=new_run_id(request)))
 
 
 @router.get("", responses=gives(RunPage))
@@ -76,7 +85,8 @@ async def cancel_run(
     responses=gives(RunOut, 202, description="Queued") | MISSING | TAKEN | BODY,
 )
 async def retry_run(
-    run_id: str, door: ToDoorway, actor: Caller, body: NothingIn | None = None
+    request: Request, run_id: str, door: ToDoorway, actor: Caller, body: NothingIn | None = None
 ) -> Response:
     """A new run that does the same again and names this one in `retry_of`."""
-    return new_run_answer(await door.runs.retry(actor, RunId(run_id)))
+    again = await door.runs.retry(actor, RunId(run_id), new_id=new_run_id(request))
+    return new_run_answer(again)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -9,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chimes.doors.api.etag import expected_version, schedule_answer, unless_known
+from chimes.doors.api.idempotency import made_id
 from chimes.doors.api.inputs import ScheduleIn, SchedulePatch
 from chimes.doors.api.outputs import (
     BODY,
@@ -26,6 +28,7 @@ from chimes.doors.api.queries import RunsQuery, SchedulesQuery
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import draft_from, patch_from, schedule_out
 from chimes.doors.api.wire_runs import run_out
+from chimes.errors import AlreadyExists
 from chimes.model.ids import ScheduleId
 
 router = APIRouter(
@@ -34,10 +37,21 @@ router = APIRouter(
 
 
 @router.post("", status_code=201, responses=gives(ScheduleOut, 201) | TAKEN | BODY)
-async def create_schedule(body: ScheduleIn, door: ToDoorway, actor: Caller) -> Response:
+async def create_schedule(
+    request: Request, body: ScheduleIn, door: ToDoorway, actor: Caller
+) -> Response:
     """Make a schedule."""
     draft = draft_from(body, actor, door.settings, await door.store.now())
-    schedule = await door.schedules.create(actor, draft)
+    made = made_id(request) if not draft.id else None
+    try:
+        schedule = await door.schedules.create(
+            actor, replace(draft, id=ScheduleId(made or draft.id))
+        )
+    except AlreadyExists:
+        if made is None:
+            raise
+        # The first request under this key made it and died before it could answer.
+        schedule = await door.schedules.get(actor, ScheduleId(made))
     answer = schedule_answer(schedule, status=201)
     answer.headers["Location"] = f"/api/v1/schedules/{schedule.id}"
     return answer

@@ -1,8 +1,8 @@
-"""Questions about time that save nothing: preview, explain, upcoming."""
+"""Questions about time that save nothing: preview, explain, upcoming, templates."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -14,18 +14,22 @@ from chimes.doors.api.outputs import (
     EVERYWHERE,
     ExplainOut,
     PreviewOut,
+    TemplatePage,
     UpcomingPage,
     gives,
 )
-from chimes.doors.api.queries import UpcomingQuery
+from chimes.doors.api.queries import TemplatesQuery, UpcomingQuery
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import Json, moment_from, time_out
 from chimes.errors import InvalidInput
 from chimes.language import describe, note_in_words, warnings_in_words
+from chimes.model.templates import TEMPLATES, Template
 from chimes.service.rules import check_fires
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.triggers import Cron, Fire
+from chimes.triggers.zone import parse_zone
 
+_TEMPLATE_FIRES = 3
 router = APIRouter(prefix="/api/v1", tags=["time"], route_class=NativeRoute, responses=EVERYWHERE)
 
 
@@ -84,6 +88,34 @@ async def upcoming(
         for each in found[: query.limit]
     ]
     return JSONResponse({"items": items})
+
+
+@router.get("/templates", responses=gives(TemplatePage))
+async def templates(
+    query: Annotated[TemplatesQuery, Query()], door: ToDoorway, actor: Caller
+) -> Response:
+    """Ready-made times to start from (R2.36), with their next fires."""
+    now = await door.store.now()
+    try:
+        zone = parse_zone(query.timezone or door.settings.default_timezone).name
+    except InvalidInput as error:
+        raise InvalidInput(
+            error.message, field="timezone", code=error.code, hint=error.hint, source="query"
+        ) from None
+    return JSONResponse({"items": [template_out(each, zone, now) for each in TEMPLATES]})
+
+
+def template_out(template: Template, zone: str, now: datetime) -> Json:
+    trigger = Cron(template.cron_spec, timezone=zone)
+    return {
+        "id": template.id,
+        "name": template.name,
+        "cron_spec": template.cron_spec,
+        "description": template.description,
+        "timezone": trigger.zone,
+        "words": describe(trigger),
+        "next_fires": [time_out(fire.at) for fire in trigger.fires(now, _TEMPLATE_FIRES)],
+    }
 
 
 def fire_out(fire: Fire) -> Json:

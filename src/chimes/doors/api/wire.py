@@ -13,6 +13,7 @@ from chimes.doors.api.inputs import (
     PolicyIn,
     ScheduleIn,
     SchedulePatch,
+    StartIn,
 )
 from chimes.doors.api.wire_targets import patched_target, target_from, target_out
 from chimes.errors import InvalidInput
@@ -22,6 +23,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import HttpTarget, Target
+from chimes.service.orders import Order
 from chimes.service.rules import checked_text
 from chimes.service.targets import usual_timeout
 from chimes.store.codec.schedule import owner_to_plain
@@ -76,6 +78,19 @@ def draft_from(
         depends_on=dependency_from(given.depends_on) if given.depends_on else None,
         created_at=created_at,
         updated_at=created_at,
+    )
+
+
+def order_from(given: StartIn, settings: Settings) -> Order:
+    target = target_from(given.target)
+    return Order(
+        target=target,
+        policy=policy_from(given.policy, default_policy(settings, target)),
+        name=given.name,
+        namespace=given.namespace,
+        priority=given.priority,
+        owner=owner_from(given.owner) if given.owner else None,
+        at=None if given.at is None else moment_from(given.at, given.timezone, "at"),
     )
 
 

@@ -44,6 +44,7 @@ def run_out(run: Run) -> Json:
         "missed_until": time_out(run.missed_until),
         "retry_of": run.retry_of,
         "parent_id": run.parent_id,
+        "step": run.step,
         "target": target_out(run.target),
         "attempts": [attempt_out(attempt) for attempt in run.attempts],
     }
@@ -95,7 +96,8 @@ def node_out(node: Node, now: datetime) -> Json:
         "heartbeat_at": time_out(node.heartbeat_at),
         "lease_until": time_out(node.lease_until),
         "alive": node.lease_until > now,
-        "clock_offset_ms": round(node.clock_offset * 1000, 3),
+        "clock_offset_seconds": round(node.clock_offset, 6),
+        "offers": list(node.offers),
     }
 
 
