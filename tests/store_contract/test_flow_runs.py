@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -138,6 +139,18 @@ async def test_the_steps_of_a_limited_key_let_others_go(store: Store) -> None:
     assert (await the_run(store, other.id)).blocked
     await store.finish([a_verdict(flow, NOW, AttemptEnd.CANCELED)])
     assert not (await the_run(store, other.id)).blocked
+
+
+async def test_a_step_that_comes_after_the_end_of_its_flow_never_begins(store: Store) -> None:
+    flow = await a_flow(store)
+    await store.finish([a_verdict(flow, NOW, AttemptEnd.CANCELED)])
+    late = a_step(flow, concurrency_key="one at a time", concurrency_limit=1)
+    decided = replace(a_step(flow), status=RunStatus.SKIPPED, finished_at=NOW)
+    (added, skipped) = await store.add_runs([late, decided])
+    assert (added.status, added.reason) == (RunStatus.CANCELED, Reason.FLOW_ENDED)
+    assert skipped == decided
+    assert await the_run(store, late.id) == added
+    assert await store.claim(places(offers=OFFERS)) == ()
 
 
 async def test_the_end_of_a_step_wakes_its_flow(store: Store) -> None:

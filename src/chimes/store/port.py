@@ -173,7 +173,8 @@ class Store(Protocol):
         self, runs: Sequence[Run], audit: AuditEntry | None = None
     ) -> tuple[Run, ...]:
         """Insert; a run whose id or (schedule, slot) exists is answered with the existing one. A
-        run whose concurrency key is at its limit is inserted blocked. Same order as given."""
+        run whose concurrency key is at its limit is inserted blocked, a step of a flow that has
+        ended canceled. Same order as given."""
 
     async def get_run(self, run_id: RunId) -> Run | None: ...
 

@@ -13,6 +13,7 @@ from chimes.model.run import (
     LogEntry,
     Run,
     Verdict,
+    abandoned,
     accepts,
     given_back,
     marked_started,
@@ -32,13 +33,20 @@ class MemoryRuns(MemoryBase):
             for run in runs:
                 existing = self._state.existing(run)
                 if existing is None:
-                    existing = replace(run, blocked=self._state.held_back(run))
+                    existing = self._unless_over(run)
+                    existing = replace(existing, blocked=self._state.held_back(existing))
                     self._state.insert_run(existing)
                 answer.append(existing)
             self._audit(audit)
         await self._commit()
         self.wake()
         return tuple(answer)
+
+    def _unless_over(self, run: Run) -> Run:
+        parent = self._state.runs.get(run.parent_id) if run.parent_id else None
+        if parent is not None and parent.status.terminal:
+            return abandoned(run, self._clock.now())
+        return run
 
     async def get_run(self, run_id: RunId) -> Run | None:
         return self._state.runs.get(run_id)

@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, delete, select, text, update
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, RunQuery
-from chimes.model.run import LogEntry, Run, accepts, cancel_asked
+from chimes.model.run import LogEntry, Run, abandoned, accepts, cancel_asked
 from chimes.store.sql.base import (
     SqlBase,
     Taken,
@@ -144,6 +144,7 @@ def _added(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
     hold_places(tx, [(run.schedule_id, run.concurrency_key) for run in wanted])
     taken = Taken(tx, wanted)
     standing = load_runs(tx, [found for run in wanted if (found := taken.by(run)) is not None])
+    over = _ended_parents(tx, wanted)
     keys = {run.concurrency_key for run in wanted if run.concurrency_key is not None}
     admitted = dict.fromkeys(keys, 0)
     for row in tx.dialect.admitted(tx.connection, keys) if keys else ():
@@ -153,12 +154,11 @@ def _added(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
     for run in wanted:
         found = taken.by(run)
         if found is None:
+            added = abandoned(run, tx.now()) if run.parent_id in over else run
             key = run.concurrency_key
-            blocked = False
-            if key is not None and not run.status.terminal:
-                blocked = admitted[key] >= run.concurrency_limit
-                admitted[key] += not blocked
-            added = replace(run, blocked=blocked)
+            if key is not None and not added.status.terminal:
+                added = replace(added, blocked=admitted[key] >= run.concurrency_limit)
+                admitted[key] += not added.blocked
             taken.take(added)
             standing[added.id] = added
             new.append(added)
@@ -166,6 +166,12 @@ def _added(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
         answer.append(standing[found])
     insert_runs(tx, new)
     return tuple(answer)
+
+
+def _ended_parents(tx: Tx, wanted: Sequence[Run]) -> set[RunId]:
+    """Holds the flows that go on, so that none ends while its new steps are not to be seen."""
+    parents = load_runs(tx, {run.parent_id for run in wanted if run.parent_id is not None})
+    return {run.id for run in parents.values() if run.status.terminal}
 
 
 def _forget(tx: Tx, before: datetime, old: Rows) -> int:
