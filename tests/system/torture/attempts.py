@@ -1,0 +1,173 @@
+"""I3, I4, I5, I6, I7, I11 and I12: what became of the runs, attempt by attempt."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
+from tests.system.torture.oracle import SECOND, text_of
+from tests.system.torture.records import TERMINAL, Attempt, Case, Run, Telling
+from tests.system.torture.slots import BY_SCHEDULE, Found
+
+#: What a node says once the store has accepted a verdict that ends the run.
+ENDED = "run ended"
+RESCUED = "rescued"
+#: Statuses that only a worker's verdict or a rescue can give.
+JUDGED = ("succeeded", "failed", "timeout", "unknown")
+CRASH_LIMIT = 3
+#: A node estimates the store's time between two answers of it.
+ESTIMATE = SECOND // 10
+
+
+def run_violations(case: Case) -> Iterator[Found]:
+    tellings: dict[str, list[Telling]] = defaultdict(list)
+    for telling in case.tellings:
+        tellings[telling.run_id].append(telling)
+    for run in case.runs:
+        if run.status not in TERMINAL:
+            yield "run_without_end", f"run {run.id} is {run.status}"
+            continue
+        yield from _verdicts(run, tellings[run.id])
+        yield from _fences(run)
+        yield from _replayed(run)
+    runs = {run.id: run for run in case.runs}
+    for seen in case.seen:
+        now = runs.get(seen.run_id)
+        if now is None:
+            yield "ack_lost", f"run {seen.run_id} was seen {seen.status} and is gone"
+        elif (now.status, now.fence) != (seen.status, seen.fence):
+            was = f"{seen.status} (fence {seen.fence})"
+            yield "verdict_changed", f"run {run_text(now)} was {was} at {text_of(seen.at)}"
+
+
+def run_text(run: Run) -> str:
+    return f"{run.id} {run.status} (fence {run.fence})"
+
+
+def _verdicts(run: Run, tellings: list[Telling]) -> Iterator[Found]:
+    """I4: one verdict, that of the last fence."""
+    final = (run.status, run.fence)
+    for telling in tellings:
+        ends = telling.event == ENDED or (telling.event == RESCUED and telling.status in TERMINAL)
+        if ends and (telling.status, telling.fence) != final:
+            told = f"{telling.status} (fence {telling.fence})"
+            yield "verdict_changed", f"run {run_text(run)}: a node was told {told}"
+    if run.status in JUDGED and run.attempts and run.attempts[-1].fence != run.fence:
+        yield "verdict_changed", f"run {run_text(run)}: its verdict is of another fence"
+
+
+def _fences(run: Run) -> Iterator[Found]:
+    """I5: fences rise. A verdict accepted under a fence that was lost shows as one that does not:
+    its attempt stands behind that of the loss."""
+    for before, after in pairwise(run.attempts):
+        if after.fence <= before.fence:
+            yield "stale_write", f"run {run_text(run)}: fence {after.fence} after {before.fence}"
+
+
+def _replayed(run: Run) -> Iterator[Found]:
+    """I12: folding the attempts gives the row."""
+    wrong = list(_differences(run))
+    if wrong:
+        yield "history_mismatch", f"run {run_text(run)}: {'; '.join(wrong)}"
+
+
+def _differences(run: Run) -> Iterator[str]:
+    numbers = [attempt.number for attempt in run.attempts]
+    if numbers != list(range(1, len(numbers) + 1)):
+        yield f"attempts {numbers}"
+    if run.attempt != len(numbers):
+        yield f"attempt {run.attempt} with {len(numbers)} attempts on record"
+    if run.fence < len(numbers):
+        yield f"fence {run.fence} after {len(numbers)} claims"
+    if run.finished is None:
+        yield "no end time"
+    elif run.attempts and run.finished + ESTIMATE < run.attempts[-1].finished:
+        yield "it ended before its last attempt"
+    for before, after in pairwise(run.attempts):
+        if after.started + ESTIMATE < before.finished:
+            yield f"attempt {after.number} began before the one before it had ended"
+    folded = _folded(run)
+    if run.status not in folded:
+        yield f"its attempts make it {' or '.join(sorted(folded))}"
+
+
+def _folded(run: Run) -> set[str]:
+    """What a run with these attempts can have come to."""
+    if not run.attempts:
+        return {"skipped", "missed", "canceled"}
+    ends = [attempt.end for attempt in run.attempts]
+    failures = sum(end in ("failed", "timeout") for end in ends)
+    match ends[-1]:
+        case "lost" if run.on_lost == "stop" and run.reason == "lost_after_start":
+            return {"unknown"}
+        case "lost":
+            return {"failed"} if ends.count("lost") >= CRASH_LIMIT else {"canceled"}
+        case "failed" | "timeout" if failures <= run.max_retries:
+            # Retries were left, so only a failure that is not worth one ends it here.
+            return {ends[-1], "canceled"}
+        case end:
+            return {end}
+
+
+def effect_violations(case: Case) -> Iterator[Found]:
+    """I6 and I7: every call is explained by a recorded attempt, and every success by a call."""
+    runs = {run.id: run for run in case.runs}
+    calls = Counter((effect.run_id, effect.fence) for effect in case.effects)
+    for (run_id, fence), count in calls.items():
+        if count > 1:
+            yield "repeats_unexplained", f"run {run_id} was called {count} times by fence {fence}"
+    for effect in case.effects:
+        run = runs.get(effect.run_id)
+        if run is None:
+            yield "repeats_unexplained", f"a call for run {effect.run_id}, which has no row"
+            continue
+        attempt = _of_fence(run, effect.fence)
+        if attempt is None:
+            yield (
+                "repeats_unexplained",
+                f"run {run_text(run)}: a call by fence {effect.fence}, which is not on record",
+            )
+        elif attempt.end == "lost" and effect.began > attempt.finished:
+            late = (effect.began - attempt.finished) / SECOND
+            yield (
+                "late_effect",
+                f"run {run.id} was begun {late:.3f} s after fence {effect.fence} was taken away",
+            )
+    for run in case.runs:
+        for attempt in run.attempts:
+            if attempt.end == "succeeded" and not calls[run.id, attempt.fence]:
+                yield "hollow_success", f"run {run_text(run)}: the sink saw no call of it"
+
+
+def _of_fence(run: Run, fence: int) -> Attempt | None:
+    return next((attempt for attempt in run.attempts if attempt.fence == fence), None)
+
+
+def overlap_violations(case: Case) -> Iterator[Found]:
+    """I11: where one run at a time is allowed, no two are held at once."""
+    held: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+    for run in case.runs:
+        if run.limit == 1 and run.origin in BY_SCHEDULE:
+            held[run.schedule_id].extend(
+                (attempt.started, attempt.finished, run.id) for attempt in run.attempts
+            )
+    for schedule_id, spans in held.items():
+        for (_, until, first), (since, _, second) in pairwise(sorted(spans)):
+            if since + ESTIMATE < until and first != second:
+                yield "overlap", f"{schedule_id}: runs {first} and {second} at once"
+
+
+def count_violations(case: Case) -> Iterator[Found]:
+    """I12 for schedules: the cursor's count of runs is the number of rows it made."""
+    fired = Counter(
+        run.schedule_id
+        for run in case.runs
+        if run.origin in BY_SCHEDULE and run.status not in ("skipped", "missed")
+    )
+    for schedule in case.schedules.values():
+        if schedule.fired_count != fired[schedule.id]:
+            yield (
+                "history_mismatch",
+                f"{schedule.id} counts {schedule.fired_count} runs, there are {fired[schedule.id]}",
+            )

@@ -1,0 +1,115 @@
+"""After the freeze: everything a run left behind, brought together for the checker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from tests.system.node import CHIMES
+from tests.system.torture.oracle import micros
+from tests.system.torture.records import (
+    Case,
+    Harm,
+    Seen,
+    Telling,
+    Trigger,
+    Version,
+    dump_from,
+    effects_from,
+    lines,
+    version_from,
+)
+
+HISTORY, SINK, DUMP, NODES = "history.jsonl", "sink.jsonl", "dump.jsonl", "nodes"
+
+
+async def dump(store: str, directory: Path) -> None:
+    """By the product's own export, in a process of its own."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory)}
+    process = await asyncio.create_subprocess_exec(
+        *(CHIMES, "store", "export", str(directory / DUMP), "--store", store),
+        env=environment,
+        cwd=directory,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), 120)
+    except TimeoutError:
+        process.kill()
+        raise
+    if process.returncode != 0:
+        raise RuntimeError(f"the store could not be exported: {output.decode(errors='replace')}")
+
+
+def load(directory: Path) -> Case:
+    history = list(lines(directory / HISTORY))
+    schedules, runs = dump_from(lines(directory / DUMP))
+    logs = sorted((directory / NODES).glob("*.log"))
+    marks = {entry["phase"]: entry["t"] for entry in history if entry["type"] == "phase"}
+    return Case(
+        versions=tuple(_versions(history)),
+        triggers=tuple(_triggers(history)),
+        tellings=tuple(chain.from_iterable(_tellings(log) for log in logs)),
+        seen=tuple(_seen(history)),
+        harms=tuple(_harms(history)),
+        effects=tuple(effects_from(lines(directory / SINK))),
+        schedules=schedules,
+        runs=tuple(runs),
+        healed=marks.get("heal", 0),
+        stopped=marks.get("freeze", 0),
+    )
+
+
+def _versions(history: list[dict[str, Any]]) -> Iterator[Version]:
+    for entry in history:
+        if entry["type"] in ("ok", "read") and entry.get("schedule") is not None:
+            yield version_from(
+                entry["schedule"], acknowledged=entry["type"] == "ok", asked=entry.get("asked")
+            )
+
+
+def _triggers(history: list[dict[str, Any]]) -> Iterator[Trigger]:
+    """One for each key: however often it was sent, it asks for one run."""
+    asked: dict[str, Trigger] = {}
+    for entry in history:
+        if entry.get("op") == "trigger" and entry["type"] in ("invoke", "ok"):
+            run_id = entry.get("run_id", "")
+            if run_id or entry["key"] not in asked:
+                asked[entry["key"]] = Trigger(
+                    schedule_id=entry["id"], key=entry["key"], run_id=run_id
+                )
+    yield from asked.values()
+
+
+def _seen(history: list[dict[str, Any]]) -> Iterator[Seen]:
+    for entry in history:
+        if entry["type"] == "seen":
+            for run_id, status, fence in entry["runs"]:
+                yield Seen(at=entry["t"], run_id=run_id, status=status, fence=fence)
+
+
+def _harms(history: list[dict[str, Any]]) -> Iterator[Harm]:
+    begun: dict[int, Mapping[str, Any]] = {}
+    for entry in history:
+        if entry["type"] == "fault":
+            begun[entry["number"]] = entry
+        elif entry["type"] == "fault over":
+            fault = begun.pop(entry["number"])
+            yield Harm(kind=fault["kind"], node=fault["node"], begin=fault["t"], end=entry["t"])
+
+
+def _tellings(log: Path) -> Iterator[Telling]:
+    for line in lines(log):
+        if "run_id" in line and "fence" in line:
+            yield Telling(
+                at=micros(line["time"]),
+                event=line["event"],
+                run_id=line["run_id"],
+                fence=line["fence"],
+                status=line["status"],
+            )

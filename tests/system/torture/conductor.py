@@ -1,0 +1,243 @@
+"""One torture run from beginning to end: boot, quiet baseline, chaos, heal, drain, freeze, dump,
+check. Everything it starts is in a session of its own and ended by its pid."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.system.torture import collector, nemesis
+from tests.system.torture.checker import check
+from tests.system.torture.nemesis import Fault, Nemesis
+from tests.system.torture.nodes import TortureNode
+from tests.system.torture.profiles import Profile
+from tests.system.torture.proxy import Proxy
+from tests.system.torture.slots import Found
+from tests.system.torture.stores import StoreRunner
+from tests.system.torture.summary import summary
+from tests.system.torture.workload import Workload
+
+DRAIN_SECONDS = 60.0
+RSS_LIMIT, FILES_LIMIT = 300.0, 512
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    store: str
+    seed: int
+    nodes: int
+    seconds: float
+    profile: Profile
+    out: Path
+    plan: Sequence[Fault]
+    mutant: str = ""
+
+
+class Conductor:
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._out = order.out
+        self._rng = random.Random(order.seed)
+        self._history = (order.out / collector.HISTORY).open("w", buffering=1)
+        self._nodes: list[TortureNode] = []
+        self._proxies: list[Proxy] = []
+        self._store = StoreRunner(order.store, order.out)
+        self._largest: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}
+        self._wrong: list[Found] = []
+
+    async def run(self) -> dict[str, Any]:
+        order = self._order
+        (self._out / collector.NODES).mkdir()
+        nemesis.save(order.plan, self._out / "plan.json")
+        await asyncio.to_thread(self._store.start)
+        version = await asyncio.to_thread(self._store.describe)
+        try:
+            async with self._sink() as sink:
+                await self._live(sink)
+            await collector.dump(self._store.url, self._out)
+        finally:
+            for node in self._nodes:
+                await node.kill()
+            for proxy in self._proxies:
+                await proxy.stop()
+            self._history.close()
+            await asyncio.to_thread(self._store.stop)
+        report = check(collector.load(self._out), more=self._wrong)
+        return summary(
+            order,
+            version,
+            report,
+            self._seconds,
+            ambiguous=sum(proxy.ambiguous for proxy in self._proxies),
+            largest=self._largest,
+        )
+
+    async def _live(self, sink: int) -> None:
+        order, profile = self._order, self._order.profile
+        with self._timed("boot"):
+            await self._boot()
+        watching = asyncio.create_task(self._watch_usage())
+        async with Workload(
+            order.seed + 1,
+            self._nodes,
+            sink,
+            self._note,
+            schedules=profile.schedules,
+            calls=profile.calls,
+        ) as workload:
+            self._phase("baseline")
+            await workload.set_up()
+            await asyncio.sleep(profile.baseline)
+            self._phase("chaos")
+            with self._timed("chaos"):
+                await self._chaos(workload)
+            self._phase("heal")
+            await self._heal()
+            with self._timed("drain"):
+                await self._drain(workload)
+        watching.cancel()
+        self._phase("freeze")
+        await self._freeze()
+
+    async def _boot(self) -> None:
+        for index in range(self._order.nodes):
+            proxy, url = None, self._store.url
+            if self._store.server is not None:
+                proxy = Proxy(self._store.server.port, self._store.watch, self._rng)
+                await proxy.start()
+                self._proxies.append(proxy)
+                url = self._store.through(proxy.port)
+            node = TortureNode(index, url, self._out, proxy=proxy, mutant=self._order.mutant)
+            self._nodes.append(node)
+        # The first one sets the store up.
+        await self._up(self._nodes[:1])
+        await self._up(self._nodes[1:])
+
+    async def _up(self, nodes: Sequence[TortureNode]) -> None:
+        for node in nodes:
+            await node.start()
+        for node in nodes:
+            if not await node.ready():
+                raise RuntimeError(f"node {node.index} ended at its start:\n{node.last_words()}")
+
+    async def _chaos(self, workload: Workload) -> None:
+        end = time.monotonic() + self._order.seconds
+        fiend = Nemesis(self._order.plan, self._nodes, self._store, self._note)
+        background = [asyncio.create_task(workload.run()), asyncio.create_task(fiend.keep())]
+        harm = asyncio.create_task(fiend.run())
+        try:
+            # Whatever ends first besides the plan has failed.
+            await asyncio.wait({harm, *background}, return_when=asyncio.FIRST_COMPLETED)
+            await harm
+            await asyncio.wait(background, timeout=max(0.0, end - time.monotonic()))
+        finally:
+            for task in (harm, *background):
+                task.cancel()
+            ended = await asyncio.gather(harm, *background, return_exceptions=True)
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
+
+    async def _heal(self) -> None:
+        for node in self._nodes:
+            if node.proxy is not None:
+                node.proxy.set("pass")
+            node.send(signal.SIGCONT)
+            if not node.running:
+                await node.start()
+        for node in self._nodes:
+            # A failpoint may still be armed and end it at its first step.
+            if not await node.ready():
+                await node.start()
+                await node.ready()
+
+    async def _drain(self, workload: Workload) -> None:
+        keeper = asyncio.create_task(
+            Nemesis((), self._nodes, self._store, self._note).keep()
+        )  # failpoints may still be armed
+        try:
+            stubborn = await workload.wind_down(DRAIN_SECONDS)
+            if stubborn:
+                self._wrong.append(("run_without_end", f"could not be paused: {stubborn}"))
+            deadline = time.monotonic() + DRAIN_SECONDS
+            while time.monotonic() < deadline:
+                if await workload.backlog() == 0:
+                    break
+                await asyncio.sleep(0.1)  # how often somebody looks
+        finally:
+            keeper.cancel()
+
+    async def _freeze(self) -> None:
+        codes = await asyncio.gather(*(node.terminate() for node in self._nodes))
+        for node, code in zip(self._nodes, codes, strict=True):
+            if code != 0 and not (code == -9 and node.armed):
+                self._wrong.append(
+                    ("node_exited", f"node {node.index} ended with {code}, asked to stop")
+                )
+            for unasked in node.exits:
+                self._wrong.append(
+                    ("node_exited", f"node {node.index} ended by itself with {unasked}")
+                )
+
+    @contextlib.asynccontextmanager
+    async def _sink(self) -> AsyncIterator[int]:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.system.torture.sink"),
+            str(self._out / collector.SINK),
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            line = await asyncio.wait_for(process.stdout.readline(), 30)
+            yield int(line)
+        finally:
+            process.stdin.close()
+            try:
+                await asyncio.wait_for(process.wait(), 10)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+    async def _watch_usage(self) -> None:
+        while True:
+            for node in self._nodes:
+                usage = node.usage() if node.running else None
+                if usage is not None:
+                    self._largest["rss_max_mib"] = max(
+                        self._largest["rss_max_mib"], round(usage[0])
+                    )
+                    self._largest["fds_max"] = max(self._largest["fds_max"], usage[1])
+                    if usage[0] > RSS_LIMIT or usage[1] > FILES_LIMIT:
+                        what = f"node {node.index}: {usage[0]:.0f} MiB, {usage[1]} open files"
+                        self._wrong.append(("unbounded", what))
+            await asyncio.sleep(1)  # how often somebody looks
+
+    @contextlib.contextmanager
+    def _timed(self, name: str) -> Any:
+        began = time.monotonic()
+        yield
+        self._seconds[name] = round(time.monotonic() - began, 1)
+
+    def _phase(self, name: str) -> None:
+        self._note("phase", phase=name)
+
+    def _note(self, type: str, /, **facts: Any) -> None:
+        entry = {"t": time.time_ns() // 1000, "type": type, **facts}
+        self._history.write(json.dumps(entry) + "\n")

@@ -1,0 +1,158 @@
+"""The nodes of a torture run: real `chimes serve` processes, started, harmed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+from tests.system.node import CHIMES
+from tests.system.torture.proxy import Proxy
+
+LISTENING = re.compile(rb"http://127\.0\.0\.1:(\d+)/api/v1")
+BOOT_SECONDS = 60.0
+#: RELIABILITY 2: the times of the torture.
+TIMES = {"CHIMES_LEASE": "3s", "CHIMES_HEARTBEAT": "1s", "CHIMES_POLL_INTERVAL": "200ms"}
+LEASE = 3.0
+
+
+class TortureNode:
+    def __init__(
+        self, index: int, store: str, directory: Path, *, proxy: Proxy | None, mutant: str = ""
+    ) -> None:
+        self.index = index
+        self.proxy = proxy
+        self._store = store
+        self._directory = directory
+        self._mutant = mutant
+        self._process: asyncio.subprocess.Process | None = None
+        self._log: Path | None = None
+        self._starts = 0
+        #: 0 while nobody knows it.
+        self.port = 0
+        #: Exit codes of ends that nobody asked for.
+        self.exits: list[int] = []
+        #: Whoever harms or starts it holds this.
+        self.lock = asyncio.Lock()
+        #: A failpoint may end it.
+        self.armed = False
+        self._ending = False
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self, *, failpoints: str = "", clock: float = 0.0) -> None:
+        """Returns as soon as the process exists; `ready` waits for it to serve."""
+        self._starts += 1
+        self.port = 0
+        self.armed = self._ending = "kill" in failpoints
+        self._log = self._directory / "nodes" / f"{self.index}-{self._starts:03}.log"
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._directory),
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+            "CHIMES_STORE": self._store,
+            "CHIMES_PORT": "0",
+            "CHIMES_LOG_FORMAT": "json",
+            "CHIMES_SHUTDOWN_GRACE": "10s",
+            "CHIMES_WORKERS": "25",
+            "CHIMES_TEST": "1",
+            "CHIMES_FAILPOINTS": failpoints,
+            "CHIMES_FAILPOINTS_LOG": str(self._directory / "failpoints"),
+            "CHIMES_TEST_CLOCK": str(clock),
+            "CHIMES_TORTURE_MUTANT": self._mutant,
+            **TIMES,
+        }
+        mutated = [sys.executable, "-m", "tests.system.torture.mutants"]
+        with self._log.open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(mutated if self._mutant else [CHIMES]),
+                "serve",
+                env=environment,
+                cwd=self._directory,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._watching = asyncio.create_task(self._watch(self._process))
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        code = await process.wait()
+        if not self._ending:
+            self.exits.append(code)
+        if self._process is process:
+            self.port = 0
+
+    async def ready(self, within: float = BOOT_SECONDS) -> bool:
+        """False: it has ended."""
+        deadline = time.monotonic() + within
+        while self.running:
+            if self._log is not None and (found := LISTENING.search(self._log.read_bytes())):
+                self.port = int(found[1])
+                return True
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"node {self.index} did not come up:\n{self.last_words()}")
+            await asyncio.sleep(0.05)  # a process tells its port in its log only
+        return False
+
+    async def over(self, within: float) -> bool:
+        """Whether it has ended within so many seconds."""
+        try:
+            await self._gone(within)
+        except TimeoutError:
+            return False
+        return True
+
+    def send(self, number: signal.Signals) -> None:
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    async def kill(self) -> None:
+        self._ending = True
+        self.send(signal.SIGKILL)
+        await self._gone(10)
+
+    async def terminate(self, within: float = 30.0) -> int | None:
+        """SIGTERM; the exit code, None if it had to be killed."""
+        self._ending = True
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGTERM)
+        try:
+            return await self._gone(within)
+        except TimeoutError:
+            await self.kill()
+            return None
+
+    async def _gone(self, within: float) -> int | None:
+        if self._process is None:
+            return None
+        code = await asyncio.wait_for(self._process.wait(), within)
+        if self._watching is not None:
+            await self._watching
+        return code
+
+    def last_words(self) -> str:
+        return "" if self._log is None else self._log.read_text(errors="replace")[-2000:]
+
+    def usage(self) -> tuple[float, int] | None:
+        """Resident MiB and open files."""
+        try:
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+            files = len(os.listdir(f"/proc/{self.pid}/fd"))
+        except (OSError, AssertionError):
+            return None
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20, files

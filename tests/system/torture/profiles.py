@@ -1,0 +1,118 @@
+"""How long and how hard, and what must have been reached for a verdict (RELIABILITY 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    name: str
+    minutes: float
+    nodes: int
+    schedules: int
+    #: API calls of the workload, and faults, per second.
+    calls: float
+    faults: float
+    baseline: float
+    #: Smallest numbers for a verdict after so many minutes; a shorter run needs less in proportion.
+    slots: int
+    fault_count: int
+    fault_classes: int
+    fenced_writes: int
+    takeovers: int
+    ambiguous_commits: int
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        # What `make test` does on each store: it has to share two cores with other tests.
+        Profile(
+            name="round",
+            minutes=0.3,
+            nodes=3,
+            schedules=60,
+            calls=3.0,
+            faults=0.7,
+            baseline=1.0,
+            slots=150,
+            fault_count=5,
+            fault_classes=3,
+            fenced_writes=1,
+            takeovers=1,
+            ambiguous_commits=1,
+        ),
+        Profile(
+            name="pr",
+            minutes=2,
+            nodes=4,
+            schedules=270,
+            calls=6.0,
+            faults=1.1,
+            baseline=10.0,
+            slots=10_000,
+            fault_count=100,
+            fault_classes=8,
+            fenced_writes=5,
+            takeovers=20,
+            ambiguous_commits=2,
+        ),
+        Profile(
+            name="nightly",
+            minutes=30,
+            nodes=4,
+            schedules=300,
+            calls=6.0,
+            faults=1.2,
+            baseline=10.0,
+            slots=200_000,
+            fault_count=2_000,
+            fault_classes=12,
+            fenced_writes=50,
+            takeovers=500,
+            ambiguous_commits=20,
+        ),
+        Profile(
+            name="release",
+            minutes=120,
+            nodes=4,
+            schedules=300,
+            calls=6.0,
+            faults=1.2,
+            baseline=10.0,
+            slots=1_000_000 // 5,
+            fault_count=2_000,
+            fault_classes=12,
+            fenced_writes=200,
+            takeovers=2_000,
+            ambiguous_commits=100,
+        ),
+    )
+}
+#: Kinds of faults that a store without a server can have at all.
+FILE_CLASSES = {"sqlite": 5, "json": 4}
+
+
+def missing(profile: Profile, store: str, minutes: float, reached: Mapping[str, int]) -> list[str]:
+    """What was not reached often enough to say anything."""
+    share = min(1.0, minutes / profile.minutes)
+    server = store in ("pg", "mariadb")
+    wanted = {
+        "slots": round(profile.slots * share),
+        "faults": round(profile.fault_count * share),
+        "fault_classes": min(profile.fault_classes, FILE_CLASSES.get(store, 99)),
+        "fenced_writes": max(1, round(profile.fenced_writes * share)),
+        "takeovers": max(1, round(profile.takeovers * share)),
+        "ambiguous_commits": max(1, round(profile.ambiguous_commits * share)) if server else 0,
+    }
+    if store == "json":
+        # One process at a time: after its own end there is nobody whose verdict could be late,
+        # and what it fires is limited by whole rewrites of one file (F37).
+        wanted |= {"fenced_writes": 0, "slots": 0}
+    return [
+        f"{name}: {reached.get(name, 0)} of {least}"
+        for name, least in wanted.items()
+        if reached.get(name, 0) < least
+    ]

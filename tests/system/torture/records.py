@@ -1,0 +1,248 @@
+"""What a torture run leaves behind, as values: the checker sees nothing else.
+
+All times are whole microseconds since 1970, by the store's clock or by this machine's, which are
+the same one here: the offsets of nodes are injected.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.system.torture.oracle import Spec, micros, spec_of
+
+TERMINAL = frozenset({"succeeded", "failed", "timeout", "canceled", "skipped", "missed", "unknown"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """A definition of a schedule, and from when on it held."""
+
+    schedule_id: str
+    number: int
+    at: int
+    enabled: bool
+    spec: Spec
+    deleted: bool = False
+    #: Set if the client saw the change confirmed: it must not be lost.
+    acknowledged: bool = False
+    #: What the client had asked for, if it changed the timing.
+    asked: Spec | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trigger:
+    """A run asked for by hand. `run_id` is empty if nobody knows whether it was made."""
+
+    schedule_id: str
+    key: str
+    run_id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telling:
+    """A line of a node's log about one run: it was told so by the store."""
+
+    at: int
+    event: str
+    run_id: str
+    fence: int
+    status: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A run that had ended when the API was asked."""
+
+    at: int
+    run_id: str
+    status: str
+    fence: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Harm:
+    """A fault, from its beginning to its end. `node` -1: the store, and so all nodes."""
+
+    kind: str
+    node: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """A request that reached the sink."""
+
+    at: int
+    #: When the node, by the store's time, found that it may begin.
+    began: int
+    run_id: str
+    schedule_id: str
+    slot: int
+    fence: int
+    attempt: int
+    node: str
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    number: int
+    fence: int
+    node: str
+    started: int
+    finished: int
+    end: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    id: str
+    schedule_id: str
+    slot: int | None
+    origin: str
+    status: str
+    attempt: int
+    fence: int
+    created: int
+    finished: int | None
+    reason: str = ""
+    missed_count: int = 0
+    missed_until: int | None = None
+    on_lost: str = "retry"
+    #: How many of the schedule's runs may be under way at once; 0: any number.
+    limit: int = 1
+    max_retries: int = 0
+    attempts: tuple[Attempt, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    id: str
+    version: Version
+    fired_count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Everything about one torture run."""
+
+    versions: tuple[Version, ...] = ()
+    triggers: tuple[Trigger, ...] = ()
+    tellings: tuple[Telling, ...] = ()
+    seen: tuple[Seen, ...] = ()
+    harms: tuple[Harm, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    runs: tuple[Run, ...] = ()
+    #: When the last fault was over, and when the nodes were told to stop.
+    healed: int = 0
+    stopped: int = 0
+
+
+def lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON lines of a file; one that was cut off by a kill is left out."""
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.startswith("{"):
+                try:
+                    yield json.loads(line)
+                except ValueError:
+                    continue
+
+
+def effects_from(entries: Iterable[Mapping[str, Any]]) -> Iterator[Effect]:
+    for entry in entries:
+        yield Effect(
+            at=entry["t"],
+            began=micros(entry["began"]),
+            run_id=entry["run_id"],
+            schedule_id=entry["schedule_id"],
+            slot=micros(entry["slot"]),
+            fence=int(entry["fence"]),
+            attempt=int(entry["attempt"]),
+            node=entry["node"],
+            path=entry["path"],
+        )
+
+
+def dump_from(entries: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Schedule], list[Run]]:
+    """From the lines of `chimes store export`."""
+    schedules: dict[str, Schedule] = {}
+    runs: list[Run] = []
+    for entry in entries:
+        if entry.get("kind") == "schedule":
+            found = _schedule(entry["value"])
+            schedules[found.id] = found
+        elif entry.get("kind") == "run":
+            runs.append(_run(entry["value"]))
+    return schedules, runs
+
+
+def version_from(
+    answer: Mapping[str, Any],
+    *,
+    acknowledged: bool = True,
+    asked: Mapping[str, Any] | None = None,
+) -> Version:
+    """From the API's, or an export's, form of a schedule."""
+    return Version(
+        schedule_id=answer["id"],
+        number=answer.get("version", 1),
+        at=micros(answer["updated_at"]),
+        enabled=answer.get("enabled", True),
+        spec=spec_of(answer["trigger"]),
+        deleted=answer.get("deleted_at") is not None,
+        acknowledged=acknowledged,
+        asked=None if asked is None else spec_of(asked),
+    )
+
+
+def _schedule(value: Mapping[str, Any]) -> Schedule:
+    return Schedule(
+        id=value["id"],
+        version=version_from(value, acknowledged=False),
+        fired_count=value.get("fired_count", 0),
+    )
+
+
+def _run(value: Mapping[str, Any]) -> Run:
+    policy = value.get("policy", {})
+    return Run(
+        id=value["id"],
+        schedule_id=value.get("schedule_id", ""),
+        slot=_maybe(value.get("slot")),
+        origin=value["origin"],
+        status=value["status"],
+        attempt=value.get("attempt", 0),
+        fence=value.get("fence", 0),
+        created=micros(value["created_at"]),
+        finished=_maybe(value.get("finished_at")),
+        reason=value.get("reason", ""),
+        missed_count=value.get("missed_count", 0),
+        missed_until=_maybe(value.get("missed_until")),
+        on_lost=policy.get("on_lost", "retry"),
+        limit=0 if policy.get("overlap") == "allow" else 1,
+        max_retries=policy.get("max_retries", 0),
+        attempts=tuple(
+            Attempt(
+                number=each["number"],
+                fence=each["fence"],
+                node=each.get("node", ""),
+                started=micros(each["started_at"]),
+                finished=micros(each["finished_at"]),
+                end=each["end"],
+            )
+            for each in value.get("attempts", ())
+        ),
+    )
+
+
+def _maybe(text: str | None) -> int | None:
+    return None if text is None else micros(text)

@@ -1,0 +1,95 @@
+"""The store under torture: a private server with the settings of production, or a file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.servers import start_mariadb, start_postgres
+from tests.servers.server import PrivateServer
+from tests.system.torture.wire import MysqlWatch, PostgresWatch, Watch
+
+STORES = ("pg", "mariadb", "sqlite", "json")
+
+
+class StoreRunner:
+    """`url` is what the node without a proxy uses: the collector."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        self._directory = directory
+        self.server: PrivateServer | None = None
+        self.url = ""
+
+    def start(self) -> None:
+        match self.name:
+            case "pg" | "mariadb":
+                begin = start_postgres if self.name == "pg" else start_mariadb
+                server = begin(durable=True)
+                assert isinstance(server, PrivateServer)
+                self.server = server
+                self.url = server.new_database()
+            case "sqlite":
+                self.url = f"sqlite:///{self._directory / 'chimes.db'}"
+            case _:
+                self.url = f"json:///{self._directory / 'data'}"
+
+    def stop(self) -> None:
+        if self.server is not None:
+            self.server.stop()
+
+    @property
+    def shared(self) -> bool:
+        """Whether several processes may use it."""
+        return self.name != "json"
+
+    @property
+    def watch(self) -> Callable[[], Watch]:
+        return PostgresWatch if self.name == "pg" else MysqlWatch
+
+    def through(self, port: int) -> str:
+        """The URL by way of a proxy."""
+        parts = urlsplit(self.url)
+        user = f"{parts.username}@" if parts.username else ""
+        return parts._replace(netloc=f"{user}127.0.0.1:{port}").geturl()
+
+    def describe(self) -> str:
+        if self.server is None:
+            return f"sqlite {sqlite3.sqlite_version}" if self.name == "sqlite" else self.name
+        ((version,),) = self.server.admin(
+            "SHOW server_version" if self.name == "pg" else "SELECT version()"
+        )
+        return f"{self.name} {version}"
+
+    async def harm(self, kind: str, seconds: float) -> None:
+        assert self.server is not None
+        match kind:
+            case "restart_fast":
+                await asyncio.to_thread(self.server.restart, "fast")
+            case "restart_crash":
+                await asyncio.to_thread(self.server.restart, "crash")
+            case _:
+                await asyncio.to_thread(self.server.pause)
+                await asyncio.sleep(seconds)
+                await asyncio.to_thread(self.server.resume)
+
+    async def lock(self, seconds: float) -> None:
+        """Another process of this machine writes for a while (F38)."""
+        if self.name == "sqlite":
+            await asyncio.to_thread(self._locked, seconds)
+
+    def _locked(self, seconds: float) -> None:
+        import time
+
+        connection = sqlite3.connect(
+            self._directory / "chimes.db", timeout=10, isolation_level=None
+        )
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            time.sleep(seconds)
+            connection.execute("ROLLBACK")
+        finally:
+            connection.close()

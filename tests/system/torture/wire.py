@@ -1,0 +1,124 @@
+"""Just enough of the wire protocols to see a commit leave the client.
+
+`feed` gets what the client sends and answers whether it holds the last bytes of something that the
+server will commit when it reads them; `heard` gets what the server answers. Bytes may come cut at
+any place.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+_WRITES = re.compile(rb"\s*(?:/\*.*?\*/\s*)*(?:with\b.*?\b)?(insert|update|delete)\b", re.I | re.S)
+_COMMIT = re.compile(rb"\s*commit\b", re.I)
+_BEGIN = re.compile(rb"\s*(?:begin|start\s+transaction)\b", re.I)
+
+
+class Watch(Protocol):
+    def feed(self, data: bytes) -> bool: ...
+
+    def heard(self, data: bytes) -> None: ...
+
+
+class PostgresWatch:
+    """COMMIT as a simple query, or a statement that writes and is synced outside of a transaction
+    (its commit is implied)."""
+
+    def __init__(self) -> None:
+        self._sent = b""
+        self._got = b""
+        self._started = False
+        self._idle = True
+        #: Prepared statements that write, by name.
+        self._writing: dict[bytes, bool] = {}
+        self._bound = False
+
+    def feed(self, data: bytes) -> bool:
+        self._sent += data
+        commits = False
+        if not self._started and len(self._sent) >= 8:
+            # The first packets have no type: a request for encryption, then the start-up itself.
+            length = int.from_bytes(self._sent[:4])
+            if len(self._sent) >= length:
+                self._started = self._sent[4:8] != b"\x04\xd2\x16\x2f"
+                self._sent = self._sent[length:]
+        while self._started and len(self._sent) >= 5:
+            end = 1 + int.from_bytes(self._sent[1:5])
+            if len(self._sent) < end:
+                break
+            kind, body, self._sent = self._sent[:1], self._sent[5:end], self._sent[end:]
+            commits |= self._message(kind, body)
+        return commits
+
+    def _message(self, kind: bytes, body: bytes) -> bool:
+        match kind:
+            case b"Q":
+                if _COMMIT.match(body):
+                    return True
+                return self._idle and bool(_WRITES.match(body))
+            case b"P":
+                name, query, *_ = body.split(b"\0", 2)
+                self._writing[name] = bool(_WRITES.match(query))
+            case b"B":
+                _, name, *_ = body.split(b"\0", 2)
+                self._bound |= self._writing.get(name, False)
+            case b"S":
+                bound, self._bound = self._bound, False
+                return bound and self._idle
+        return False
+
+    def heard(self, data: bytes) -> None:
+        self._got += data
+        while len(self._got) >= 5:
+            if self._got[:1] == b"N" and not self._started:
+                self._got = self._got[1:]
+                continue
+            end = 1 + int.from_bytes(self._got[1:5])
+            if len(self._got) < end:
+                return
+            if self._got[:1] == b"Z":
+                self._idle = self._got[5:6] == b"I"
+            self._got = self._got[end:]
+
+
+class MysqlWatch:
+    """COMMIT as a query, or a statement that writes while the connection is in no transaction."""
+
+    def __init__(self) -> None:
+        self._sent = b""
+        self._greeted = False
+        self._autocommit = True
+        self._inside = False
+
+    def feed(self, data: bytes) -> bool:
+        self._sent += data
+        commits = False
+        while len(self._sent) >= 4:
+            end = 4 + int.from_bytes(self._sent[:3], "little")
+            if len(self._sent) < end:
+                break
+            number, body, self._sent = self._sent[3], self._sent[4:end], self._sent[end:]
+            # Commands begin a new sequence; the log-in does not.
+            if number == 0 and body[:1] == b"\x03":
+                commits |= self._query(body[1:])
+        return commits
+
+    def _query(self, text: bytes) -> bool:
+        said = text.lower().strip()
+        if said.startswith(b"set autocommit"):
+            self._autocommit = said.rstrip(b"; ").endswith((b"1", b"on", b"true"))
+            return False
+        if _BEGIN.match(text):
+            self._inside = True
+            return False
+        if said.startswith(b"rollback"):
+            self._inside = False
+            return False
+        if _COMMIT.match(text):
+            self._inside = False
+            return True
+        return self._autocommit and not self._inside and bool(_WRITES.match(text))
+
+    def heard(self, data: bytes) -> None:
+        """The client's side says all that is needed."""

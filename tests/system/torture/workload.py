@@ -1,0 +1,279 @@
+"""The clients: create, edit, pause, resume, delete and trigger schedules over HTTP, on any node.
+
+Every call is written down as `invoke`, then `ok` (confirmed), `fail` (refused) or `info` (nobody
+knows). A change that nobody knows about is looked up later: what is found is a `read`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import aiohttp
+
+from tests.system.torture.nodes import TortureNode
+from tests.system.torture.oracle import SECOND, text_of
+
+ENDED = "succeeded,failed,timeout,canceled,skipped,missed,unknown"
+CALL_SECONDS = 4.0
+Note = Callable[..., None]
+
+
+class Workload:
+    def __init__(
+        self,
+        seed: int,
+        nodes: Sequence[TortureNode],
+        sink: int,
+        note: Note,
+        *,
+        schedules: int,
+        calls: float,
+    ) -> None:
+        """`calls` per second, besides what sets the schedules up."""
+        self._rng = random.Random(seed)
+        self._nodes = nodes
+        self._sink = sink
+        self._note = note
+        self._count = schedules
+        self._calls = calls
+        self._made = 0
+        self._keys = 0
+        #: Not deleted, and nobody is changing them now.
+        self._idle: list[str] = []
+        self._paused: set[str] = set()
+        self._doubtful: set[str] = set()
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Workload:
+        timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
+        self._http = aiohttp.ClientSession(timeout=timeout)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._http is not None
+        await self._http.close()
+
+    # --- phases -------------------------------------------------------------------------------
+    async def set_up(self) -> None:
+        gate = asyncio.Semaphore(8)
+
+        async def one() -> None:
+            async with gate:
+                await self._create()
+
+        await asyncio.gather(*(one() for _ in range(self._count)))
+
+    async def run(self) -> None:
+        """Until it is cancelled. A call may hang for seconds, so several are under way."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            clients = 4
+            for _ in range(clients):
+                group.create_task(self._client(clients / self._calls))
+
+    async def _client(self, pause: float) -> None:
+        while True:
+            await asyncio.sleep(self._rng.expovariate(1 / pause))
+            await self._one_call()
+
+    async def wind_down(self, within: float) -> list[str]:
+        """Pause everything, so that the work left is finite; those that could not be paused."""
+        deadline = time.monotonic() + within
+        left = {*self._idle, *self._doubtful}
+        while left and time.monotonic() < deadline:
+            done = await asyncio.gather(*(self._settle(each) for each in sorted(left)))
+            left = {each for each, settled in zip(sorted(left), done, strict=True) if not settled}
+        return sorted(left)
+
+    async def backlog(self) -> int | None:
+        """Runs that have not ended; None if nobody answers."""
+        answer = await self._ask("GET", "/api/v1/runs?status=queued,running&limit=200")
+        return None if answer is None or answer[0] != 200 else len(answer[1]["items"])
+
+    # --- calls --------------------------------------------------------------------------------
+    async def _one_call(self) -> None:
+        verb = self._rng.choices(
+            ("trigger", "edit", "rename", "pause", "create", "delete", "look_up"),
+            (4, 3, 2, 3, 3, 1, 2),
+        )[0]
+        if verb == "create":
+            await self._create()
+            return
+        if verb == "look_up":
+            if self._doubtful:
+                await self._look_up(self._rng.choice(sorted(self._doubtful)))
+            return
+        if not self._idle:
+            return
+        schedule_id = self._idle.pop(self._rng.randrange(len(self._idle)))
+        match verb:
+            case "trigger":
+                await self._trigger(schedule_id)
+            case "edit":
+                await self._change(schedule_id, "edit", "PATCH", "", {"trigger": self._timing()})
+            case "rename":
+                name = f"renamed {self._rng.randrange(1000)}"
+                await self._change(schedule_id, "rename", "PATCH", "", {"name": name})
+            case "pause" if schedule_id in self._paused:
+                await self._change(schedule_id, "resume", "POST", "/resume", None)
+            case "pause":
+                await self._change(schedule_id, "pause", "POST", "/pause", None)
+            case _:
+                await self._change(schedule_id, "delete", "DELETE", "", None)
+
+    async def _create(self) -> None:
+        self._made += 1
+        schedule_id = f"s{self._made:05}"
+        await self._change(schedule_id, "create", "POST", None, self._draft(schedule_id))
+
+    async def _change(
+        self, schedule_id: str, op: str, method: str, tail: str | None, body: Any
+    ) -> None:
+        path = "/api/v1/schedules" if tail is None else f"/api/v1/schedules/{schedule_id}{tail}"
+        key = self._key()
+        self._note("invoke", op=op, id=schedule_id, key=key)
+        answer = await self._ask(method, path, body, key)
+        if answer is None or answer[0] >= 500 or answer[0] in (408, 409):
+            self._note("info", op=op, id=schedule_id, key=key, answer=answer and answer[0])
+            self._doubtful.add(schedule_id)
+            return
+        status, found = answer
+        if status == 204:
+            self._note("ok", op=op, id=schedule_id, key=key)
+            return
+        if status >= 400:
+            self._note("fail", op=op, id=schedule_id, key=key, answer=found)
+            if status != 404 and op != "create":
+                self._idle.append(schedule_id)
+            return
+        asked = body.get("trigger") if isinstance(body, dict) else None
+        self._note("ok", op=op, id=schedule_id, key=key, schedule=_facts(found), asked=asked)
+        self._known(found)
+
+    async def _trigger(self, schedule_id: str) -> None:
+        """The same key again and again, on any node: it asks for one run."""
+        key = self._key()
+        for _ in range(3):
+            self._note("invoke", op="trigger", id=schedule_id, key=key)
+            answer = await self._ask("POST", f"/api/v1/schedules/{schedule_id}/run", None, key)
+            if answer is not None and answer[0] == 202:
+                run_id = answer[1]["id"]
+                self._note("ok", op="trigger", id=schedule_id, key=key, run_id=run_id)
+                break
+            outcome = "info" if answer is None or answer[0] in (408, 409, 500, 503) else "fail"
+            self._note(outcome, op="trigger", id=schedule_id, key=key, answer=answer and answer[0])
+            if outcome == "fail":
+                break
+        self._idle.append(schedule_id)
+
+    async def _look_up(self, schedule_id: str) -> None:
+        answer = await self._ask("GET", f"/api/v1/schedules/{schedule_id}")
+        if answer is None or answer[0] not in (200, 404):
+            return
+        self._doubtful.discard(schedule_id)
+        if answer[0] == 200:
+            self._note("read", id=schedule_id, schedule=_facts(answer[1]))
+            self._known(answer[1])
+
+    async def _settle(self, schedule_id: str) -> bool:
+        """Pause it, whatever it takes."""
+        key = self._key()
+        path = f"/api/v1/schedules/{schedule_id}/pause"
+        self._note("invoke", op="pause", id=schedule_id, key=key)
+        answer = await self._ask("POST", path, {"note": "the end"}, key)
+        if answer is not None and answer[0] == 200:
+            self._note("ok", op="pause", id=schedule_id, key=key, schedule=_facts(answer[1]))
+            return True
+        status = answer and answer[0]
+        gone = status == 404
+        self._note("fail" if gone else "info", op="pause", id=schedule_id, key=key, answer=status)
+        return gone
+
+    async def _watch(self) -> None:
+        """What has ended stays as it is: the newest are noted, to be compared in the end."""
+        while True:
+            await asyncio.sleep(0.5)  # how often somebody looks at the list
+            answer = await self._ask("GET", f"/api/v1/runs?status={ENDED}&limit=200")
+            if answer is not None and answer[0] == 200:
+                runs = [[run["id"], run["status"], run["fence"]] for run in answer[1]["items"]]
+                self._note("seen", runs=runs)
+
+    def _known(self, found: dict[str, Any]) -> None:
+        schedule_id = found["id"]
+        if schedule_id not in self._idle:
+            self._idle.append(schedule_id)
+        if found["enabled"]:
+            self._paused.discard(schedule_id)
+        else:
+            self._paused.add(schedule_id)
+
+    async def _ask(
+        self, method: str, path: str, body: Any = None, key: str = ""
+    ) -> tuple[int, Any] | None:
+        """Status and body; None: no answer came."""
+        assert self._http is not None
+        ports = [node.port for node in self._nodes if node.port]
+        if not ports:
+            await asyncio.sleep(0.1)  # nobody is there at all
+            return None
+        url = f"http://127.0.0.1:{self._rng.choice(ports)}{path}"
+        headers = {"Idempotency-Key": key} if key and method == "POST" else {}
+        try:
+            async with self._http.request(method, url, json=body, headers=headers) as answer:
+                text = await answer.text()
+                return answer.status, (await answer.json() if text else None)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            return None
+
+    # --- what is asked for --------------------------------------------------------------------
+    def _key(self) -> str:
+        self._keys += 1
+        return f"k{self._keys}"
+
+    def _draft(self, schedule_id: str) -> dict[str, Any]:
+        """60 % intervals, 20 % cron, 10 % single moments, 10 % special."""
+        trigger = self._timing()
+        behaviour, policy = "hook", {"overlap": "allow"}
+        lot = self._rng.random()
+        if lot < 0.1:
+            ahead = time.time_ns() // 1000 + self._rng.randint(2, 12) * SECOND
+            trigger = {"kind": "once", "at": text_of(ahead)}
+        elif lot < 0.2:
+            behaviour, policy = self._rng.choice(
+                (
+                    ("slow/700", {"overlap": "skip"}),
+                    ("slow/400", {"overlap": "queue"}),
+                    ("slow/1500", {"overlap": "allow"}),
+                    ("slow/600", {"overlap": "allow", "on_lost": "stop"}),
+                    ("flaky", {"overlap": "allow", "max_retries": 2, "retry_backoff": "200ms"}),
+                    ("fail", {"overlap": "allow", "max_retries": 1, "retry_backoff": "100ms"}),
+                    ("slow/9000", {"overlap": "skip", "timeout": "1s"}),
+                )
+            )
+        return {
+            "id": schedule_id,
+            "name": f"torture {schedule_id}",
+            "trigger": trigger,
+            "target": {
+                "kind": "http",
+                "url": f"http://127.0.0.1:{self._sink}/{behaviour}/{schedule_id}",
+                "body": '{"began":"{{triggered_at}}"}',
+            },
+            "policy": {"misfire": "all", "timeout": "10s", **policy},
+        }
+
+    def _timing(self) -> dict[str, Any]:
+        if self._rng.random() < 0.25:
+            seconds = self._rng.choice(("*/2", "*/3", "*/5", "1-59/4", "0,7,20,33,46", "*"))
+            return {"kind": "cron", "expression": f"{seconds} * * * * *", "timezone": "UTC"}
+        every = self._rng.choice((1000, 1500, 2000, 2500, 3000, 4000, 5000))
+        anchor = time.time_ns() // 1000 - self._rng.randrange(10 * SECOND)
+        return {"kind": "every", "every": f"{every}ms", "anchor": text_of(anchor)}
+
+
+def _facts(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: found[name] for name in ("id", "version", "updated_at", "enabled", "trigger")}
