@@ -8,9 +8,18 @@ from chimes.clock import Clock
 from chimes.store.sql.sqlite_database import SqliteDatabase
 from chimes.store.sql.store import SqlStore
 
-__all__ = ["SqlStore", "open_sqlite"]
+__all__ = ["SqlStore", "open_postgres", "open_sqlite"]
 
 
 def open_sqlite(path: str | Path, *, clock: Clock | None = None) -> SqlStore:
     """A store in this file, shared by the processes of one host; `open()` it before use."""
     return SqlStore(SqliteDatabase(Path(path), clock))
+
+
+def open_postgres(url: str, *, clock: Clock | None = None) -> SqlStore:
+    """A store on a PostgreSQL server, shared by all nodes; `open()` it before use. The server's
+    own clock decides, unless a test gives one."""
+    from chimes.store.sql.postgres_server import PostgresServer
+    from chimes.store.sql.server_database import ServerDatabase
+
+    return SqlStore(ServerDatabase(PostgresServer(url), clock))

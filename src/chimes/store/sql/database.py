@@ -46,9 +46,7 @@ class Tx:
     def now(self) -> datetime:
         return self.dialect.now(self.connection, self._clock)
 
-    def held(
-        self, statement: Select[Any], by: Column[Any], *, skip: bool = False
-    ) -> Select[Any]:
+    def held(self, statement: Select[Any], by: Column[Any], *, skip: bool = False) -> Select[Any]:
         """The rows stay as they are read until the transaction ends. They are taken in the order
         of `by`, so that two who want the same rows cannot each have the other's. `skip`: rows
         that somebody else holds are left out instead of waited for."""

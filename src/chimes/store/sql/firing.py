@@ -35,6 +35,9 @@ from chimes.store.sql.tables import schedules
 
 _DEPENDENCIES = (schedules.c.id, schedules.c.last_success_at)
 
+#: How often to look again at due schedules that somebody else holds.
+HELD_TRIES = 4
+
 _log = logging.getLogger(__name__)
 
 
@@ -43,9 +46,9 @@ class SqlFiring(SqlBase):
     _held_back = 0
 
     async def fire_due(self, plan: Planner, *, limit: int, places: Places | None = None) -> Fired:
-        """Due schedules that somebody else holds are not waited for. When there are no others, the
-        call takes a moment longer and says that there may be more: whoever holds them is about to
-        fire or to change them, or is gone and will be found out."""
+        """Due schedules that somebody else holds are not waited for. When there are no others, they
+        are looked at again after a moment, and at last the answer is that there may be more:
+        whoever holds them is about to fire or to change them, or is gone and will be found out."""
         if self._database.one_writer and not await self._database.read(_anything_due):
             return Fired()
         node_id = self._node_id if places is None else places.node_id
@@ -53,14 +56,15 @@ class SqlFiring(SqlBase):
         def work(tx: Tx) -> Fired | None:
             return _Pass(tx, plan, limit, places, node_id).fire()
 
-        fired = await self._database.write(work)
-        if fired is not None:
-            self._held_back = 0
-            return fired
-        if self._database.one_writer or not await self._database.read(_anything_due):
-            return Fired()
-        self._held_back += 1
-        await asyncio.sleep(_pause(self._held_back))
+        for times in range(HELD_TRIES):
+            fired = await self._database.write(work)
+            if fired is not None:
+                self._held_back = 0
+                return fired
+            if self._database.one_writer or not await self._database.read(_anything_due):
+                return Fired()
+            await asyncio.sleep(_pause(times + self._held_back))
+        self._held_back += HELD_TRIES
         return Fired(more=True)
 
 

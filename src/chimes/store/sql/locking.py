@@ -71,7 +71,9 @@ def hold_schedules(tx: Tx, ids: Collection[str], *, skip: bool = False) -> froze
         return frozenset()
     statement = select(schedules.c.id).where(tx.dialect.among(schedules.c.id, "ids"))
     given = {"ids": tx.dialect.listed(ids)}
-    return frozenset(row.id for row in tx.rows(tx.held(statement, schedules.c.id, skip=skip), given))
+    return frozenset(
+        row.id for row in tx.rows(tx.held(statement, schedules.c.id, skip=skip), given)
+    )
 
 
 def hold_keys(tx: Tx, keys: Collection[str]) -> None:
@@ -83,9 +85,7 @@ def hold_keys(tx: Tx, keys: Collection[str]) -> None:
     missing = set(keys) - {row.key for row in tx.rows(statement, given)}
     if missing:
         # Also locks those that are new, and waits for whoever is just adding the same.
-        tx.run(
-            tx.dialect.insert_new(concurrency_keys), [{"key": key} for key in sorted(missing)]
-        )
+        tx.run(tx.dialect.insert_new(concurrency_keys), [{"key": key} for key in sorted(missing)])
         tx.rows(statement, given)
 
 

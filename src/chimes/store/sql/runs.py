@@ -120,7 +120,9 @@ class SqlRuns(SqlBase):
             lambda tx: tx.rows(ENDED_BEFORE, one)
         ):
             return 0
-        return await self._database.write(lambda tx: _forget(tx, before, tx.rows(ENDED_BEFORE, given)))
+        return await self._database.write(
+            lambda tx: _forget(tx, before, tx.rows(ENDED_BEFORE, given))
+        )
 
     async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
         def work(tx: Tx) -> bool:

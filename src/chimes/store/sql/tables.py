@@ -27,7 +27,6 @@ from sqlalchemy import (
 )
 
 
-
 def _word(length: int) -> String:
     """Compared by code point on every database: on PostgreSQL that has to be said."""
     return String(length).with_variant(String(length, collation="C"), "postgresql")

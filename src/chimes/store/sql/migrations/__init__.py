@@ -17,9 +17,20 @@ OLDEST = "0002"
 CONNECTION = "connection"
 #: Whether nodes may be at work while it is migrated.
 ONLINE = "online"
+#: The name of the table that remembers the revision. On a server the database may be that of an
+#: application which has an `alembic_version` of its own.
+VERSIONS = "versions"
+FILE_VERSIONS = "alembic_version"
+SERVER_VERSIONS = "chimes_version"
 
 
-def upgrade(connection: Connection, revision: str = HEAD, *, online: bool = False) -> None:
+def upgrade(
+    connection: Connection,
+    revision: str = HEAD,
+    *,
+    online: bool = False,
+    versions: str = FILE_VERSIONS,
+) -> None:
     """Brings the database to the revision; the caller holds the lock, and the transaction unless
     it is done `online`."""
     from alembic import command
@@ -30,4 +41,5 @@ def upgrade(connection: Connection, revision: str = HEAD, *, online: bool = Fals
     config.set_main_option("path_separator", "os")
     config.attributes[CONNECTION] = connection
     config.attributes[ONLINE] = online
+    config.attributes[VERSIONS] = versions
     command.upgrade(config, revision)

@@ -35,9 +35,7 @@ _COLUMNS = tuple(runs.c.keys())
 NO_ATTEMPTS = "[]"
 
 
-def run_values(
-    run: Run, target_text: TargetTexts, batch_id: int | None = None
-) -> dict[str, Value]:
+def run_values(run: Run, target_text: TargetTexts, batch_id: int | None = None) -> dict[str, Value]:
     return {
         "id": run.id,
         "schedule_id": run.schedule_id,

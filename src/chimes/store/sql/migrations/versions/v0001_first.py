@@ -11,7 +11,6 @@ revision = "0001"
 down_revision = None
 
 
-
 def word(length: int) -> sa.String:
     return sa.String(length).with_variant(sa.String(length, collation="C"), "postgresql")
 

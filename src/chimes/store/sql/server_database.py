@@ -1,0 +1,264 @@
+"""A database server as a Database: many nodes write at once, each verb one short transaction.
+
+Connections belong to an event loop, so each loop has its own small pool. The engine's loop has
+the larger one; every other loop, which is to say the heartbeat's thread, has a connection of its
+own that is opened with its first call and shared with nobody (F31).
+
+A unit that surely did not commit is tried again as a whole (F22, F26). When the answer to COMMIT
+is lost nobody knows, and the unit is not repeated here: the caller is told, and repeats the verb,
+which every verb of the port allows (F23).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from chimes.clock import Clock, SystemClock
+from chimes.errors import StoreError, StoreUnavailable
+from chimes.store.sql.counters import Counters
+from chimes.store.sql.database import Reader, Tx, Work
+from chimes.store.sql.dialects.base import Dialect
+from chimes.store.sql.loop_pools import LoopPools, Pool
+from chimes.store.sql.server import Server, Trouble
+from chimes.store.sql.server_schema import check_or_set_up, migrate
+from chimes.store.sql.wake_channel import WakeChannel
+from chimes.store.wakeup import Wakeup
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+#: F26.
+CONFLICT_TRIES = 6
+LOST_TRIES = 3
+#: Longer than this nothing is begun again.
+RETRY_SECONDS = 8.0
+#: A unit that takes longer is given up: nobody hangs on a server that does not answer.
+UNIT_SECONDS = 20.0
+
+
+class ServerDatabase:
+    one_writer = False
+
+    def __init__(self, server: Server, clock: Clock | None = None) -> None:
+        """Without a clock the server's own decides (C21); a clock is for tests."""
+        self._server = server
+        self._clock = clock
+        self._elapsed = SystemClock()
+        self._wakeup = Wakeup()
+        self._pools = LoopPools(server)
+        self._channel: WakeChannel | None = None
+        self._open = False
+        self.counters = Counters()
+
+    async def open(self) -> None:
+        self._pools.main = asyncio.get_running_loop()
+        self._open = True
+        try:
+            await self._attempted("open", self._check_schema)
+        except BaseException:
+            self._open = False
+            await self._pools.close()
+            raise
+        self._channel = WakeChannel(self._server, self.wake)
+        self._channel.start()
+
+    async def _check_schema(self) -> None:
+        async with self._connected(self._pools.here()) as connection:
+            warning = await connection.run_sync(check_or_set_up, self._server)
+        if warning:
+            _log.warning(warning)
+
+    async def migrate(self) -> tuple[str | None, str]:
+        """From which revision to which. Safe while nodes are at work, and safe to repeat."""
+        self._pools.main = asyncio.get_running_loop()
+        self._open = True
+        try:
+            return await migrate(self._pools.here().engine, self._server)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise self._translated(error) from error
+        finally:
+            self._open = False
+            await self._pools.close()
+
+    async def close(self) -> None:
+        self._open = False
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.stop()
+        await self._pools.close()
+        self.wake()
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._server.dialect
+
+    @property
+    def location(self) -> str:
+        return self._server.location
+
+    @property
+    def degraded(self) -> str:
+        return ""
+
+    @property
+    def server(self) -> Server:
+        return self._server
+
+    # --- waking -------------------------------------------------------------------------------
+    def changes(self) -> int:
+        return self._wakeup.count
+
+    def wake(self) -> None:
+        self._wakeup.wake()
+
+    async def wait(self, since: int, seconds: float | None) -> None:
+        await self._wakeup.wait(since, seconds)
+
+    # --- transactions -------------------------------------------------------------------------
+    async def now(self) -> datetime:
+        if self._clock is not None:
+            return self._clock.now()
+        return await self.read(Tx.now)
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._attempted("read", lambda: self._read(work))
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        unit = _Unit(work, self.dialect, self._clock)
+        answer = await self._attempted("write", lambda: self._write(unit))
+        if unit.wakes:
+            self.wake()
+            if self._channel is not None:
+                self._channel.tell()
+        return answer
+
+    def snapshot(self) -> AbstractAsyncContextManager[Reader]:
+        return self._snapshot()
+
+    @asynccontextmanager
+    async def _snapshot(self) -> AsyncIterator[Reader]:
+        async with self._connected(self._pools.here(), reading=True) as connection:
+
+            async def read(work: Work[T]) -> T:
+                try:
+                    return await connection.run_sync(self._look, work)
+                except Exception as error:
+                    raise self._translated(error) from error
+
+            yield read
+
+    async def _read(self, work: Work[T]) -> T:
+        async with self._connected(self._pools.here(), reading=True) as connection:
+            async with asyncio.timeout(UNIT_SECONDS):
+                return await connection.run_sync(self._look, work)
+
+    def _look(self, connection: Connection, work: Work[T]) -> T:
+        return work(Tx(connection, self.dialect, self._clock, reading=True))
+
+    async def _write(self, unit: _Unit[T]) -> T:
+        async with self._connected(self._pools.here()) as connection:
+            unit.committing = False
+            try:
+                async with asyncio.timeout(UNIT_SECONDS):
+                    return await connection.run_sync(unit.carry_out)
+            except Exception as error:
+                if unit.committing and self._unanswered(error):
+                    self.counters.ambiguous += 1
+                    raise StoreUnavailable(
+                        "the answer to a commit was lost: it may have happened or not; repeat it",
+                        code="commit_unknown",
+                    ) from error
+                raise
+
+    def _unanswered(self, error: Exception) -> bool:
+        """Whether COMMIT was sent and nobody said what became of it."""
+        trouble = self._server.trouble(error)
+        return trouble is Trouble.LOST or isinstance(error, TimeoutError)
+
+    @asynccontextmanager
+    async def _connected(
+        self, pool: Pool, *, reading: bool = False
+    ) -> AsyncIterator[AsyncConnection]:
+        if not self._open:
+            raise StoreUnavailable("the store is not open")
+        engine = pool.reading if reading else pool.engine
+        try:
+            connection = await engine.connect()
+        except PoolTimeout as error:
+            self.counters.no_connection += 1
+            raise StoreUnavailable("all connections to the store are in use") from error
+        try:
+            yield connection
+        finally:
+            # Nobody waits for ever for a connection that is of no more use.
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(UNIT_SECONDS):
+                    await connection.close()
+
+    async def _attempted(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """The whole unit, again from the start where it surely did not happen."""
+        begun = self._elapsed.monotonic()
+        conflicts = losses = 0
+        while True:
+            try:
+                return await attempt()
+            except StoreError:
+                raise
+            except Exception as error:
+                trouble = self._server.trouble(error)
+                late = self._elapsed.monotonic() - begun > RETRY_SECONDS
+                if trouble is Trouble.CONFLICT and conflicts < CONFLICT_TRIES - 1 and not late:
+                    conflicts += 1
+                    self.counters.conflicts += 1
+                elif trouble is Trouble.LOST and losses < LOST_TRIES - 1 and not late:
+                    losses += 1
+                    self.counters.lost += 1
+                elif trouble is None:
+                    raise
+                else:
+                    raise self._translated(error, what) from error
+            await asyncio.sleep(random.uniform(0, 0.01) * 2 ** (conflicts + losses))  # noqa: S311
+
+    def _translated(self, error: Exception, what: str = "read") -> Exception:
+        trouble = self._server.trouble(error)
+        if trouble is None:
+            return error
+        reason = str(getattr(error, "orig", None) or error) or type(error).__name__
+        if trouble is Trouble.READ_ONLY:
+            return StoreUnavailable(
+                f"store_read_only: the store takes no writes: {reason}", code="store_read_only"
+            )
+        return StoreUnavailable(f"cannot {what}: {reason}")
+
+
+class _Unit(Generic[T]):
+    """One verb's transaction. May be carried out several times, until it is committed."""
+
+    def __init__(self, work: Work[T], dialect: Dialect, clock: Clock | None) -> None:
+        self._work = work
+        self._dialect = dialect
+        self._clock = clock
+        self.committing = False
+        self.wakes = False
+
+    def carry_out(self, connection: Connection) -> T:
+        tx = Tx(connection, self._dialect, self._clock)
+        answer = self._work(tx)
+        self.committing = True
+        connection.commit()
+        self.wakes = tx.wakes
+        return answer
