@@ -140,9 +140,11 @@ class ScheduleChanges:
 
     async def _check_offered(self, target: Target, before: Target | None) -> None:
         """What was saved once stays valid while nobody is there to offer it."""
-        if before is None or target.needs != before.needs:
-            self._check_target(target)
-            await check_offered(self._store, target, self._offers())
+        if isinstance(target, HttpTarget) or (before is not None and target.needs == before.needs):
+            return
+        # First of all, so that only a well-formed name is ever repeated in an answer.
+        self._check_target(target)
+        await check_offered(self._store, target, self._offers())
 
     def _check_trigger(self, actor: Actor, trigger: Trigger, now: datetime) -> None:
         limits = self._limits()

@@ -94,7 +94,7 @@ async def upcoming(
 async def templates(
     query: Annotated[TemplatesQuery, Query()], door: ToDoorway, actor: Caller
 ) -> Response:
-    """Ready-made times to start from (R2.36), with their next fires."""
+    """Ready-made times to start from, with their next fires."""
     now = await door.store.now()
     try:
         zone = parse_zone(query.timezone or door.settings.default_timezone).name

@@ -1,0 +1,1 @@
+"""Catbird: one read-only list (R2.18)."""
