@@ -5,17 +5,95 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chimes.triggers import Cron, Every, Once
+    from chimes.app.flows import AppFlow as Flow
+    from chimes.app.handles import RunHandle
+    from chimes.app.info import ScheduleInfo
+    from chimes.app.sdk import Chimes
+    from chimes.app.tasks import AppTask as Task
+    from chimes.errors import (
+        ChimesError,
+        RunCanceled,
+        RunFailed,
+        RunLost,
+        RunNotCarriedOut,
+        RunTimedOut,
+    )
+    from chimes.model.target import HttpTarget
+    from chimes.targets.python_task import (
+        Cancel,
+        Context,
+        Reject,
+        Retry,
+        TaskError,
+        current_context,
+    )
+    from chimes.triggers import Calendar, Cron, Every, Once
 
-__all__ = ["Cron", "Every", "Once", "__version__"]
+__all__ = [
+    "Calendar",
+    "Cancel",
+    "Chimes",
+    "ChimesError",
+    "Context",
+    "Cron",
+    "Every",
+    "Flow",
+    "HttpTarget",
+    "Once",
+    "Reject",
+    "Retry",
+    "RunCanceled",
+    "RunFailed",
+    "RunHandle",
+    "RunLost",
+    "RunNotCarriedOut",
+    "RunTimedOut",
+    "ScheduleInfo",
+    "Task",
+    "TaskError",
+    "__version__",
+    "current_context",
+]
 
 __version__ = "0.1.0"
 
+_HOMES = {
+    "chimes.app.flows:AppFlow": ("Flow",),
+    "chimes.app.handles": ("RunHandle",),
+    "chimes.app.info": ("ScheduleInfo",),
+    "chimes.app.sdk": ("Chimes",),
+    "chimes.app.tasks:AppTask": ("Task",),
+    "chimes.errors": (
+        "ChimesError",
+        "RunCanceled",
+        "RunFailed",
+        "RunLost",
+        "RunNotCarriedOut",
+        "RunTimedOut",
+    ),
+    "chimes.model.target": ("HttpTarget",),
+    "chimes.targets.python_task": (
+        "Cancel",
+        "Context",
+        "Reject",
+        "Retry",
+        "TaskError",
+        "current_context",
+    ),
+    "chimes.triggers": ("Calendar", "Cron", "Every", "Once"),
+}
+
 
 def __getattr__(name: str) -> object:
-    """Triggers are loaded when they are asked for: client commands start without them."""
-    if name in ("Cron", "Every", "Once"):
-        from chimes import triggers
+    """Everything is loaded when it is asked for: client commands start without it."""
+    for home, names in _HOMES.items():
+        if name in names:
+            from importlib import import_module
 
-        return getattr(triggers, name)
+            module, _, there = home.partition(":")
+            return getattr(import_module(module), there or name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -26,6 +26,7 @@ from chimes.redaction import Redactor, escaped
 #: The three most useful first; then by duty.
 COMMANDS = {
     "serve": Lazy("chimes.cli.serve", "serve", "Start the server."),
+    "worker": Lazy("chimes.cli.worker", "worker", "Carry out an application's tasks."),
     "add": Lazy("chimes.cli.add", "add", "Create a schedule."),
     "next": Lazy("chimes.cli.time", "next_fires", "Show when an expression fires; no server."),
     "explain": Lazy("chimes.cli.time", "explain", "Say in words what an expression means."),

@@ -13,7 +13,8 @@ from chimes.cli.output import tell
 @click.command("serve", cls=Command)
 @click.option("--host", help="Where to listen; 127.0.0.1 unless told.")
 @click.option("--port", metavar="NUMBER", help="7100 unless told; 0 takes a free one.")
-@click.option("--store", metavar="URL", help="sqlite:///path, json:///dir or memory://.")
+@click.option("--app", metavar="MODULE:NAME", help="Also carry out this application's tasks.")
+@click.option("--store", metavar="URL", help="sqlite:///path, postgresql://…, mariadb://…, …")
 @click.option("--data-dir", metavar="DIR", help="Where the data is kept; ./data unless told.")
 @click.option("--config", "file", type=click.Path(path_type=Path), help="A chimes.yaml.")
 @click.option("--roles", metavar="ROLES", help="api,scheduler,worker or some of them.")
@@ -26,13 +27,25 @@ def serve(file: Path | None, **flags: str | None) -> int:
     Examples:
       chimes serve
       chimes serve --port 8080 --store json:///var/lib/chimes
+      chimes serve --app shop.tasks:app --store postgresql://localhost/shop
       chimes serve --roles scheduler,worker
     """
+    return start(file, flags)
+
+
+def start(file: Path | None, flags: dict[str, str | None], *, queues: tuple[str, ...] = ()) -> int:
+    """The settings, the application if there is one, then the process until it is told to stop."""
     from chimes.config import load_settings
 
     loaded = load_settings(flags=flags, config_file=file)
+    app = None
+    if loaded.settings.app:
+        from chimes.app import load_app
+
+        app = load_app(loaded.settings.app)
+        loaded = app.load(flags=flags, config_file=file)
     for warning in loaded.warnings:
         tell(f"Warning: {warning}")
     from chimes.app import serve as run_server
 
-    return run_server(loaded)
+    return run_server(loaded, app, queues=queues or None)

@@ -1,0 +1,105 @@
+"""The HTTP side of a process: the port, and uvicorn on it with all doors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from chimes import __version__
+from chimes.app.composition import LOOPBACK, Services
+from chimes.app.node import Node
+from chimes.app.runtime import Runtime
+from chimes.config import Settings
+from chimes.doors.compat.catbird.routes import catbird_door
+from chimes.doors.compat.ksana.routes import ksana_door
+from chimes.doors.connections import PunctualProtocol
+from chimes.doors.context import Doorway
+from chimes.doors.server import build_app
+from chimes.errors import ChimesError, ConfigError
+
+
+def refuse_unsafe_bind(settings: Settings, services: Services) -> None:
+    """RELIABILITY 8: without a key only this machine may call (S62)."""
+    if services.access.open_mode and settings.host not in LOOPBACK:
+        raise ConfigError(
+            f"refusing to listen on {settings.host} without a key: anybody who reaches the port "
+            "could run anything. Make one with `chimes key create --role admin NAME` or set "
+            "CHIMES_ADMIN_TOKEN, or listen on 127.0.0.1.",
+            key="host",
+        )
+
+
+def listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        what_to_do = (
+            "; choose another with --port or CHIMES_PORT, or stop what listens there"
+            if error.errno == errno.EADDRINUSE
+            else ""
+        )
+        raise ChimesError(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}{what_to_do}"
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def server_of(runtime: Runtime, node: Node, listener: socket.socket) -> Server:
+    """Not started yet."""
+    services = runtime.services
+    doorway = Doorway(
+        schedules=services.schedules,
+        runs=services.runs,
+        access=services.access,
+        store=services.store,
+        settings=runtime.settings,
+        clock=runtime.clock,
+        metrics=node.metrics.registry,
+        version=__version__,
+        port=listener.getsockname()[1],
+        not_ready=lambda: node.not_ready,
+    )
+    config = uvicorn.Config(
+        build_app(doorway, compat=[ksana_door(doorway), catbird_door(doorway)]),
+        http=PunctualProtocol,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        h11_max_incomplete_event_size=16 * 1024,
+        timeout_graceful_shutdown=5,
+    )
+    return Server(config, [listener])
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: the node decides in which order things stop."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+        super().__init__(config)
+        self._listeners = sockets
+        self._serving: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def start(self) -> None:
+        self._serving = asyncio.create_task(self.serve(sockets=self._listeners))
+
+    async def stop(self) -> None:
+        self.should_exit = True
+        if self._serving is not None:
+            await self._serving

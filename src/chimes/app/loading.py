@@ -1,0 +1,83 @@
+"""From `module:name` to the application that the name stands for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from chimes.errors import ConfigError
+from chimes.triggers.reading import nearest
+
+if TYPE_CHECKING:
+    from chimes.app.sdk import Chimes
+
+FORM = "module:name, such as shop.tasks:app"
+
+
+def load_app(path: str) -> Chimes:
+    """Imports the module; the working directory is looked into first, as `python -m` does.
+    ConfigError says which part of the path is wrong; what the module itself raises is raised."""
+    from chimes.app.sdk import Chimes
+
+    module_name, separator, attribute = path.partition(":")
+    if not separator or not module_name or not attribute or module_name.startswith("."):
+        raise ConfigError(f"app: expected {FORM}, got {path!r}", key="app")
+    found: object = _module(module_name, path)
+    module = found
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise _no_attribute(module, attribute, part, found)
+        found = getattr(found, part)
+    if not isinstance(found, Chimes):
+        raise ConfigError(
+            f"app: {path} is {_article(type(found).__name__)}, not a Chimes application"
+            f"{_apps_of(module)}",
+            key="app",
+        )
+    return found
+
+
+def _module(name: str, path: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # Not found is our word; a module that it imports and that is missing is the module's.
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigError(f"app: {name} cannot be imported: {error}", key="app") from error
+        hint = nearest(name, (file.stem for file in Path.cwd().glob("*.py")))
+        raise ConfigError(
+            f"app: there is no module {error.name!r} (looked for {path} in {here} and in the "
+            f"Python path)" + (f"; {hint}" if hint else ""),
+            key="app",
+        ) from None
+
+
+def _no_attribute(module: object, attribute: str, part: str, found: object) -> ConfigError:
+    known = [each for each in vars(found) if not each.startswith("_")] if _open(found) else []
+    hint = nearest(part, known)
+    where = getattr(module, "__name__", "?")
+    return ConfigError(
+        f"app: {where} has no {attribute!r}" + (f"; {hint}" if hint else _apps_of(module)),
+        key="app",
+    )
+
+
+def _open(value: object) -> bool:
+    return hasattr(value, "__dict__")
+
+
+def _apps_of(module: object) -> str:
+    from chimes.app.sdk import Chimes
+
+    apps = [name for name, value in vars(module).items() if isinstance(value, Chimes)]
+    return f"; there: {', '.join(sorted(apps))}" if apps else ""
+
+
+def _article(word: str) -> str:
+    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"

@@ -1,0 +1,168 @@
+"""A node in this process: the engine, its runners, and the timing of what is declared."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from chimes import __version__
+from chimes.app.declarations import Declarations
+from chimes.app.declared import Mode
+from chimes.app.fallback import Fallback
+from chimes.app.flows import AppFlow
+from chimes.app.memory_mode import MemoryTimer, Timed
+from chimes.app.runtime import Runtime
+from chimes.app.watching import Troubles
+from chimes.engine.engine import Engine
+from chimes.engine.events import Events, Listener
+from chimes.engine.lifecycle import Poller
+from chimes.engine.metrics import Metrics
+from chimes.engine.reports import Reports
+from chimes.errors import ChimesError
+from chimes.targets.base import TargetRunner
+from chimes.targets.flow import FlowRunner
+from chimes.targets.http_callback import HttpCallback
+from chimes.targets.python_task import PythonTask
+from chimes.targets.python_task.registry import DEFAULT_QUEUE, Registry
+
+logger = logging.getLogger("chimes.app")
+_SHOWN = 8
+JSON_WORKERS, WORKERS = 4, 100
+
+
+class Application(Protocol):
+    """What a node needs of an application."""
+
+    registry: Registry
+    declarations: Declarations
+
+    @property
+    def flows(self) -> Mapping[str, AppFlow]: ...
+
+
+class Node:
+    """`app` is None for a server without an application."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        app: Application | None = None,
+        *,
+        queues: Collection[str] | None = None,
+        listeners: Iterable[Listener] = (),
+    ) -> None:
+        settings = runtime.settings
+        workers = settings.workers or (JSON_WORKERS if runtime.location.kind == "json" else WORKERS)
+        self._runtime = runtime
+        self._app = app
+        self.metrics = Metrics()
+        self.troubles = Troubles()
+        self.fallback = Fallback()
+        listening: list[Listener] = [
+            self.metrics, Reports(), self.troubles, self.fallback, runtime.endings, *listeners
+        ]  # fmt: skip
+        self.runners = _runners(runtime, workers, app, queues)
+        self.engine = Engine(
+            runtime.services.store,
+            self.runners,
+            settings=replace(settings, workers=workers),
+            clock=runtime.clock,
+            version=__version__,
+            listeners=listening,
+        )
+        self._events = Events(listening)
+        self._timer: Poller | None = None
+
+    @property
+    def not_ready(self) -> str:
+        """Why no work should be sent here; empty if all is well."""
+        if self.engine.draining:
+            return "draining"
+        if not self.engine.trusted:
+            return "the lease of this node is not alive"
+        return "; ".join(filter(None, (self.troubles.reason, self.fallback.reason)))
+
+    @property
+    def tasks(self) -> str:
+        """What of the application is offered here, for people."""
+        if self._app is None:
+            return ""
+        offers = frozenset().union(*(each.offers for each in self.runners.values()))
+        names = sorted(each for each in offers if "/" not in each and ":" in each)
+        shown = [each.removeprefix("task:") for each in names]
+        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+        return ", ".join(shown[:_SHOWN]) + more or "none"
+
+    async def start(self) -> None:
+        """What is declared is written before the first slot can come."""
+        timed = await self._declared() if self._app is not None else ()
+        await self.engine.start()
+        if self._app is not None and self._app.declarations:
+            self._timer = self._poller(self._app, timed)
+            self._timer.start()
+
+    async def drain(self) -> None:
+        """Called again, it waits no longer (F69)."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            await timer.stop()
+        await self.engine.drain()
+
+    async def _declared(self) -> Sequence[Timed]:
+        assert self._app is not None
+        declarations, runtime = self._app.declarations, self._runtime
+        in_memory = declarations.in_mode(runtime, Mode.MEMORY)
+        if in_memory:
+            logger.warning(
+                "schedules timed in memory: they cannot be seen or paused, and are missed while "
+                "no worker runs; mode='db' (use_db_driven_scheduling) keeps them in the store",
+                extra={"count": len(in_memory), "schedules": in_memory[:20]},
+            )
+        try:
+            await declarations.sync(runtime)
+            return await declarations.timed(runtime)
+        except ChimesError:
+            raise
+        except Exception as error:
+            # The store answers, but not about schedules (R2.33).
+            self.fallback.failed("declarations", error)
+            return await declarations.guessed(runtime)
+
+    def _poller(self, app: Application, timed: Sequence[Timed]) -> Poller:
+        runtime = self._runtime
+        store = runtime.services.store
+        timer = MemoryTimer(
+            store,
+            declarations=partial(app.declarations.timed, runtime),
+            known=timed,
+            fallback=self.fallback,
+            clock=runtime.clock,
+            events=self._events,
+            poll=runtime.settings.poll_interval,
+        )
+        rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
+        return Poller(timer, store=store, events=self._events, rng=rng)
+
+
+def _runners(
+    runtime: Runtime, workers: int, app: Application | None, queues: Collection[str] | None
+) -> dict[str, TargetRunner]:
+    found: dict[str, TargetRunner] = {}
+    if queues is None or DEFAULT_QUEUE in queues:
+        callbacks = HttpCallback(
+            egress=runtime.services.egress,
+            user_agent=f"Chimes/{__version__}",
+            max_connections=workers,
+        )
+        found[callbacks.kind] = callbacks
+    if app is not None:
+        tasks = PythonTask(app.registry, queues=queues, threads=workers, app=runtime.settings.app)
+        found[tasks.kind] = tasks
+        if app.flows and (queues is None or DEFAULT_QUEUE in queues):
+            flows = FlowRunner([flow.complete() for flow in app.flows.values()])
+            found[flows.kind] = flows
+    return found

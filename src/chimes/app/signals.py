@@ -1,0 +1,46 @@
+"""How a process is told to stop, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+
+
+@contextlib.contextmanager
+def signals(handler: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    names = (signal.SIGINT, signal.SIGTERM)
+    try:
+        for name in names:
+            loop.add_signal_handler(name, handler)
+    except NotImplementedError:  # Windows
+        for name in names:
+            signal.signal(name, lambda *_: loop.call_soon_threadsafe(handler))
+        yield
+        return
+    try:
+        yield
+    finally:
+        for name in names:
+            loop.remove_signal_handler(name)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+async def stop_or_hurry(stop: Callable[[], Awaitable[None]], told: asyncio.Event) -> None:
+    """Stops; once more, at once, when told again meanwhile."""
+    stopping = asyncio.ensure_future(stop())
+    again = asyncio.create_task(told.wait())
+    await asyncio.wait({stopping, again}, return_when=asyncio.FIRST_COMPLETED)
+    again.cancel()
+    if not stopping.done():
+        await stop()
+    await stopping
