@@ -12,7 +12,7 @@ import inspect
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Union, get_args, get_origin
@@ -24,6 +24,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from chimes.errors import InvalidInput
 from chimes.redaction import HIDDEN, is_secret_name
 from chimes.targets.python_task.context import Context
+from chimes.targets.python_task.storable import storable
 
 if TYPE_CHECKING:
     from chimes.targets.python_task.registry import Function, Task
@@ -74,11 +75,18 @@ def dump(task: Task, args: Mapping[str, object]) -> dict[str, object]:
             plain = to_jsonable_python(value)
             # A JSON number is finite; a database would refuse the row later.
             text = json.dumps(plain, allow_nan=False)
-        except (PydanticSerializationError, ValueError, RecursionError) as error:
+        except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(
                 f"task {task.name!r}: argument {name!r} has no form in JSON: {error}", field=name
             ) from error
-        dumped[name] = json.loads(text)
+        loaded = json.loads(text)
+        if storable(loaded) != loaded:
+            raise InvalidInput(
+                f"task {task.name!r}: argument {name!r} has a NUL or half a surrogate pair in it, "
+                "which no store takes",
+                field=name,
+            )
+        dumped[name] = loaded
     check(task, dumped)
     return dumped
 
@@ -100,9 +108,17 @@ def bind(task: Task, args: Mapping[str, object], context: Context) -> Bound:
     return Bound(tuple(positional), values)
 
 
-@cache
 def parameters_of(function: Function) -> Parameters:
     """Raises `InvalidInput` where arguments by name can never fit the signature."""
+    return _cached(function) if isinstance(function, Hashable) else _read(function)
+
+
+@cache
+def _cached(function: Function) -> Parameters:
+    return _read(function)
+
+
+def _read(function: Function) -> Parameters:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
@@ -138,7 +154,7 @@ def _parameter(function: Function, parameter: inspect.Parameter, annotation: obj
         except PydanticUserError as error:
             raise InvalidInput(
                 f"parameter {parameter.name!r} of {_named(function)}: values of "
-                f"{_shown_type(annotation)} cannot come from JSON",
+                f"{_shown_type(annotation)} cannot come from JSON ({_first_line(error)})",
                 field=parameter.name,
             ) from error
     return Parameter(
@@ -230,9 +246,10 @@ def _value(task: Task, name: str, parameter: Parameter, value: object) -> object
             field=name,
             code="wrong_type",
         ) from error
-    except (TypeError, ValueError, RecursionError) as error:
+    except (PydanticUserError, TypeError, ValueError, RecursionError) as error:
+        why = _first_line(error)
         raise InvalidInput(
-            f"task {task.name!r}: argument {name!r} must be {parameter.expected}: {error}",
+            f"task {task.name!r}: argument {name!r} must be {parameter.expected}: {why}",
             field=name,
             code="wrong_type",
         ) from error
@@ -252,6 +269,10 @@ def _unknown(task: Task, name: str, parameters: Parameters) -> InvalidInput:
 
 def _plain(message: str) -> str:
     return message[:1].lower() + message[1:]
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _shown_value(value: object) -> str:

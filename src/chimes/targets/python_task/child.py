@@ -1,12 +1,13 @@
 """The process of one attempt. Started by a worker, never by hand.
 
-python -m chimes.targets.python_task.child SOCKET PARENT
+python -m chimes.targets.python_task.child SOCKET LIFELINE PARENT
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import fcntl
 import io
 import logging
 import os
@@ -72,8 +73,9 @@ class Channel:
 
 
 def main(arguments: list[str]) -> None:
-    descriptor, parent = (int(each) for each in arguments)
-    die_with(parent)
+    descriptor, lifeline, parent = (int(each) for each in arguments)
+    die_with(parent, lifeline)
+    own = os.getpid()
     channel = Channel(descriptor)
     request = channel.request()
     _limit(request.memory_limit)
@@ -83,8 +85,15 @@ def main(arguments: list[str]) -> None:
             # Line by line, so that what was printed before a crash is seen.
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
     # Whatever the application logs belongs to the run, at its own level.
-    logging.basicConfig(level=logging.INFO, handlers=[LineHandler(channel.line)])
-    channel.answer(carried_out(request, channel))
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(name)s: %(message)s",
+        handlers=[LineHandler(channel.line)],
+    )
+    answer = carried_out(request, channel)
+    # Not from a fork of it that came back from the function, too.
+    if os.getpid() == own:
+        channel.answer(answer)
 
 
 def carried_out(request: Request, channel: Channel) -> Answer:
@@ -155,10 +164,16 @@ async def _awaited(function: Function, bound: Bound, context: Context) -> object
     return value
 
 
-def die_with(parent: int) -> None:
-    """No task outlives its worker: the kernel kills it when the worker is gone (Linux)."""
+def die_with(parent: int, lifeline: int) -> None:
+    """No task outlives its worker, nor does anything that it started (Linux)."""
+    os.set_inheritable(lifeline, False)
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The worker has the other end. When it is gone the kernel signals the whole group, even
+        # if this process never lets go of the interpreter.
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
     # It may have been too late for that.
     if os.getppid() != parent:
         os._exit(1)

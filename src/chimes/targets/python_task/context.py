@@ -163,17 +163,18 @@ class Context:
 
     @property
     def canceled(self) -> bool:
-        """Whether this attempt was told to stop: canceled, timed out, or the node is leaving."""
-        return self._canceled.is_set()
+        """Whether this attempt is to stop: canceled, out of time, or the node is leaving."""
+        return self._canceled.is_set() or self.remaining() <= 0
 
     def check_canceled(self) -> None:
         """Raises `Cancel` once the attempt was told to stop; for loops of sync code."""
-        if self._canceled.is_set():
+        if self.canceled:
             raise Cancel("the attempt was told to stop")
 
     def wait_canceled(self, seconds: float) -> bool:
         """Sleeps, but not past being told to stop; whether it was. For sync code."""
-        return self._canceled.wait(seconds)
+        self._canceled.wait(min(seconds, self.remaining()))
+        return self.canceled
 
     def cancel(self) -> None:
         """Sets the flag. The worker's business: nothing is stopped by it alone."""

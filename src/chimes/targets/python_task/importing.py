@@ -21,9 +21,11 @@ def path_of(registry: Registry) -> str:
     """Where the registry, or the application that has it as its `registry`, is a global name.
     Empty if it is nowhere."""
     found = ""
-    for module in list(sys.modules.values()):
+    likely = [getattr(task.function, "__module__", "") for task in registry]
+    for place in dict.fromkeys((*likely, *sys.modules)):
+        module = sys.modules.get(place)
         name = _name_in(module, registry) if isinstance(module, ModuleType) else None
-        if name is None:
+        if module is None or name is None:
             continue
         if module.__name__ != "__main__":
             return f"{module.__name__}:{name}"
@@ -52,6 +54,8 @@ def registry_at(path: str) -> Registry:
 
 def _name_in(module: ModuleType, registry: Registry) -> str | None:
     for name, value in list(vars(module).items()):
+        if isinstance(value, ModuleType):
+            continue
         if value is registry or inspect.getattr_static(value, "registry", None) is registry:
             return name
     return None

@@ -7,6 +7,7 @@ and nothing is pickled: the process is started afresh and told over a socket wha
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -24,6 +25,8 @@ from chimes.targets.python_task.verdicts import RESULT_LIMIT, failed
 from chimes.targets.python_task.wire import Answer, LogLine, Request, message_of
 from chimes.targets.python_task.work import Work
 
+logger = logging.getLogger(__name__)
+
 #: How long a process may go on after SIGTERM, or after its answer. Less than the engine's patience
 #: with a target that was told to stop.
 GRACE = 3.0
@@ -34,6 +37,8 @@ MAX_MESSAGE = 2 * RESULT_LIMIT
 
 
 async def run_in_process(app: str, work: Work) -> Outcome:
+    if sys.platform == "win32":
+        return failed("not_supported", "this system has no process groups to isolate a task in")
     if not app:
         return failed(
             "no_app",
@@ -49,10 +54,13 @@ async def run_in_process(app: str, work: Work) -> Outcome:
         memory_limit=work.task.memory_limit,
     )
     try:
-        child = await Child.start(request, work.log)
+        child = Child.started(work.log)
+        canceled = await _surely(child.connect(request))
     except OSError as error:
         return failed("not_started", f"no process could be started: {error}", retryable=True)
     try:
+        if canceled:
+            raise asyncio.CancelledError
         await child.wait(work.context.remaining())
     except asyncio.CancelledError:
         work.context.cancel()
@@ -70,33 +78,40 @@ async def run_in_process(app: str, work: Work) -> Outcome:
 class Child:
     """The process of one attempt, from its start until nothing is left of it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: RunLog) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        channel: socket.socket,
+        lifeline: int,
+        log: RunLog,
+    ) -> None:
         self._process = process
+        self._channel = channel
+        #: The end of a pipe that only this worker has: closed, also by the worker's own death, it
+        #: has the kernel kill the group.
+        self._lifeline = lifeline
         self._log = log
-        self._loop = asyncio.get_running_loop()
         self._pipes: list[asyncio.BaseTransport] = []
         self._readers: list[LineReader] = []
-        self.exited: asyncio.Future[None] = self._loop.create_future()
-        self.answered: asyncio.Future[Answer] = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.answered: asyncio.Future[Answer] = loop.create_future()
 
     @classmethod
-    async def start(cls, request: Request, log: RunLog) -> Child:
+    def started(cls, log: RunLog) -> Child:
         """Raises OSError if the machine gives no process."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                process = spawned(theirs.fileno())
-            except BaseException:
-                ours.close()
-                raise
-        child = cls(process, log)
-        # Shielded: cancelled half way, nobody would know of the process.
-        await _surely(child._connect(ours, request))
-        return child
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        other_end, lifeline = os.pipe()
+        try:
+            process = spawned(theirs.fileno(), other_end)
+        except BaseException:
+            ours.close()
+            os.close(lifeline)
+            raise
+        finally:
+            theirs.close()
+            os.close(other_end)
+        return cls(process, ours, lifeline, log)
 
     @property
     def status(self) -> int | None:
@@ -106,6 +121,16 @@ class Child:
     @property
     def running(self) -> bool:
         return not self.exited.done() and not self.answered.done()
+
+    async def connect(self, request: Request) -> None:
+        """Tells it what to do. Raises OSError, and ends it, if this worker has too much open."""
+        try:
+            await self._connect(request)
+        except OSError:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            self._close()
+            raise
 
     async def wait(self, seconds: float) -> None:
         """Until it has answered or ended, or the time is over."""
@@ -122,34 +147,41 @@ class Child:
             self._log.remark("warning", "the process did not end after its result: killed")
         # Also when it has ended: those that it started have not (F66).
         self._signal(signal.SIGKILL)
-        await self.exited
-        # Only now is its number free for others: the signal above cannot have hit them.
-        self._process.wait()
+        await asyncio.wait((self.exited,), timeout=GRACE)
+        if self.exited.done():
+            # Only now is its number free for others: no signal above can have hit them.
+            self._process.wait()
+        else:
+            # Not even SIGKILL ends what hangs in the kernel, on a dead disk for instance.
+            logger.error("a task's process cannot be killed", extra={"pid": self._process.pid})
         await asyncio.wait([reader.closed for reader in self._readers], timeout=DRAIN)
-        for pipe in self._pipes:
-            pipe.close()
+        self._close()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
-    async def _connect(self, ours: socket.socket, request: Request) -> None:
-        loop = self._loop
-        watch_exit(self._process.pid, self.exited)
-        log = self._log
+    async def _connect(self, request: Request) -> None:
+        loop = asyncio.get_running_loop()
+        watch_exit(self._process, self.exited)
         out, err = self._process.stdout, self._process.stderr
         assert out is not None
         assert err is not None
         for pipe, level in ((out, "info"), (err, "error")):
-            reader = Output(log, level)
+            reader = Output(self._log, level)
             transport, _ = await loop.connect_read_pipe(partial(_same, reader), pipe)
             self._pipes.append(transport)
             self._readers.append(reader)
         messages = Messages(MAX_MESSAGE, self._take)
-        channel, _ = await loop.create_connection(lambda: messages, sock=ours)
-        channel.write(request.to_line())
+        channel, _ = await loop.create_unix_connection(lambda: messages, sock=self._channel)
         self._pipes.append(channel)
         self._readers.append(messages)
+        channel.write(request.to_line())
+
+    def _close(self) -> None:
+        for transport in self._pipes:
+            transport.close()
+        os.close(self._lifeline)
 
     def _take(self, line: bytes) -> None:
         try:
@@ -187,10 +219,15 @@ def _how(status: int | None) -> str:
     return f"was killed by signal {-status}{name}"
 
 
-async def _surely(work: Coroutine[object, object, None]) -> None:
-    """Done to its end, also if the caller is cancelled meanwhile; what it does is bounded."""
+async def _surely(work: Coroutine[object, object, None]) -> bool:
+    """Done to its end, also if the caller is cancelled meanwhile; whether it was. For what is
+    bounded and would leave something behind if it were not done."""
     task = asyncio.ensure_future(work)
+    canceled = False
     while not task.done():
-        with suppress(asyncio.CancelledError):
+        try:
             await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            canceled = True
     task.result()
+    return canceled

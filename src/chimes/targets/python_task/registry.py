@@ -42,7 +42,7 @@ class Task:
     #: Extra attempts after the first (C14).
     retries: int = 0
     retry_backoff: timedelta = timedelta(seconds=5)
-    backoff: Backoff = Backoff.FIXED
+    backoff: Backoff | str = Backoff.FIXED
     timeout: timedelta = DEFAULT_TIMEOUT
     #: None: async functions inline, sync ones in a thread. `mode` is what it comes to.
     isolation: Isolation | str | None = None
@@ -53,7 +53,7 @@ class Task:
     priority: int = 0
     #: Called with (context, TaskError) when a run is about to end failed or timed out.
     on_failure: Function | None = None
-    on_lost: OnLost = OnLost.RETRY
+    on_lost: OnLost | str = OnLost.RETRY
     #: Bytes of address space, under process isolation only.
     memory_limit: int | None = None
     #: Where a process of its own finds the task again: `module:name` or `/a/script.py:name`.
@@ -71,16 +71,8 @@ class Task:
             raise InvalidInput(
                 f"task {self.name!r}: on_failure cannot be called", field="on_failure"
             )
-        if self.retries < 0:
-            raise self._wrong("retries", "0 or more", self.retries)
-        if self.timeout <= timedelta():
-            raise self._wrong("timeout", "more than 0 seconds", self.timeout)
-        if self.retry_backoff < timedelta():
-            raise self._wrong("retry_backoff", "0 seconds or more", self.retry_backoff)
-        if self.concurrency is not None and self.concurrency < 1:
-            raise self._wrong("concurrency", "1 or more, or None", self.concurrency)
-        if self.memory_limit is not None and self.memory_limit < SMALLEST_MEMORY:
-            raise self._wrong("memory_limit", f"{SMALLEST_MEMORY} bytes or more", self.memory_limit)
+        self._check_numbers()
+        self._check_choices()
         self._check_isolation()
         # Fails for a signature that no arguments by name could fill.
         parameters_of(self.function)
@@ -101,9 +93,9 @@ class Task:
             base,
             max_retries=self.retries,
             retry_backoff=self.retry_backoff,
-            backoff=self.backoff,
+            backoff=Backoff(self.backoff),
             timeout=self.timeout,
-            on_lost=self.on_lost,
+            on_lost=OnLost(self.on_lost),
         )
         if self.concurrency is None:
             return own
@@ -114,10 +106,33 @@ class Task:
             overlap=Overlap.QUEUE,
         )
 
+    def _check_numbers(self) -> None:
+        zero = timedelta()
+        if not isinstance(self.timeout, timedelta) or self.timeout <= zero:
+            raise self._wrong("timeout", "a timedelta of more than 0 seconds", self.timeout)
+        if not isinstance(self.retry_backoff, timedelta) or self.retry_backoff < zero:
+            raise self._wrong("retry_backoff", "a timedelta, not negative", self.retry_backoff)
+        least = {"retries": 0, "concurrency": 1, "memory_limit": SMALLEST_MEMORY}
+        for field, smallest in least.items():
+            value: object = getattr(self, field)
+            if value is None and field != "retries":
+                continue
+            if not isinstance(value, int) or value < smallest:
+                raise self._wrong(field, f"a whole number, {smallest} or more", value)
+        if not isinstance(self.priority, int):
+            raise self._wrong("priority", "a whole number", self.priority)
+
+    def _check_choices(self) -> None:
+        choices: dict[str, type[StrEnum]] = {"backoff": Backoff, "on_lost": OnLost}
+        if self.isolation is not None:
+            choices["isolation"] = Isolation
+        for field, kind in choices.items():
+            known = [str(each) for each in kind]
+            value: object = getattr(self, field)
+            if value not in known:
+                raise self._wrong(field, " | ".join(known), repr(value))
+
     def _check_isolation(self) -> None:
-        known = [str(each) for each in Isolation]
-        if self.isolation is not None and self.isolation not in known:
-            raise self._wrong("isolation", " | ".join(known), self.isolation)
         if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
             raise InvalidInput(
                 f"task {self.name!r}: a generator is no task; return a value, do not yield",

@@ -111,8 +111,8 @@ class PythonTask:
     async def _carry_out(self, work: Work) -> Outcome:
         mode = work.task.mode
         if mode is Isolation.PROCESS:
-            app = work.task.app_path or self._app or path_of(self._registry)
-            return await run_in_process(app, work)
+            self._app = self._app or path_of(self._registry)
+            return await run_in_process(work.task.app_path or self._app, work)
         # A sync handler of an async task must not block the loop.
         inline = mode is Isolation.INLINE and work.error is None
         if inline or is_async(work.function):

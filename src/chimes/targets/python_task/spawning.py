@@ -7,32 +7,33 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 MODULE = "chimes.targets.python_task.child"
 
 
-def spawned(channel: int) -> subprocess.Popen[bytes]:
-    """On the event loop's thread, which lives as long as the worker: the kernel's signal at the
-    death of a parent comes when the parent's *thread* ends."""
+def spawned(channel: int, lifeline: int) -> subprocess.Popen[bytes]:
+    """Call it on the event loop's thread, which lives as long as the worker: the kernel's signal
+    at the death of a parent comes when the parent's *thread* ends."""
     return subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-m", MODULE, str(channel), str(os.getpid())],
+        [sys.executable, "-m", MODULE, str(channel), str(lifeline), str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,
-        pass_fds=(channel,),
+        pass_fds=(channel, lifeline),
         start_new_session=True,
     )
 
 
-def watch_exit(pid: int, exited: asyncio.Future[None]) -> None:
+def watch_exit(process: subprocess.Popen[bytes], exited: asyncio.Future[None]) -> None:
     """Resolves `exited` when the process has ended. It stays a zombie until it is waited for, so
     its number, which is its group's, cannot come to mean another process meanwhile."""
     loop = asyncio.get_running_loop()
     if not hasattr(os, "pidfd_open"):
-        _watch_in_thread(pid, exited, loop)
+        _watch_in_thread(process, exited, loop)
         return
-    descriptor = os.pidfd_open(pid)
+    descriptor = os.pidfd_open(process.pid)
 
     def ended() -> None:
         loop.remove_reader(descriptor)
@@ -43,13 +44,19 @@ def watch_exit(pid: int, exited: asyncio.Future[None]) -> None:
 
 
 def _watch_in_thread(
-    pid: int, exited: asyncio.Future[None], loop: asyncio.AbstractEventLoop
+    process: subprocess.Popen[bytes],
+    exited: asyncio.Future[None],
+    loop: asyncio.AbstractEventLoop,
 ) -> None:
     def wait() -> None:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        loop.call_soon_threadsafe(_resolve, exited)
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            process.wait()
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(_resolve, exited)
 
-    threading.Thread(target=wait, name=f"chimes-process-{pid}", daemon=True).start()
+    threading.Thread(target=wait, name=f"chimes-process-{process.pid}", daemon=True).start()
 
 
 def _resolve(exited: asyncio.Future[None]) -> None:

@@ -149,11 +149,15 @@ class Threads:
 async def run_in_thread(threads: Threads, work: Work) -> Outcome:
     """A thread cannot be stopped, only told to: past the deadline, or canceled, the attempt ends
     without it."""
-    with entered(work.context):
-        try:
-            job = await threads.start(work.call)
-        except TooManyAbandoned as error:
-            return failed("threads_exhausted", str(error), retryable=True)
+    try:
+        with entered(work.context):
+            async with asyncio.timeout(work.context.remaining()):
+                job = await threads.start(work.call)
+    except TooManyAbandoned as error:
+        return failed("threads_exhausted", str(error), retryable=True)
+    except TimeoutError:
+        work.log.remark("error", "no thread was free within the time-out")
+        return work.timed_out()
     try:
         await asyncio.wait((job.done,), timeout=work.context.remaining())
     except asyncio.CancelledError:

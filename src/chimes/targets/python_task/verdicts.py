@@ -15,6 +15,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.redaction import Redactor
 from chimes.targets.python_task.exceptions import Cancel, Reject, Retry
+from chimes.targets.python_task.storable import cleaned, storable
 
 RESULT_LIMIT = 1024 * 1024
 ERROR_LIMIT = 2000
@@ -52,7 +53,7 @@ def outcome_of_value(value: object) -> Outcome:
             "result_too_large",
             f"the return value is {len(text)} bytes of JSON, more than {RESULT_LIMIT}",
         )
-    return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": _storable(json.loads(text), text)})
+    return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": storable(json.loads(text))})
 
 
 def outcome_of_exception(error: BaseException) -> Outcome:
@@ -120,25 +121,3 @@ def shown(text: str, limit: int, *, keep_end: bool = False) -> str:
     text = text[-limit:] if keep_end else text[:limit]
     text = cleaned(_REDACTOR.text(text))
     return text[-limit:] if keep_end else text[:limit]
-
-
-def cleaned(text: str) -> str:
-    """No NUL, no lone surrogates."""
-    if not text.isascii():
-        text = text.encode(errors="surrogatepass").decode(errors="replace")
-    return text.replace("\x00", "\ufffd")
-
-
-def _storable(value: object, text: str) -> object:
-    """The same with clean texts; `text` is the value as ASCII JSON, which shows if one is not."""
-    if "\\u0000" not in text and "\\ud" not in text:
-        return value
-    match value:
-        case str():
-            return cleaned(value)
-        case list():
-            return [_storable(each, text) for each in value]
-        case dict():
-            return {cleaned(name): _storable(each, text) for name, each in value.items()}
-        case _:
-            return value

@@ -1,0 +1,91 @@
+"""What the tests of Python tasks call them with."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from chimes.model.policy import Policy
+from chimes.model.run import Outcome
+from chimes.model.target import TaskTarget
+from chimes.targets.base import Call
+from chimes.targets.python_task import PythonTask, Registry, Task
+from tests.builders import NOW, a_run
+
+
+@dataclass
+class Carried:
+    outcome: Outcome
+    lines: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def value(self) -> Any:
+        assert self.outcome.result is not None, self.outcome
+        return self.outcome.result["value"]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(message for _, message in self.lines)
+
+
+def a_call(
+    name: str,
+    log: Callable[[str, str], None] = lambda level, message: None,
+    *,
+    timeout: float = 30,
+    retries: int = 0,
+    run: dict[str, Any] | None = None,
+    **args: object,
+) -> Call:
+    values: dict[str, Any] = {
+        "target": TaskTarget(name=name, args=args),
+        "policy": Policy(timeout=timedelta(seconds=timeout), max_retries=retries),
+        "attempt": 1,
+        "fence": 1,
+    }
+    return Call(run=a_run(**(values | (run or {}))), triggered_at=NOW, log=log)
+
+
+async def carry_out(runner: PythonTask, name: str, **given: Any) -> Carried:
+    lines: list[tuple[str, str]] = []
+    outcome = await runner.execute(a_call(name, lambda *line: lines.append(line), **given))
+    return Carried(outcome, lines)
+
+
+@asynccontextmanager
+async def running(registry: Registry, **given: Any) -> AsyncIterator[PythonTask]:
+    runner = PythonTask(registry, **given)
+    await runner.open()
+    try:
+        yield runner
+    finally:
+        await runner.close()
+
+
+def a_registry(*functions: Callable[..., object], **options: Any) -> Registry:
+    registry = Registry()
+    for function in functions:
+        registry.add(Task(name=function.__name__, function=function, **options))
+    return registry
+
+
+async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - another process gives no signal
+            await asyncio.sleep(0.005)
+
+
+def alive(pid: int) -> bool:
+    """Whether it runs; one that has ended and is not yet waited for does not."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state not in "ZX"

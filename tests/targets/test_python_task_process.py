@@ -1,0 +1,402 @@
+"""Tasks in processes of their own: what they may do to themselves without harm to the node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from chimes.model.run import AttemptEnd
+from chimes.targets.python_task import PythonTask, Registry, Task
+from chimes.targets.python_task.importing import path_of, registry_at
+from tests.targets.python_tasks import PATH, registry
+from tests.targets.task_calls import a_call, alive, carry_out, running, until
+
+
+def processes_of_tasks() -> list[bytes]:
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
+    return [each for each in commands if b"python_task.child" in each]
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+async def runner() -> AsyncIterator[PythonTask]:
+    async with running(registry, app=PATH) as opened:
+        yield opened
+
+
+async def test_arguments_go_in_and_a_value_comes_out(runner: PythonTask) -> None:
+    assert (await carry_out(runner, "add", a=2)).value == 3
+    assert (await carry_out(runner, "add_later", a=2, b=40)).value == 42
+
+
+async def test_what_is_printed_and_logged_are_lines_of_the_run(runner: PythonTask) -> None:
+    done = await carry_out(runner, "talk")
+    assert sorted(done.lines) == [
+        ("error", "to err"),
+        ("info", "no end of line"),
+        ("info", "to out"),
+        ("warning", "some.library: from a library"),
+    ]
+
+
+async def test_lines_come_while_the_task_runs(runner: PythonTask, tmp_path: Path) -> None:
+    said = asyncio.Event()
+    call = a_call(
+        "says_and_waits", lambda level, message: said.set(), go=str(tmp_path / "go"), word="hello"
+    )
+    attempt = asyncio.create_task(runner.execute(call))
+    async with asyncio.timeout(20):
+        await said.wait()
+    assert not attempt.done()
+    (tmp_path / "go").touch()
+    assert (await attempt).end is AttemptEnd.SUCCEEDED
+
+
+# F66: the seven poison tasks
+
+
+async def test_os_exit_is_a_crash(runner: PythonTask) -> None:
+    done = await carry_out(runner, "exits")
+    assert done.outcome.end is AttemptEnd.FAILED
+    assert done.outcome.code == "crashed"
+    assert done.outcome.retryable
+    assert done.outcome.error == "the process ended with status 3 without a result"
+    assert done.lines == [("info", "last words")]
+
+
+async def test_a_segfault_names_its_signal(runner: PythonTask) -> None:
+    done = await carry_out(runner, "segfaults")
+    assert done.outcome.code == "crashed"
+    assert "killed by signal 11 (SIGSEGV)" in done.outcome.error
+
+
+async def test_a_memory_limit_ends_in_a_memory_error(runner: PythonTask) -> None:
+    done = await carry_out(runner, "eats_memory")
+    assert done.outcome.end is AttemptEnd.FAILED
+    assert done.outcome.error == "MemoryError"
+    assert done.outcome.retryable
+
+
+async def test_a_fork_bomb_dies_with_its_group(runner: PythonTask, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    done = await carry_out(runner, "forks", timeout=3, pids=str(pids))
+    assert done.outcome.end is AttemptEnd.TIMEOUT
+    forked = [int(line) for line in pids.read_text().split()]
+    assert len(set(forked)) == 16
+    assert not [pid for pid in forked if alive(pid)]
+
+
+@pytest.mark.parametrize("name", ["floods", "floods_one_line"])
+async def test_a_gigabyte_of_output_is_drained_and_dropped(runner: PythonTask, name: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    done = await carry_out(runner, name, timeout=100, megabytes=1024)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert done.value == "done"
+    assert len(done.lines) <= 1000
+    assert sum(len(message) for _, message in done.lines) <= 1024 * 1024 + 100
+    assert max(len(message) for _, message in done.lines) <= 8 * 1024
+    assert grown < 32 * 1024, f"{grown} KiB more"
+    if name == "floods":
+        assert done.lines[-1] == ("warning", "too much output: the rest of it is left out")
+
+
+async def test_closed_descriptors_are_a_crash(runner: PythonTask) -> None:
+    done = await carry_out(runner, "closes_descriptors", stay=False)
+    assert done.outcome.code == "crashed"
+
+
+async def test_one_that_closed_its_descriptors_and_stays_is_killed(runner: PythonTask) -> None:
+    done = await carry_out(runner, "closes_descriptors", timeout=2, stay=True)
+    assert done.outcome.end is AttemptEnd.TIMEOUT
+
+
+async def test_one_that_ignores_sigterm_is_killed_after_the_grace(
+    runner: PythonTask, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    began = time.monotonic()
+    done = await carry_out(runner, "ignores_sigterm", timeout=2, pid=str(pid))
+    assert done.outcome.end is AttemptEnd.TIMEOUT
+    assert not alive(int(pid.read_text()))
+    # The engine calls a target stuck that takes five seconds more.
+    assert time.monotonic() - began < 2 + 5
+
+
+async def test_other_runs_go_on_beside_poison(runner: PythonTask, tmp_path: Path) -> None:
+    poison = [
+        carry_out(runner, "exits"),
+        carry_out(runner, "segfaults"),
+        carry_out(runner, "closes_descriptors", timeout=2, stay=True),
+        carry_out(runner, "ignores_sigterm", timeout=2, pid=str(tmp_path / "pid")),
+    ]
+    good = [carry_out(runner, "add", a=number) for number in range(4)]
+    done = await asyncio.gather(*good, *poison)
+    assert [each.value for each in done[:4]] == [1, 2, 3, 4]
+    assert all(each.outcome.end is not AttemptEnd.SUCCEEDED for each in done[4:])
+
+
+# Deadlines and cancels
+
+
+async def test_a_hopeless_regex_is_killed_and_the_loop_stays_awake(runner: PythonTask) -> None:
+    """F18"""
+    gaps: list[float] = []
+
+    async def tick() -> None:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(0.01)
+            gaps.append(time.monotonic() - last)
+            last = time.monotonic()
+
+    ticking = asyncio.create_task(tick())
+    began = time.monotonic()
+    done = await carry_out(runner, "hopeless_regex", timeout=2)
+    took = time.monotonic() - began
+    ticking.cancel()
+    assert done.outcome.end is AttemptEnd.TIMEOUT
+    assert done.outcome.error == "timed out after 2s"
+    assert 2 <= took < 2 + 5
+    assert len(gaps) > 50
+    assert sorted(gaps)[len(gaps) * 99 // 100] < 0.5
+
+
+@pytest.mark.parametrize("name", ["cleans_up", "cleans_up_later"])
+@pytest.mark.parametrize("why", ["cancel", "timeout"])
+async def test_a_stopped_task_can_clean_up(
+    runner: PythonTask, tmp_path: Path, name: str, why: str
+) -> None:
+    started, cleaned = tmp_path / "started", tmp_path / "cleaned"
+    call = a_call(
+        name, timeout=3 if why == "timeout" else 60, started=str(started), cleaned=str(cleaned)
+    )
+    attempt = asyncio.create_task(runner.execute(call))
+    await until(started.exists)
+    if why == "cancel":
+        attempt.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+    else:
+        assert (await attempt).end is AttemptEnd.TIMEOUT
+    assert cleaned.read_text() == "yes"
+    assert not alive(int(started.read_text()))
+
+
+async def test_a_cancel_during_the_start_leaves_no_process(runner: PythonTask) -> None:
+    attempt = asyncio.create_task(runner.execute(a_call("add", a=1)))
+    await asyncio.sleep(0)  # the task has to begin, or there is nothing to cancel
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert not processes_of_tasks()
+
+
+async def test_the_guard_of_the_engine_does_not_cut_the_grace_short(
+    runner: PythonTask, tmp_path: Path
+) -> None:
+    """Cancelled half a second after the deadline, as the engine does it: still a time-out, and
+    the process is gone before the answer."""
+    pid = tmp_path / "pid"
+    attempt = asyncio.create_task(
+        runner.execute(a_call("ignores_sigterm", timeout=2, pid=str(pid)))
+    )
+    asyncio.get_running_loop().call_later(2.5, attempt.cancel)
+    assert (await attempt).end is AttemptEnd.TIMEOUT
+    assert not alive(int(pid.read_text()))
+
+
+# Nothing is left
+
+
+async def test_what_a_task_started_ends_with_it(runner: PythonTask, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    done = await carry_out(runner, "leaves_a_child", pid=str(pid))
+    assert done.value == "done"
+    await until(lambda: not alive(int(pid.read_text())))
+
+
+async def test_one_that_does_not_end_after_its_result_is_killed(runner: PythonTask) -> None:
+    done = await carry_out(runner, "never_exits")
+    assert done.value == "done"
+    assert done.lines == [("warning", "the process did not end after its result: killed")]
+
+
+NODE = """
+import asyncio, sys
+from tests.targets.python_tasks import PATH, registry
+from tests.targets.task_calls import a_call, running
+
+async def main():
+    async with running(registry, app=PATH) as runner:
+        await runner.execute(a_call(sys.argv[1], timeout=600, pid=sys.argv[2]))
+
+asyncio.run(main())
+"""
+
+
+def a_node(task: str, pids: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", NODE, task, str(pids)], cwd=ROOT)
+
+
+@pytest.mark.parametrize("name", ["hangs_with_a_child", "hopeless_with_a_child"])
+async def test_no_orphan_is_left_when_the_node_is_killed(tmp_path: Path, name: str) -> None:
+    pids = tmp_path / "pids"
+    node = a_node(name, pids)
+    try:
+        await until(lambda: pids.exists() or node.poll() is not None, 60)
+        own, grandchild = (int(pid) for pid in pids.read_text().split())
+        assert alive(own)
+        assert alive(grandchild)
+    finally:
+        node.send_signal(signal.SIGKILL)
+        node.wait(20)
+    await until(lambda: not alive(own) and not alive(grandchild))
+
+
+# What came of it
+
+
+@pytest.mark.parametrize(
+    ("kind", "end", "code", "retryable", "error"),
+    [
+        ("value", AttemptEnd.FAILED, "exception", True, "ValueError: no such thing"),
+        ("retry", AttemptEnd.FAILED, "retry_asked", True, "Retry: later"),
+        ("reject", AttemptEnd.FAILED, "rejected", False, "Reject: never"),
+        ("cancel", AttemptEnd.CANCELED, "canceled_by_task", False, "Cancel: not wanted any more"),
+        ("exit", AttemptEnd.FAILED, "exception", True, "SystemExit: given up"),
+    ],
+)
+async def test_exceptions(
+    runner: PythonTask, kind: str, end: AttemptEnd, code: str, retryable: bool, error: str
+) -> None:
+    done = await carry_out(runner, "raises", kind=kind)
+    outcome = done.outcome
+    assert (outcome.end, outcome.code, outcome.retryable) == (end, code, retryable)
+    assert outcome.error == error
+    assert outcome.retry_after == (timedelta(seconds=90) if kind == "retry" else None)
+    traced = kind in ("value", "exit")
+    assert ("Traceback" in done.text, "python_tasks.py" in done.text) == (traced, traced)
+
+
+async def test_results_that_cannot_be_kept(runner: PythonTask) -> None:
+    for name, code in (("returns_object", "bad_result"), ("returns_much", "result_too_large")):
+        outcome = (await carry_out(runner, name)).outcome
+        assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, code)
+        assert not outcome.retryable
+
+
+@pytest.mark.parametrize("name", ["fails_with_handler", "hangs_with_handler"])
+async def test_the_handler_has_a_process_of_its_own(runner: PythonTask, name: str) -> None:
+    done = await carry_out(runner, name, timeout=3)
+    level, message = done.lines[-1]
+    told, _, pid = message.rpartition(" by ")
+    assert (level, told) == ("info", f"told of {done.outcome.error}")
+    assert int(pid) != os.getpid()
+
+
+async def test_a_forked_copy_of_the_task_does_not_answer(runner: PythonTask) -> None:
+    done = await carry_out(runner, "forks_and_returns")
+    assert done.value == "from the first"
+
+
+# Finding the application
+
+
+async def test_an_app_that_no_process_can_find() -> None:
+    lost = Registry()
+    lost.add(Task(name="add", function=lambda: 1, isolation="process"))
+    async with running(lost) as runner:
+        done = await carry_out(runner, "add")
+    assert done.outcome.code == "no_app"
+    assert "--app module:name" in done.outcome.error
+    assert not done.outcome.retryable
+
+
+@pytest.mark.parametrize(
+    ("app", "code", "error"),
+    [
+        ("tests.targets.python_tasks:nothing", "no_app", "has no 'nothing'"),
+        ("tests.targets.python_tasks:PATH", "no_app", "is no application"),
+        ("python_tasks", "no_app", "module:name"),
+        ("tests.targets.no_such_module:app", "exception", "ModuleNotFoundError"),
+    ],
+)
+async def test_a_wrong_app(app: str, code: str, error: str) -> None:
+    async with running(registry, app=app) as runner:
+        done = await carry_out(runner, "add", a=1)
+    assert done.outcome.code == code
+    assert error in done.outcome.error
+
+
+def test_an_app_is_found_among_the_modules() -> None:
+    path = path_of(registry)
+    assert path == PATH
+    assert registry_at(path) is registry
+    assert path_of(Registry()) == ""
+
+
+SCRIPT = """
+import asyncio
+import sys
+from dataclasses import dataclass
+
+from chimes.targets.python_task import PythonTask, Registry, Task
+
+
+@dataclass
+class Point:
+    x: int
+
+
+def norm(point: Point) -> int:
+    import __main__
+    assert __main__.__file__ != __file__
+    return abs(point.x)
+
+
+class App:
+    def __init__(self):
+        self.registry = Registry()
+
+
+app = App()
+app.registry.add(Task(name="norm", function=norm, isolation="process"))
+
+
+async def main():
+    from tests.targets.task_calls import carry_out, running
+    async with running(app.registry) as runner:
+        print((await carry_out(runner, "norm", point={"x": -5})).outcome)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def test_an_app_in_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(SCRIPT)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert "result={'value': 5}" in done.stdout, done.stdout + done.stderr
