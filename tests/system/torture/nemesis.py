@@ -64,7 +64,9 @@ def make_plan(
         at = start + rng.uniform(0, 1 / rate)
         whole = end == start + WINDOW
         if server and not kinds and whole and start - since_store >= EVERY_STORE_FAULT / 2:
-            plan.append(Fault(start, WITH_SERVER[len(plan) % 3], STORE, rng.uniform(0.5, 2.0)))
+            kind = WITH_SERVER[len(plan) % len(WITH_SERVER)]
+            seconds_down = round(rng.uniform(0.5, 2.0), 3)
+            plan.append(Fault(round(start + 0.1, 3), kind, STORE, seconds_down))
             since_store, at = start + EVERY_STORE_FAULT / 2, start + 3.5
             free = [at] * nodes
         while at < end:
@@ -90,22 +92,12 @@ def _fault(
         return None
     if not healthy:
         return None
-    kind = rng.choices(list(weights), list(weights.values()))[0]
-    seconds = {
-        "kill9": rng.uniform(0.1, 1.0),
-        "sigterm": rng.uniform(0.1, 0.5),
-        "clock": rng.uniform(0.1, 0.5),
-        "failpoint": rng.uniform(0.1, 0.3),
-        "stop_long": rng.uniform(1.1, 1.6) * LEASE,
-        "stop_short": rng.uniform(0.1, 0.7) * LEASE,
-        "blackhole": rng.uniform(1.1, 1.6) * LEASE,
-        "delay": rng.uniform(1.0, 2.0),
-        "truncate": rng.uniform(0.5, 1.5),
-        "cut": rng.uniform(0.05, 1.0),
-        "ambiguous": 2.0,
-        "lock": rng.uniform(0.3, 1.5),
-    }[kind]
-    if at + seconds > end + 0.5 * QUIET:
+    for _ in range(4):
+        kind = rng.choices(list(weights), list(weights.values()))[0]
+        seconds = _seconds(rng, kind)
+        if at + seconds <= end + 0.5 * QUIET:
+            break
+    else:
         return None
     detail = ""
     if kind == "failpoint":
@@ -118,6 +110,15 @@ def _fault(
     elif kind == "truncate":
         detail = str(rng.randint(200, 20_000))
     return Fault(round(at, 3), kind, rng.choice(healthy), round(seconds, 3), detail)
+
+
+def _seconds(rng: random.Random, kind: str) -> float:
+    """How long it lasts: past the lease, or well within it, where that is the point."""
+    shares = {"stop_long": (1.1, 1.6), "blackhole": (1.1, 1.6), "stop_short": (0.1, 0.7)}
+    if kind in shares:
+        return rng.uniform(*shares[kind]) * LEASE
+    spans = {"delay": (1.0, 2.0), "truncate": (0.5, 1.5), "lock": (0.3, 1.5), "ambiguous": (1, 1)}
+    return rng.uniform(*spans.get(kind, (0.1, 0.8)))
 
 
 def _recovery(fault: Fault) -> float:

@@ -69,11 +69,10 @@ class PostgresWatch:
         return False
 
     def heard(self, data: bytes) -> None:
+        if not self._started:
+            return  # one byte says that there is no encryption
         self._got += data
         while len(self._got) >= 5:
-            if self._got[:1] == b"N" and not self._started:
-                self._got = self._got[1:]
-                continue
             end = 1 + int.from_bytes(self._got[1:5])
             if len(self._got) < end:
                 return

@@ -263,7 +263,7 @@ class Workload:
                 "url": f"http://127.0.0.1:{self._sink}/{behaviour}/{schedule_id}",
                 "body": '{"began":"{{triggered_at}}"}',
             },
-            "policy": {"misfire": "all", "timeout": "10s", **policy},
+            "policy": {"misfire": "all", "timeout": "10s", "max_retries": 0, **policy},
         }
 
     def _timing(self) -> dict[str, Any]:

@@ -1,0 +1,315 @@
+"""The parts of the harness that everything else counts on: oracle, wire, proxy, plan, command."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.torture import nemesis
+from tests.system.torture.nemesis import QUIET, WINDOW, Fault, make_plan
+from tests.system.torture.oracle import SECOND, Cron, Interval, Moment, micros, spec_of, text_of
+from tests.system.torture.profiles import PROFILES, missing
+from tests.system.torture.proxy import Proxy
+from tests.system.torture.wire import MysqlWatch, PostgresWatch
+
+ROOT = Path(__file__).parents[3]
+NOON = micros("2026-05-04T12:00:00Z")
+
+
+# --- oracle ---------------------------------------------------------------------------------------
+def test_moments_read_and_written() -> None:
+    assert text_of(NOON) == "2026-05-04T12:00:00Z"
+    assert micros("2026-05-04T12:00:00.000001Z") == NOON + 1
+
+
+@pytest.mark.parametrize(
+    ("every", "step"),
+    [("PT2S", 2_000_000), ("1500ms", 1_500_000), ("PT1.5S", 1_500_000), ("PT1M", 60_000_000)],
+)
+def test_intervals_lie_on_their_anchor(every: str, step: int) -> None:
+    spec = spec_of({"kind": "every", "every": every, "anchor": text_of(NOON + 7)})
+    assert spec == Interval(step, NOON + 7)
+    # The anchor is the first one; the end counts, the beginning does not.
+    assert list(spec.slots(NOON, NOON + 7 + step)) == [NOON + 7, NOON + 7 + step]
+    assert list(spec.slots(NOON + 7, NOON + 7 + 2 * step)) == [NOON + 7 + step, NOON + 7 + 2 * step]
+
+
+def test_cron_second_by_second() -> None:
+    def seconds(expression: str, until: int) -> list[int]:
+        spec = spec_of({"kind": "cron", "expression": expression, "timezone": "UTC"})
+        assert isinstance(spec, Cron)
+        return [(slot - NOON) // SECOND for slot in spec.slots(NOON, NOON + until * SECOND)]
+
+    assert seconds("*/20 * * * * *", 60) == [20, 40, 60]
+    assert seconds("1-59/25 * * * * *", 70) == [1, 26, 51, 61]
+    assert seconds("0,7 1 12 * * *", 3600) == [60, 67]
+    assert seconds("0 0 0 * * 2", 24 * 3600) == [12 * 3600]  # 4 May 2026 is a Monday
+    assert seconds("0 0 0 1 6 *", 40 * 24 * 3600) == [(27 * 24 + 12) * 3600]
+
+
+def test_a_single_moment() -> None:
+    spec = spec_of({"kind": "once", "at": text_of(NOON), "timezone": "UTC"})
+    assert spec == Moment(NOON)
+    assert list(spec.slots(NOON - 1, NOON)) == [NOON]
+    assert list(spec.slots(NOON, NOON + 1)) == []
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        {"kind": "every", "every": "1s", "anchor": text_of(NOON), "jitter": "1s"},
+        {"kind": "cron", "expression": "* * * * *", "timezone": "UTC"},
+        {"kind": "cron", "expression": "0 0 0 1 * 1", "timezone": "UTC"},
+        {"kind": "cron", "expression": "* * * * * *", "timezone": "Asia/Bangkok"},
+        {"kind": "sunrise"},
+    ],
+    ids=str,
+)
+def test_what_the_oracle_does_not_know_it_refuses(trigger: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"not know|not a"):
+        spec_of(trigger)
+
+
+# --- wire -----------------------------------------------------------------------------------------
+def _pg(kind: bytes, body: bytes) -> bytes:
+    return kind + (len(body) + 4).to_bytes(4) + body
+
+
+STARTUP = (8).to_bytes(4) + b"\x04\xd2\x16\x2f" + (8).to_bytes(4) + b"\0\x03\0\0"
+READY = _pg(b"Z", b"I")
+IN_TRANSACTION = _pg(b"Z", b"T")
+
+
+def _pg_watch() -> PostgresWatch:
+    watch = PostgresWatch()
+    assert not watch.feed(STARTUP[:8])
+    watch.heard(b"N")
+    assert not watch.feed(STARTUP[8:])
+    watch.heard(READY)
+    return watch
+
+
+def test_postgres_commits_are_seen() -> None:
+    watch = _pg_watch()
+    assert not watch.feed(_pg(b"Q", b"BEGIN;\0"))
+    watch.heard(IN_TRANSACTION)
+    assert not watch.feed(_pg(b"Q", b"UPDATE runs SET x = 1\0"))
+    assert watch.feed(_pg(b"Q", b"COMMIT;\0"))
+    watch.heard(READY)
+    assert watch.feed(_pg(b"Q", b"insert into t values (1)\0"))
+    assert not watch.feed(_pg(b"Q", b"SELECT 1 FOR UPDATE\0"))
+
+
+def test_postgres_statements_commit_by_themselves_outside_of_a_transaction() -> None:
+    watch = _pg_watch()
+    parse = _pg(b"P", b"s1\0WITH a AS (SELECT 1) UPDATE t SET x = 1\0\0\0")
+    assert not watch.feed(parse + _pg(b"S", b""))
+    execute = _pg(b"B", b"\0s1\0" + b"\0" * 6) + _pg(b"E", b"\0\0\0\0\0")
+    assert not watch.feed(execute)
+    assert watch.feed(_pg(b"S", b""))
+    watch.heard(IN_TRANSACTION)
+    assert not watch.feed(execute + _pg(b"S", b""))
+
+
+def test_postgres_messages_may_come_in_pieces() -> None:
+    watch = _pg_watch()
+    commit = _pg(b"Q", b"COMMIT\0")
+    assert [watch.feed(commit[at : at + 1]) for at in range(len(commit))] == [
+        *([False] * (len(commit) - 1)),
+        True,
+    ]
+
+
+def test_mysql_commits_are_seen() -> None:
+    def packet(body: bytes, number: int = 0) -> bytes:
+        return len(body).to_bytes(3, "little") + bytes([number]) + body
+
+    watch = MysqlWatch()
+    assert not watch.feed(packet(b"\x85\xa6log-in commit", 1))
+    assert watch.feed(packet(b"\x03insert into t values (1)"))
+    assert not watch.feed(packet(b"\x03SET AUTOCOMMIT = 0"))
+    assert not watch.feed(packet(b"\x03insert into t values (1)"))
+    commit = packet(b"\x03COMMIT")
+    assert not watch.feed(commit[:5])
+    assert watch.feed(commit[5:])
+    assert not watch.feed(packet(b"\x03SELECT 1"))
+
+
+# --- proxy ----------------------------------------------------------------------------------------
+class Echo:
+    """A server that speaks back, and whose lines look like Postgres queries."""
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(1024):
+                self.heard.append(data)
+                writer.write(READY)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def echo() -> AsyncIterator[Echo]:
+    found = Echo()
+    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    found.port = server.sockets[0].getsockname()[1]
+    yield found
+    server.close()
+
+
+@pytest.fixture
+async def proxy(echo: Echo) -> AsyncIterator[Proxy]:
+    found = Proxy(echo.port, _pg_watch, random.Random(1))
+    await found.start()
+    yield found
+    await found.stop()
+
+
+async def _ask(proxy: Proxy, data: bytes, within: float = 5.0) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    try:
+        writer.write(data)
+        return await asyncio.wait_for(reader.read(100), within)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.transport.abort()
+
+
+SELECT = _pg(b"Q", b"SELECT 1\0")
+
+
+async def test_a_proxy_passes_and_cuts(proxy: Proxy) -> None:
+    assert await _ask(proxy, SELECT) == READY
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    writer.write(SELECT)
+    assert await reader.read(100) == READY
+    proxy.set("cut")
+    with contextlib.suppress(ConnectionError):
+        assert await reader.read(100) == b""
+    assert await _ask(proxy, SELECT) == b""
+    proxy.set("pass")
+    assert await _ask(proxy, SELECT) == READY
+    writer.transport.abort()
+
+
+async def test_a_black_hole_answers_nothing_and_ends_nothing(proxy: Proxy) -> None:
+    proxy.set("blackhole")
+    with pytest.raises(TimeoutError):
+        await _ask(proxy, SELECT, within=0.3)
+    asking = asyncio.create_task(_ask(proxy, SELECT))
+    await asyncio.sleep(0.1)  # the connection stands and waits
+    proxy.set("pass")
+    assert await asking == READY
+
+
+async def test_the_answer_to_one_commit_is_lost(proxy: Proxy, echo: Echo) -> None:
+    proxy.set("ambiguous")
+    assert await _ask(proxy, SELECT) == READY
+    assert await _ask(proxy, _pg(b"Q", b"COMMIT\0")) == b""
+    assert proxy.ambiguous == 1
+    assert echo.heard[-1].endswith(b"COMMIT\0")
+    assert await _ask(proxy, _pg(b"Q", b"COMMIT\0")) == READY
+
+
+async def test_a_link_ends_after_so_many_bytes(proxy: Proxy) -> None:
+    proxy.set("truncate", 2)
+    assert await _ask(proxy, SELECT) == b""
+
+
+async def test_a_delay_takes_its_time(proxy: Proxy) -> None:
+    proxy.set("delay", 0.1)
+    began = asyncio.get_running_loop().time()
+    assert await _ask(proxy, SELECT) == READY
+    assert asyncio.get_running_loop().time() - began >= 0.2
+
+
+# --- plan -----------------------------------------------------------------------------------------
+def _plan(seed: int, *, server: bool = True) -> list[Fault]:
+    return make_plan(seed, seconds=120, nodes=4, rate=2.6, server=server)
+
+
+def test_a_plan_is_made_of_its_seed() -> None:
+    assert _plan(1) == _plan(1) != _plan(2)
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
+    nemesis.save(_plan(3), tmp_path / "plan.json")
+    assert nemesis.read(tmp_path / "plan.json") == _plan(3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_plan_leaves_somebody_and_ends_every_fault(seed: int) -> None:
+    plan = _plan(seed)
+    assert len(plan) >= 100
+    assert len({fault.kind for fault in plan}) >= 8
+    for fault in plan:
+        others = {
+            other.node
+            for other in plan
+            if other.at <= fault.at < other.at + other.seconds and other.node >= 0
+        }
+        assert len(others) < 4
+        # Inside its window, but for the beginning of the quiet time.
+        into = fault.at % (WINDOW + QUIET)
+        assert into <= WINDOW
+        assert into + fault.seconds <= WINDOW + QUIET / 2 + 0.001 or fault.node < 0
+
+
+def test_without_a_server_nothing_is_done_to_one() -> None:
+    kinds = {fault.kind for fault in _plan(1, server=False)}
+    assert kinds <= {"kill9", "stop_long", "stop_short", "failpoint", "sigterm", "lock"}
+
+
+# --- verdict and command --------------------------------------------------------------------------
+def test_what_was_not_reached_is_inconclusive() -> None:
+    enough = {
+        "slots": 10_000,
+        "faults": 100,
+        "fault_classes": 8,
+        "fenced_writes": 5,
+        "takeovers": 20,
+        "ambiguous_commits": 2,
+    }
+    assert missing(PROFILES["pr"], "pg", 2, enough) == []
+    fewer = enough | {"fenced_writes": 4}
+    assert missing(PROFILES["pr"], "pg", 2, fewer) == ["fenced_writes: 4 of 5"]
+    assert missing(PROFILES["pr"], "pg", 1, fewer) == []
+    assert missing(PROFILES["pr"], "sqlite", 2, enough | {"ambiguous_commits": 0}) == []
+
+
+def _refused(*arguments: str) -> Callable[[], str]:
+    def run() -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.system.torture", *arguments],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 2, done
+        return done.stderr
+
+    return run
+
+
+def test_bad_invocations_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "here").write_text("")
+    assert "is not empty" in _refused("--store", "sqlite", "--out", str(tmp_path))()
+    assert "one node" in _refused("--store", "json", "--nodes", "2")()
+    assert "invalid choice" in _refused("--store", "paper")()
