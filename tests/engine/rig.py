@@ -243,6 +243,7 @@ class FrozenClock(SystemClock):
     """The clock of a process that stands still: to it no time has passed."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._frozen: float | None = None
 
     def freeze(self) -> None:

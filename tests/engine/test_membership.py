@@ -13,6 +13,8 @@ from chimes.engine.execution import Execution
 from chimes.engine.hands import Hands
 from chimes.engine.heartbeat import Heartbeat
 from chimes.engine.membership import Membership, new_node_id
+from chimes.engine.pools import pools_of
+from chimes.engine.steps import FlowSteps
 from chimes.engine.storetime import StoreTime
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import NodeId
@@ -134,23 +136,26 @@ async def test_store_time_follows_the_monotonic_clock_between_two_looks(node: No
 # F69: a task that is cancelled before its first step still gives its run back
 async def test_a_run_that_has_not_made_its_first_step_is_given_back(node: Node) -> None:
     runner = Recording()
-    capacity = Capacity(1)
+    steps = FlowSteps(node.faults.store, node.time, node.clock, timedelta(seconds=1))
     execution = Execution(
         node.faults.store,
         {"http": runner},
         node.membership,
+        steps,
         clock=node.clock,
         time=node.time,
         events=node.events,
     )
-    hands = Hands(node.faults.store, execution, capacity, node.events)
+    hands = Hands(node.faults.store, execution, steps, node.events)
+    (pool,) = pools_of([runner], workers=1)
+    capacity = Capacity(pool, hands.stirred)
     waiting = a_run()
     await node.memory.add_runs([waiting])
     with capacity.reserve() as reserved:
         runs = await node.memory.claim(
             Places(node_id=node.membership.node_id, offers=frozenset({"http"}), free=1)
         )
-        reserved.used = hands.take(runs)
+        reserved.used = hands.take(runs, capacity)
     assert capacity.free == 0
     hands.stop_taking()
     await asyncio.wait_for(hands.empty.wait(), 1)

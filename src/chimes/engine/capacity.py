@@ -1,4 +1,4 @@
-"""The places of a node: how many runs it may carry out at once, and who has taken them."""
+"""The places of a pool: how many of its runs a node may carry out at once, and who has them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+from chimes.engine.pools import Pool
 
 
 @dataclass(slots=True)
@@ -17,8 +19,10 @@ class Reserved:
 
 
 class Capacity:
-    def __init__(self, total: int) -> None:
-        self.total = total
+    def __init__(self, pool: Pool, stirred: asyncio.Event) -> None:
+        """`stirred` is set when there may be runs of this node that it does not know of."""
+        self.pool = pool
+        self.total = pool.places
         self._taken = 0
         self._reserved = 0
         #: Set while there is a free place.
@@ -30,8 +34,7 @@ class Capacity:
         #: store may then have given this node runs that it does not know of (F03, F23).
         self.asked = 0
         self.doubtful = False
-        #: Set when there is something to look after: a run in hand, one to give back, a doubt.
-        self.stirred = asyncio.Event()
+        self._stirred = stirred
         self._signal()
 
     @property
@@ -54,7 +57,7 @@ class Capacity:
             yield reserved
         except BaseException:
             self.doubtful = True
-            self.stirred.set()
+            self._stirred.set()
             raise
         finally:
             self._reserved -= reserved.free

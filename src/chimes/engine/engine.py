@@ -19,8 +19,10 @@ from chimes.engine.lifecycle import Duty, Poller
 from chimes.engine.maintenance import Maintenance
 from chimes.engine.membership import Membership
 from chimes.engine.oversight import SPACING, Oversight
+from chimes.engine.pools import Pool, pools_of
 from chimes.engine.rejoining import Rejoining
 from chimes.engine.scheduler import Scheduler
+from chimes.engine.steps import FlowSteps
 from chimes.engine.storetime import StoreTime
 from chimes.engine.worker import Worker
 from chimes.errors import StoreError
@@ -32,6 +34,8 @@ from chimes.targets.base import TargetRunner
 DEFAULT_WORKERS = 100
 #: How long the store may take for the last writes of a drain.
 LAST_WRITES = 5.0
+#: At least this many seconds lie between two looks for steps that ended elsewhere.
+STEP_SPACING = 0.02
 
 
 class Engine:
@@ -58,11 +62,10 @@ class Engine:
         self._events = Events(listeners)
         self._rng = rng or random.Random()  # noqa: S311 (spreads retries, guards nothing)
         time = StoreTime(store, clock)
-        workers = DEFAULT_WORKERS if settings.workers is None else settings.workers
-        self._capacity = Capacity(workers if "worker" in self._roles else 0)
-        self._offers: frozenset[str] = frozenset()
+        pools: tuple[Pool, ...] = ()
         if "worker" in self._roles:
-            self._offers = frozenset().union(*(each.offers for each in runners.values()))
+            workers = DEFAULT_WORKERS if settings.workers is None else settings.workers
+            pools = pools_of(runners.values(), workers=workers)
         self._membership = Membership(
             store,
             clock=clock,
@@ -71,19 +74,27 @@ class Engine:
             lease=settings.lease,
             version=version,
             roles=self._roles,
-            capacity=self._capacity.total,
-            offers=self._offers,
+            capacity=pools[0].places if pools else 0,
+            offers=frozenset().union(*(pool.offers for pool in pools)),
             node_id=node_id,
         )
+        self._steps = FlowSteps(store, time, clock, settings.poll_interval)
         execution = Execution(
-            store, runners, self._membership, clock=clock, time=time, events=self._events
+            store,
+            runners,
+            self._membership,
+            self._steps,
+            clock=clock,
+            time=time,
+            events=self._events,
         )
-        self._hands = Hands(store, execution, self._capacity, self._events)
+        self._hands = Hands(store, execution, self._steps, self._events)
+        self._capacities = [Capacity(pool, self._hands.stirred) for pool in pools]
         self._oversight = Oversight(
             store,
             self._membership,
             self._hands,
-            self._capacity,
+            self._capacities,
             time=time,
             poll=settings.poll_interval,
         )
@@ -104,17 +115,15 @@ class Engine:
         store, settings, member = self._store, self._settings, self._membership
         taking: list[Poller] = []
         keeping: list[Poller] = [self._poller(Rejoining(store, member, self._hands))]
-        if "worker" in self._roles:
+        for capacity in self._capacities:
             worker = Worker(
-                store,
-                member,
-                self._hands,
-                self._capacity,
-                time=time,
-                offers=self._offers,
-                poll=settings.poll_interval,
+                store, member, self._hands, capacity, time=time, poll=settings.poll_interval
             )
             taking.append(self._poller(worker))
+        if any(runner.resumable for runner in self._runners.values()):
+            taking.append(self._poller(self._steps.writing))
+            taking.append(self._poller(self._steps.watching, spacing=STEP_SPACING))
+        if self._capacities:
             keeping.append(self._poller(self._oversight, spacing=SPACING))
             keeping.append(self._poller(self._hands.recorder, patience=LAST_WRITES))
         if "scheduler" in self._roles:
@@ -125,9 +134,8 @@ class Engine:
                 time=time,
                 events=self._events,
                 poll=settings.poll_interval,
-                hands=self._hands if "worker" in self._roles else None,
-                capacity=self._capacity if "worker" in self._roles else None,
-                offers=self._offers,
+                hands=self._hands if self._capacities else None,
+                capacities=self._capacities,
                 most=settings.max_dispatch_per_tick,
             )
             taking.append(self._poller(scheduler))

@@ -74,6 +74,13 @@ class RunDropped:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RunHandedOn:
+    """This node gave a flow back in the middle: another one goes on with it."""
+
+    run: Run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TargetStuck:
     """A target went on although it was told to stop; its place is used again without it."""
 
@@ -161,6 +168,7 @@ Event = (
     | RunRetrying
     | VerdictFenced
     | RunDropped
+    | RunHandedOn
     | TargetStuck
     | TargetBroken
     | RunRescued

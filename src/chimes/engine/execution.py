@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from chimes.clock import Clock
-from chimes.engine.events import Events, RunDropped, RunStarted, TargetBroken
+from chimes.engine.capacity import Capacity
+from chimes.engine.events import Events, RunDropped, RunHandedOn, RunStarted, TargetBroken
 from chimes.engine.membership import Membership
+from chimes.engine.steps import FlowSteps
 from chimes.engine.storetime import StoreTime
 from chimes.errors import StoreUnavailable
 from chimes.failpoints import hit
@@ -39,6 +42,7 @@ class Hold:
         "began",
         "began_at",
         "begun",
+        "capacity",
         "handed_over",
         "reason",
         "run",
@@ -48,8 +52,10 @@ class Hold:
         "timer",
     )
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, capacity: Capacity) -> None:
         self.run = run
+        #: Whose place it has taken.
+        self.capacity = capacity
         self.begun = False
         #: The attempt has ended for this process; at most its verdict is on its way.
         self.handed_over = False
@@ -80,6 +86,7 @@ class Execution:
         store: Store,
         runners: Mapping[str, TargetRunner],
         membership: Membership,
+        steps: FlowSteps,
         *,
         clock: Clock,
         time: StoreTime,
@@ -88,6 +95,7 @@ class Execution:
         self._store = store
         self._runners = runners
         self._membership = membership
+        self._steps = steps
         self._clock = clock
         self._time = time
         self._events = events
@@ -125,21 +133,30 @@ class Execution:
             case Stop.TIMEOUT:
                 outcome = Outcome(
                     end=AttemptEnd.TIMEOUT,
-                    retryable=True,
+                    # Another attempt would find the same steps, and no time left either.
+                    retryable=not hold.run.resumable,
                     error=f"no answer within {hold.run.policy.timeout.total_seconds():g} s",
                     code="timeout",
                 )
             case _:
-                if hold.begun:
+                if hold.begun and hold.run.resumable:
+                    self._events.emit(RunHandedOn(run=hold.run))
+                elif hold.begun:
                     self._events.emit(RunDropped(run=hold.run, why=hold.stop or Stop.LOST))
                 return None
         return self._verdict(hold, outcome)
+
+    def time_left(self, run: Run) -> timedelta:
+        """Each attempt has its own time; what is resumable has it once, from its first start."""
+        if run.resumable and run.started_at is not None:
+            return max(timedelta(0), run.started_at + run.policy.timeout - self._time.now())
+        return run.policy.timeout
 
     async def _may_begin(self, hold: Hold) -> bool:
         run = hold.run
         if not self._membership.trusted:
             return False
-        if run.policy.on_lost is OnLost.STOP:
+        if run.policy.on_lost is OnLost.STOP and not run.resumable:
             try:
                 if not await self._store.start(run.id, run.fence):
                     return False
@@ -164,8 +181,14 @@ class Execution:
             hold.add_log(self._time.now(), level, message)
 
         run = hold.run
+        runner = self._runners[run.target.kind]
         call = Call(run=run, triggered_at=hold.began_at or self._time.now(), log=log)
-        return await self._runners[run.target.kind].execute(call)
+        if not run.resumable:
+            return await runner.execute(call)
+        try:
+            return await runner.execute(replace(call, steps=self._steps.of(run)))
+        finally:
+            self._steps.forget(run)
 
     def _verdict(self, hold: Hold, outcome: Outcome) -> Verdict:
         run = hold.run

@@ -9,6 +9,7 @@ from chimes.engine.capacity import Capacity
 from chimes.engine.events import Events, RunEnded, RunRetrying, TargetStuck, VerdictFenced
 from chimes.engine.execution import Execution, Hold, Stop
 from chimes.engine.recorder import Recorder
+from chimes.engine.steps import FlowSteps
 from chimes.model.ids import RunId
 from chimes.model.run import Run, Verdict
 from chimes.store.port import Store
@@ -21,11 +22,13 @@ STUCK_AFTER = 5.0
 
 class Hands:
     def __init__(
-        self, store: Store, execution: Execution, capacity: Capacity, events: Events
+        self, store: Store, execution: Execution, steps: FlowSteps, events: Events
     ) -> None:
         self._execution = execution
-        self._capacity = capacity
+        self._steps = steps
         self._events = events
+        #: Set when there is something to look after: a run in hand, one to give back, a doubt.
+        self.stirred = asyncio.Event()
         self._holds: dict[tuple[RunId, int], Hold] = {}
         self._unstarted: list[tuple[RunId, int]] = []
         self._draining = False
@@ -47,21 +50,21 @@ class Hands:
     def holds(self, run: Run) -> bool:
         return (run.id, run.fence) in self._holds
 
-    def take(self, runs: Iterable[Run]) -> int:
-        """Begin with runs that were claimed for this node; how many places they fill."""
+    def take(self, runs: Iterable[Run], capacity: Capacity) -> int:
+        """Begin with runs that were claimed for this node; how many of the places they fill."""
         taken = 0
         for run in runs:
             if self._draining:
                 self._unstarted.append((run.id, run.fence))
                 continue
-            hold = Hold(run)
+            hold = Hold(run, capacity)
             self._holds[run.id, run.fence] = hold
             hold.task = asyncio.create_task(self._carry_out(hold))
             taken += 1
         if taken:
             self.empty.clear()
         if taken or self._unstarted:
-            self._capacity.stirred.set()
+            self.stirred.set()
         return taken
 
     def stop(self, hold: Hold, why: Stop, reason: str = "") -> None:
@@ -82,10 +85,11 @@ class Hands:
         return len(holds)
 
     def stop_taking(self) -> None:
-        """Runs that have not begun are given back, those that come in late too."""
+        """Runs that have not begun are given back, those that come in late too, and those that
+        another node can go on with (F69)."""
         self._draining = True
         for hold in self.executing.values():
-            if not hold.begun:
+            if not hold.begun or hold.run.resumable:
                 self.stop(hold, Stop.DRAIN)
 
     def unstarted(self) -> Sequence[tuple[RunId, int]]:
@@ -97,9 +101,8 @@ class Hands:
 
     async def _carry_out(self, hold: Hold) -> None:
         loop = asyncio.get_running_loop()
-        hold.timer = loop.call_later(
-            hold.run.policy.timeout.total_seconds() + GUARD_SLACK, self._overdue, hold
-        )
+        within = self._execution.time_left(hold.run).total_seconds() + GUARD_SLACK
+        hold.timer = loop.call_later(within, self._overdue, hold)
         self._hand_over(hold, await self._execution.attempt(hold))
 
     def _overdue(self, hold: Hold) -> None:
@@ -124,14 +127,16 @@ class Hands:
         if verdict is not None:
             self.recorder.put(verdict)
             return
-        if not hold.begun:
+        if not hold.begun or hold.run.resumable:
             self._unstarted.append((hold.run.id, hold.run.fence))
-            self._capacity.stirred.set()
+            self.stirred.set()
         self._let_go(hold)
 
     def _settled(self, verdict: Verdict, run: Run | None) -> None:
         hold = self._holds[verdict.run_id, verdict.fence]
         self._let_go(hold)
+        if run is not None and run.parent_id is not None and run.status.terminal:
+            self._steps.heard(run)
         if run is None:
             self._events.emit(VerdictFenced(run=hold.run, verdict=verdict))
         elif verdict.retry_in is not None and not run.status.terminal:
@@ -141,6 +146,6 @@ class Hands:
 
     def _let_go(self, hold: Hold) -> None:
         del self._holds[hold.run.id, hold.run.fence]
-        self._capacity.give_back()
+        hold.capacity.give_back()
         if not self._holds:
             self.empty.set()

@@ -12,6 +12,7 @@ from chimes.engine.events import (
     PauseEnded,
     RunDropped,
     RunEnded,
+    RunHandedOn,
     RunRescued,
     RunRetrying,
     RunsPruned,
@@ -91,6 +92,8 @@ class Metrics:
             case RunDropped():
                 self._attempt_over(event.run, None)
                 self.dropped.inc()
+            case RunHandedOn():
+                self._attempt_over(event.run, None)
             case SchedulesFired():
                 self._fired(event)
             case NodeBeat():

@@ -3,6 +3,7 @@ back those that cannot begin, and finds runs that the store gave this node witho
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from chimes.engine.capacity import Capacity
@@ -17,7 +18,6 @@ from chimes.store.port import Store
 
 #: At least this many seconds lie between two looks, however much is going on in the store.
 SPACING = 0.25
-RUNNING = RunQuery(statuses=(RunStatus.RUNNING,), limit=None)
 
 
 class Oversight:
@@ -28,7 +28,7 @@ class Oversight:
         store: Store,
         membership: Membership,
         hands: Hands,
-        capacity: Capacity,
+        capacities: Sequence[Capacity],
         *,
         time: StoreTime,
         poll: timedelta,
@@ -36,16 +36,16 @@ class Oversight:
         self._store = store
         self._membership = membership
         self._hands = hands
-        self._capacity = capacity
+        self._capacities = capacities
         self._time = time
         self._poll = poll
 
     async def once(self) -> Rest:
         since = self._store.changes()
         await self.give_back()
-        if not self._hands.executing and not self._capacity.doubtful:
-            self._capacity.stirred.clear()
-            return Told(event=self._capacity.stirred)
+        if not self._hands.executing and not any(each.doubtful for each in self._capacities):
+            self._hands.stirred.clear()
+            return Told(event=self._hands.stirred)
         await self._look()
         return Until(since=since, moment=self._time.now() + self._poll)
 
@@ -57,8 +57,11 @@ class Oversight:
 
     async def _look(self) -> None:
         before = self._hands.executing
-        asked, asking = self._capacity.asked, self._capacity.asking
-        rows = (await self._store.list_runs(RUNNING)).items
+        asked = {each: each.asked for each in self._capacities if not each.asking}
+        mine_now = RunQuery(
+            holder=self._membership.node_id, statuses=(RunStatus.RUNNING,), limit=None
+        )
+        rows = (await self._store.list_runs(mine_now)).items
         mine = {(run.id, run.fence): run for run in rows}
         after = self._hands.executing
         for key, hold in before.items():
@@ -69,17 +72,17 @@ class Oversight:
                 self._hands.stop(hold, Stop.LOST)
             elif row.cancel_requested:
                 self._hands.stop(hold, Stop.CANCEL, row.reason or Reason.CANCELED_BY_HAND)
-        # Only while no question for runs is on its way can a run be told to be a stray.
-        if self._capacity.doubtful and not asking and asked == self._capacity.asked:
-            await self._release_strays(rows)
-            self._capacity.doubtful = False
+        for capacity in self._capacities:
+            # Only while no question for runs is on its way can a run be told to be a stray.
+            if capacity.doubtful and asked.get(capacity) == capacity.asked:
+                await self._release_strays(rows, capacity.pool.offers)
+                capacity.doubtful = False
 
-    async def _release_strays(self, rows: tuple[Run, ...]) -> None:
-        node_id = self._membership.node_id
+    async def _release_strays(self, rows: Sequence[Run], offers: frozenset[str]) -> None:
         strays = [
             (run.id, run.fence)
             for run in rows
-            if run.holder == node_id and not self._hands.holds(run)
+            if run.target.needs in offers and not self._hands.holds(run)
         ]
         if strays:
             await self._store.release(strays)

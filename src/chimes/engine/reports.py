@@ -17,6 +17,7 @@ from chimes.engine.events import (
     PauseEnded,
     RunDropped,
     RunEnded,
+    RunHandedOn,
     RunRescued,
     RunRetrying,
     RunsPruned,
@@ -68,7 +69,14 @@ class Reports:
                 self._beat(event)
             case ScheduleBroken() | PauseEnded():
                 self._schedule(event)
-            case VerdictFenced() | RunDropped() | RunRescued() | TargetStuck() | TargetBroken():
+            case (
+                VerdictFenced()
+                | RunDropped()
+                | RunHandedOn()
+                | RunRescued()
+                | TargetStuck()
+                | TargetBroken()
+            ):
                 self._ownership(event)
             case _:
                 self._node(event)
@@ -96,13 +104,16 @@ class Reports:
                 self._line(logging.INFO, "pause is over", schedule=schedule)
 
     def _ownership(
-        self, event: VerdictFenced | RunDropped | RunRescued | TargetStuck | TargetBroken
+        self,
+        event: (VerdictFenced | RunDropped | RunHandedOn | RunRescued | TargetStuck | TargetBroken),
     ) -> None:
         match event:
             case VerdictFenced(run=run, verdict=verdict):
                 self._line(logging.WARNING, "fenced", run=run, refused_status=verdict.status.value)
             case RunDropped(run=run):
                 self._line(logging.WARNING, "attempt stopped", run=run, why=str(event.why))
+            case RunHandedOn(run=run):
+                self._line(logging.INFO, "flow given back, to go on elsewhere", run=run)
             case RunRescued(run=run):
                 self._line(logging.WARNING, "rescued", run=run)
             case TargetStuck(run=run):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 
@@ -36,13 +37,12 @@ class Scheduler:
         events: Events,
         poll: timedelta,
         hands: Hands | None = None,
-        capacity: Capacity | None = None,
-        offers: frozenset[str] = frozenset(),
+        capacities: Sequence[Capacity] = (),
         most: int = 0,
         planner: Planner = plan,
     ) -> None:
-        """Without hands and capacity everything fired goes into the queue. `most` schedules are
-        fired in one pass (C13; 0: all that are due)."""
+        """The first of the capacities takes runs as they are fired; without hands everything goes
+        into the queue. `most` schedules are fired in one pass (C13; 0: all that are due)."""
         self._store = store
         self._membership = membership
         self._clock = clock
@@ -50,8 +50,8 @@ class Scheduler:
         self._events = events
         self._poll = poll
         self._hands = hands
-        self._capacity = capacity
-        self._offers = offers
+        self._capacity = capacities[0] if hands is not None else None
+        self._capacities = capacities
         self._most = most
         self._planner = planner
         self._due = datetime.max.replace(tzinfo=UTC)
@@ -97,10 +97,11 @@ class Scheduler:
                 self._plan, limit=limit, places=self._places(reserved)
             )
             hit("fire.after")
-            if self._hands is not None:
-                reserved.used = self._hands.take(fired.claimed)
-        if self._capacity is not None and any(run.claimable for run in fired.others):
-            self._capacity.backlog = True
+            if self._hands is not None and self._capacity is not None:
+                reserved.used = self._hands.take(fired.claimed, self._capacity)
+        queued = {run.target.needs for run in fired.others if run.claimable}
+        for capacity in self._capacities:
+            capacity.backlog |= not queued.isdisjoint(capacity.pool.offers)
         for schedule in fired.broken:
             self._events.emit(ScheduleBroken(schedule=schedule))
         if self._moved or fired.claimed or fired.others:
@@ -127,6 +128,10 @@ class Scheduler:
         return capacity.reserve()
 
     def _places(self, reserved: Reserved) -> Places | None:
-        if not reserved.free:
+        if not reserved.free or self._capacity is None:
             return None
-        return Places(node_id=self._membership.node_id, offers=self._offers, free=reserved.free)
+        return Places(
+            node_id=self._membership.node_id,
+            offers=self._capacity.pool.offers,
+            free=reserved.free,
+        )

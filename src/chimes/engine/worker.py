@@ -1,5 +1,5 @@
-"""The worker's duty: fill this node's free places from the queue. One claim loop per process;
-what it brings fans out in memory (PERFORMANCE)."""
+"""The worker's duty: fill the free places of one pool from the queue. One claim loop per pool and
+process; what it brings fans out in memory (PERFORMANCE)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from chimes.store.port import Places, Store
 
 
 class Worker:
-    name = "worker"
-
     def __init__(
         self,
         store: Store,
@@ -25,15 +23,14 @@ class Worker:
         capacity: Capacity,
         *,
         time: StoreTime,
-        offers: frozenset[str],
         poll: timedelta,
     ) -> None:
+        self.name = capacity.pool.name
         self._store = store
         self._membership = membership
         self._hands = hands
         self._capacity = capacity
         self._time = time
-        self._offers = offers
         self._poll = poll
         self._in_vain = False
 
@@ -53,7 +50,7 @@ class Worker:
                 return Told(event=self._capacity.room)
             runs = await self._store.claim(self._places(reserved.free))
             hit("claim.after")
-            reserved.used = self._hands.take(runs)
+            reserved.used = self._hands.take(runs, self._capacity)
         self._capacity.backlog = len(runs) == reserved.free
         self._in_vain = not runs
         return AtOnce()
@@ -65,9 +62,12 @@ class Worker:
         if available is not None and available <= now and not self._in_vain:
             return None
         poll = now + self._poll
-        # What the last claim left over is of a kind that this node does not know.
+        # What the last claim left over is of a kind that this node does not know, or that has
+        # places of another pool.
         self._in_vain = False
         return poll if available is None or available <= now else min(available, poll)
 
     def _places(self, free: int) -> Places:
-        return Places(node_id=self._membership.node_id, offers=self._offers, free=free)
+        return Places(
+            node_id=self._membership.node_id, offers=self._capacity.pool.offers, free=free
+        )

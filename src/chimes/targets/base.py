@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from chimes.model.ids import RunId
 from chimes.model.run import Outcome, Run
 
 
@@ -24,8 +23,8 @@ class Steps(Protocol):
     async def add(self, runs: Sequence[Run]) -> Sequence[Run]:
         """The rows as they are now: one that was there before stays as it was."""
 
-    async def ended(self, among: Collection[RunId]) -> Sequence[Run]:
-        """Waits until at least one of these has ended; those that have."""
+    async def ended(self) -> Sequence[Run]:
+        """Waits until at least one that was not over has ended; those that have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -50,5 +50,5 @@ class FlowRunner:
             next_ = advance(flow, run, children, steps.now(), ids)
             if next_.outcome is not None:
                 return next_.outcome
-            news = await (steps.add(next_.add) if next_.add else steps.ended(next_.waiting))
+            news = await (steps.add(next_.add) if next_.add else steps.ended())
             children.update((child.id, child) for child in news)
