@@ -54,7 +54,7 @@ def load_schedule(tx: Tx, schedule_id: ScheduleId) -> Schedule | None:
 
 
 def load_schedules(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Schedule]:
-    if not ids:
+    if not ids or not tx.schedules_usable:
         return {}
     statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
     found = tx.rows(tx.held(statement, schedules.c.id), {"ids": tx.dialect.listed(ids)})
@@ -63,7 +63,7 @@ def load_schedules(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Sche
 
 def load_summaries(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Schedule]:
     """Schedules as far as recording the end of a run looks at them."""
-    if not ids:
+    if not ids or not tx.schedules_usable:
         return {}
     columns = [schedules.c[name] for name in SUMMARY_COLUMNS]
     statement = select(*columns).where(tx.dialect.among(schedules.c.id, "ids"))

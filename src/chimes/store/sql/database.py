@@ -25,7 +25,7 @@ Parameters = Mapping[str, object]
 class Tx:
     """One verb's share of a transaction."""
 
-    __slots__ = ("_clock", "_locking", "connection", "dialect", "wakes")
+    __slots__ = ("_clock", "_locking", "connection", "dialect", "schedules_usable", "wakes")
 
     def __init__(
         self,
@@ -40,6 +40,8 @@ class Tx:
         self.dialect = dialect
         self._clock = clock
         self._locking = dialect.locks_rows and not reading
+        #: False: do without their table, it is broken (`without_schedules`).
+        self.schedules_usable = True
         #: Whether `wait_for_work` has to return once this is committed.
         self.wakes = False
 

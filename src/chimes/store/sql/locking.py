@@ -35,7 +35,7 @@ Place = tuple[str | None, str | None]
 
 def hold_places(tx: Tx, places: Iterable[Place], *, skip: bool = False) -> frozenset[str]:
     """Schedules and keys of runs. With `skip` the schedules that somebody else holds are left
-    out; those that were taken are the answer."""
+    out; those that were taken, or that there is no row of, are the answer."""
     if not tx.dialect.locks_rows:
         return frozenset()
     wanted: set[str] = set()
@@ -50,11 +50,12 @@ def hold_places(tx: Tx, places: Iterable[Place], *, skip: bool = False) -> froze
         else:
             shared.add(key)
     held = hold_schedules(tx, wanted, skip=skip)
-    if not skip:
-        # A key may outlive its schedule, e.g. where runs were loaded without it.
-        shared |= {f"{_OWN}{each}" for each in wanted - held}
-    hold_keys(tx, shared)
-    return held
+    # A key may be without a schedule: where runs were loaded without it, or are timed in memory.
+    absent = wanted - held
+    if skip:
+        absent -= _present(tx, absent)
+    hold_keys(tx, shared | {f"{_OWN}{each}" for each in absent})
+    return held | absent
 
 
 def hold_runs(tx: Tx, ids: Collection[RunId]) -> None:
@@ -67,13 +68,20 @@ def hold_runs(tx: Tx, ids: Collection[RunId]) -> None:
 
 
 def hold_schedules(tx: Tx, ids: Collection[str], *, skip: bool = False) -> frozenset[str]:
-    if not ids:
+    if not ids or not tx.schedules_usable:
         return frozenset()
     statement = select(schedules.c.id).where(tx.dialect.among(schedules.c.id, "ids"))
     given = {"ids": tx.dialect.listed(ids)}
     return frozenset(
         row.id for row in tx.rows(tx.held(statement, schedules.c.id, skip=skip), given)
     )
+
+
+def _present(tx: Tx, ids: Collection[str]) -> frozenset[str]:
+    if not ids or not tx.schedules_usable:
+        return frozenset()
+    statement = select(schedules.c.id).where(tx.dialect.among(schedules.c.id, "ids"))
+    return frozenset(row.id for row in tx.rows(statement, {"ids": tx.dialect.listed(ids)}))
 
 
 def hold_keys(tx: Tx, keys: Collection[str]) -> None:

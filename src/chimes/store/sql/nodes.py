@@ -21,6 +21,7 @@ from chimes.store.sql.rows.records import node_of, node_values
 from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import HELD, nodes, runs
+from chimes.store.sql.without_schedules import write_runs
 
 _RENEW = (
     update(nodes)
@@ -92,7 +93,7 @@ class SqlNodes(SqlBase):
             tx.run(_REMOVE, {"node_id": node_id})
             tx.wakes = True
 
-        await self._database.write(work)
+        await write_runs(self._database, work)
 
     async def rescue(self, *, limit: int) -> tuple[Run, ...]:
         def needed(tx: Tx) -> bool:
@@ -106,7 +107,7 @@ class SqlNodes(SqlBase):
             tx.wakes = bool(rescued)
             return rescued
 
-        return await self._database.write(work) if await self._database.read(needed) else ()
+        return await write_runs(self._database, work) if await self._database.read(needed) else ()
 
     async def nodes(self) -> tuple[Node, ...]:
         rows = await self._database.read(lambda tx: tx.rows(select(nodes).order_by(nodes.c.id)))

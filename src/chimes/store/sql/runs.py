@@ -30,6 +30,7 @@ from chimes.store.sql.rows.parts import maybe_moment, micros
 from chimes.store.sql.rows.run import log_of, run_of
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import ENDED, run_logs, runs, schedules
+from chimes.store.sql.without_schedules import write_runs
 
 ENDED_BEFORE = (
     select(runs.c.id, runs.c.schedule_id, runs.c.slot, runs.c.missed_until)
@@ -64,7 +65,7 @@ class SqlRuns(SqlBase):
             tx.wakes = True
             return answer
 
-        return await self._database.write(work)
+        return await write_runs(self._database, work)
 
     async def get_run(self, run_id: RunId) -> Run | None:
         return await self._database.read(lambda tx: load_run(tx, run_id))
@@ -111,7 +112,7 @@ class SqlRuns(SqlBase):
             tx.wakes = True
             return after
 
-        return await self._database.write(work)
+        return await write_runs(self._database, work)
 
     async def prune_runs(self, *, before: datetime, limit: int) -> int:
         given = {"before": micros(before), "most": limit}

@@ -25,6 +25,7 @@ from chimes.store.sql.rows.parts import micros
 from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import runs
+from chimes.store.sql.without_schedules import write_runs
 
 #: Fenced in the statement itself: no row touched means that ownership is lost.
 _START = (
@@ -53,7 +54,7 @@ class SqlWork(SqlBase):
     async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
         if not verdicts:
             return Finished()
-        return await self._database.write(lambda tx: _finished(tx, verdicts))
+        return await write_runs(self._database, lambda tx: _finished(tx, verdicts))
 
     async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
         def work(tx: Tx) -> None:
@@ -71,7 +72,7 @@ class SqlWork(SqlBase):
             settling.write()
             tx.wakes = True
 
-        await self._database.write(work)
+        await write_runs(self._database, work)
 
 
 def _anything_available(tx: Tx) -> bool:
