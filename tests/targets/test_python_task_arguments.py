@@ -1,0 +1,277 @@
+"""Typed arguments: JSON in the store, Python values in the function, clear words for the rest."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, Optional
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel
+
+from chimes.errors import InvalidInput
+from chimes.targets.python_task import Context, Task, check, dump
+from chimes.targets.python_task.arguments import bind, parameters_of
+from chimes.targets.python_task.context import facts_of
+from tests.builders import NOW, a_run
+
+CONTEXT = Context(
+    facts_of(a_run(), task="t", triggered_at=NOW, timeout=timedelta(seconds=9)),
+    lambda level, message: None,
+)
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Order(BaseModel):
+    sku: str
+    count: int
+    api_key: str = ""
+
+
+def a_task(function: Any, name: str = "t") -> Task:
+    return Task(name=name, function=function)
+
+
+def called(task: Task, args: dict[str, object]) -> Any:
+    bound = bind(task, args, CONTEXT)
+    return task.function(*bound.args, **bound.kwargs)
+
+
+def of_type(annotation: object) -> Task:
+    def take(value: Any) -> Any:
+        return value
+
+    take.__annotations__["value"] = annotation
+    return a_task(take)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "stored"),
+    [
+        (int, 3, 3),
+        (float, 3, 3),
+        (float, 1.5, 1.5),
+        (str, "ä\n", "ä\n"),
+        (bool, True, True),
+        (None, None, None),
+        (datetime, datetime(2026, 1, 2, 3, 4, tzinfo=UTC), "2026-01-02T03:04:00Z"),
+        (date, date(2026, 1, 2), "2026-01-02"),
+        (timedelta, timedelta(minutes=90), "PT1H30M"),
+        (
+            UUID,
+            UUID("12345678-1234-5678-1234-567812345678"),
+            "12345678-1234-5678-1234-567812345678",
+        ),
+        (Decimal, Decimal("0.10"), "0.10"),
+        (Colour, Colour.RED, "red"),
+        (Point, Point(1, 2), {"x": 1, "y": 2}),
+        (Order, Order(sku="a", count=2), {"sku": "a", "count": 2, "api_key": ""}),
+        (Optional[int], None, None),  # noqa: UP045 - both ways to write it
+        (int | None, 4, 4),
+        (list[Point], [Point(1)], [{"x": 1, "y": 0}]),
+        (dict[str, Decimal], {"a": Decimal(1)}, {"a": "1"}),
+        (tuple[int, str], (1, "a"), [1, "a"]),
+        (set[int], {5}, [5]),
+        (bytes, b"abc", "abc"),
+        (Path, Path("/a/b"), "/a/b"),
+        (Literal["a", "b"], "b", "b"),
+        (Any, {"a": [1, None]}, {"a": [1, None]}),
+        (object, "x", "x"),
+    ],
+    ids=str,
+)
+def test_values_go_through_json_and_come_back(
+    annotation: object, value: object, stored: object
+) -> None:
+    task = of_type(annotation)
+    dumped = dump(task, {"value": value})
+    assert dumped == {"value": stored}
+    assert type(dumped["value"]) is type(stored)
+    back = called(task, dumped)
+    assert back == value
+    assert annotation is float or type(back) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "said"),
+    [
+        (int, "5", 'must be int, got "5" (str): input should be a valid integer'),
+        (int, True, "must be int, got true (bool)"),
+        (int, 1.5, "must be int, got 1.5 (float)"),
+        (str, 5, "must be str, got 5 (int)"),
+        (bool, 1, "must be bool, got 1 (int)"),
+        (datetime, "tomorrow", 'must be datetime.datetime, got "tomorrow" (str)'),
+        (UUID, "x", "must be uuid.UUID"),
+        (Colour, "blue", "Colour"),
+        (Literal["a"], "b", "input should be 'a'"),
+        (list[int], [1, "two"], 'must be list[int], got "two" (str) at [1]'),
+        (Point, {"x": "1"}, "Point, got \"1\" (str) at ['x']"),
+        (Order, {"sku": "a"}, "at ['count']: field required"),
+        (int, None, "must be int, got null (NoneType)"),
+        (str, "x" * 500, None),
+        (int, "y" * 500, "yyy…"),
+    ],
+    ids=str,
+)
+def test_wrong_values_are_named_with_what_was_expected(
+    annotation: object, value: object, said: str | None
+) -> None:
+    task = of_type(annotation)
+    if said is None:
+        check(task, {"value": value})
+        return
+    with pytest.raises(InvalidInput) as caught:
+        check(task, {"value": value})
+    assert caught.value.field == "value"
+    assert "task 't': argument 'value'" in caught.value.message
+    assert said in caught.value.message
+    assert len(caught.value.message) < 400
+
+
+def test_names_are_checked() -> None:
+    def send(recipient: str, subject: str = "hi") -> None: ...
+
+    task = a_task(send)
+    with pytest.raises(InvalidInput, match=r"'recipient' \(str\) is missing"):
+        check(task, {})
+    with pytest.raises(InvalidInput, match=r"no argument 'recipent'; did you mean 'recipient'\?"):
+        check(task, {"recipent": "a"})
+    with pytest.raises(InvalidInput, match="it takes recipient, subject"):
+        check(task, {"zzz": "a"})
+    with pytest.raises(InvalidInput, match="it takes no arguments"):
+        check(a_task(lambda: None), {"a": 1})
+
+
+def test_values_of_telling_names_are_not_repeated() -> None:
+    def login(password: int, order: Order) -> None: ...
+
+    with pytest.raises(InvalidInput) as caught:
+        check(a_task(login), {"password": "hunter22", "order": {}})
+    assert "hunter22" not in caught.value.message
+    with pytest.raises(InvalidInput) as caught:
+        check(
+            a_task(login),
+            {"password": 1, "order": {"sku": "a", "count": 1, "api_key": ["hunter22"]}},
+        )
+    assert "hunter22" not in caught.value.message
+
+
+def test_every_kind_of_parameter() -> None:
+    def first(a: int, /, b: int, *rest: int, c: int = 3, **more: int) -> object:
+        return a, b, rest, c, more
+
+    task = a_task(first)
+    args: dict[str, object] = {"a": 1, "b": 2, "x": 9}
+    assert called(task, args) == (1, 2, (), 3, {"x": 9})
+    with pytest.raises(InvalidInput, match="'x' must be int"):
+        check(task, args | {"x": "9"})
+
+
+def test_the_context_is_not_an_argument() -> None:
+    def by_name(context: int, a: int) -> object:
+        return context, a
+
+    def by_type(a: int, me: Context) -> object:
+        return me, a
+
+    def maybe(a: int, me: Context | None = None) -> object:
+        return me, a
+
+    def first(me: Context, /, a: int) -> object:
+        return me, a
+
+    for function in (by_name, by_type, maybe, first):
+        task = a_task(function)
+        assert called(task, {"a": 1}) == (CONTEXT, 1)
+        assert list(parameters_of(function).named) == ["a"]
+        for name in ("context", "me"):
+            with pytest.raises(InvalidInput, match="has no argument"):
+                check(task, {"a": 1, name: 2})
+
+
+def test_methods_partials_and_objects() -> None:
+    class Mailer:
+        def send(self, to: str) -> str:
+            return to
+
+        def __call__(self, to: str) -> str:
+            return to
+
+    @dataclass
+    class Unhashable:
+        greeting: str
+
+        def __call__(self, to: str) -> str:
+            return self.greeting + to
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    for function in (Mailer().send, Mailer(), Unhashable("")):
+        assert called(a_task(function), {"to": "me"}) == "me"
+        with pytest.raises(InvalidInput, match="'to' must be str"):
+            check(a_task(function), {"to": 1})
+    task = a_task(functools.partial(add, b=2))
+    assert called(task, {"a": 1}) == 3
+    with pytest.raises(InvalidInput, match="'a' must be int"):
+        check(task, {"a": "1"})
+
+
+def test_signatures_that_cannot_work_are_refused_at_once() -> None:
+    class Opaque:
+        pass
+
+    def opaque(a: Opaque) -> Opaque:
+        return a
+
+    def unknown(a: Nowhere) -> None:  # type: ignore[name-defined]  # noqa: F821
+        ...
+
+    def late(a: int, context: Context, /) -> None: ...
+
+    opaque.__annotations__["a"] = Opaque
+    with pytest.raises(InvalidInput, match=r"'a' of .*opaque\(\): .*Opaque cannot come from JSON"):
+        a_task(opaque)
+    with pytest.raises(InvalidInput, match="its type 'Nowhere' cannot be found"):
+        a_task(unknown)
+    with pytest.raises(InvalidInput, match="must come first"):
+        a_task(late)
+    with pytest.raises(InvalidInput, match="signature"):
+        a_task(min)
+
+
+def test_the_type_of_the_result_need_not_be_found() -> None:
+    def fine(a: int) -> Nowhere:  # type: ignore[name-defined]  # noqa: F821
+        return a
+
+    assert called(a_task(fine), {"a": 1}) == 1
+
+
+@pytest.mark.parametrize(
+    "value", [object(), float("nan"), float("inf"), {1: object()}, "a\x00b", ["\ud800"], b"\xff"]
+)
+def test_what_has_no_form_in_json_is_refused(value: object) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        dump(a_task(lambda value: value), {"value": value})
+    assert caught.value.field == "value"
+
+
+def test_something_that_refers_to_itself_is_refused() -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    with pytest.raises(InvalidInput, match="no form in JSON"):
+        dump(a_task(lambda value: value), {"value": loop})

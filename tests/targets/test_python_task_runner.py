@@ -1,0 +1,608 @@
+"""Tasks on the event loop and in threads: contexts, ends, deadlines, cancels, handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.run import Attempt, AttemptEnd
+from chimes.targets.python_task import (
+    Cancel,
+    Context,
+    PythonTask,
+    Registry,
+    Reject,
+    Retry,
+    Task,
+    TaskError,
+    current_context,
+    threads,
+)
+from tests.builders import NOW
+from tests.targets import python_tasks
+from tests.targets.task_calls import Carried, a_call, a_registry, carry_out, running, until
+
+ALL = ["inline", "thread", "process"]
+
+
+async def once(function: Callable[..., object], **given: Any) -> Carried:
+    options = given.pop("options", {})
+    async with running(a_registry(function, **options)) as runner:
+        return await carry_out(runner, function.__name__, **given)
+
+
+# Contexts
+
+
+@pytest.fixture
+async def runner() -> AsyncIterator[PythonTask]:
+    async with running(python_tasks.registry, app=python_tasks.PATH) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("where", ALL)
+async def test_a_context_tells_about_the_run(runner: PythonTask, where: str) -> None:
+    slot = datetime(2026, 5, 1, tzinfo=UTC)
+    done = await carry_out(
+        runner,
+        f"facts_{where}",
+        timeout=60,
+        run={
+            "id": RunId("run-x"),
+            "schedule_id": ScheduleId("s-1"),
+            "schedule_name": "nightly",
+            "slot": slot,
+            "parent_id": RunId("run-p"),
+            "attempt": 2,
+        },
+    )
+    facts = done.value
+    assert 1 < facts.pop("remaining") <= 60
+    assert facts == {
+        "run_id": "run-x",
+        "key": "run-x",
+        "task": f"facts_{where}",
+        "attempt": 2,
+        "schedule": ["s-1", "nightly"],
+        "slot": "2026-05-01T00:00:00Z",
+        "parent": "run-p",
+        "deadline": (NOW + timedelta(seconds=60)).isoformat().replace("+00:00", "Z"),
+        "canceled": False,
+    }
+    assert done.lines == [("debug", "a detail"), ("warning", "careful with this")]
+
+
+def test_outside_of_a_task_there_is_no_context() -> None:
+    with pytest.raises(LookupError):
+        current_context()
+
+
+async def test_runs_side_by_side_have_their_own_contexts() -> None:
+    both = asyncio.Barrier(2)
+
+    async def inline(n: int) -> int:
+        await both.wait()
+        current_context().logger.info("I am %s", n)
+        return current_context().attempt
+
+    async with running(a_registry(inline)) as runner:
+        first, second = await asyncio.gather(
+            carry_out(runner, "inline", n=1),
+            carry_out(runner, "inline", n=2, run={"attempt": 7}),
+        )
+    assert (first.value, second.value) == (1, 7)
+    assert (first.text, second.text) == ("I am 1", "I am 2")
+
+
+async def test_lines_from_many_threads_are_whole_and_bounded() -> None:
+    def chatter(context: Context) -> None:
+        def speak() -> None:
+            for number in range(1000):
+                context.logger.info("line %d", number)
+
+        speakers = [threading.Thread(target=speak) for _ in range(8)]
+        for speaker in speakers:
+            speaker.start()
+        for speaker in speakers:
+            speaker.join()
+
+    written_on = set()
+    lines: list[str] = []
+
+    def log(level: str, message: str) -> None:
+        written_on.add(threading.get_ident())
+        lines.append(message)
+
+    async with running(a_registry(chatter)) as runner:
+        await runner.execute(a_call("chatter", log))
+    assert written_on == {threading.get_ident()}
+    assert len(lines) == 991
+    assert lines[-1] == "too much output: the rest of it is left out"
+
+
+async def test_a_line_is_cut_and_its_secrets_hidden() -> None:
+    async def leaks(context: Context) -> None:
+        context.logger.error("Authorization: Bearer abcdefgh12345")
+        context.logger.info("x" * 100_000)
+        context.logger.info("a\x00b")
+
+    done = await once(leaks)
+    assert "abcdefgh12345" not in done.text
+    assert len(done.lines[1][1]) == 8 * 1024
+    assert done.lines[2] == ("info", "a\ufffdb")
+
+
+# Results
+
+
+@dataclass
+class Invoice:
+    total: Decimal
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (None, None),
+        (5, 5),
+        ("ä", "ä"),
+        ((1, 2), [1, 2]),
+        ({1: "a"}, {"1": "a"}),
+        (Invoice(Decimal("1.50")), {"total": "1.50"}),
+        (NOW, NOW.isoformat().replace("+00:00", "Z")),
+        ("a\x00\ud800", "a\ufffd\ufffd\ufffd\ufffd"),
+    ],
+)
+async def test_results(value: object, stored: object) -> None:
+    async def give() -> object:
+        return value
+
+    done = await once(give)
+    assert done.outcome.end is AttemptEnd.SUCCEEDED
+    assert done.outcome.result == {"value": stored}
+
+
+async def forgotten() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (object(), "bad_result"),
+        (float("nan"), "bad_result"),
+        ([float("inf")], "bad_result"),
+        (10**5000, "bad_result"),
+        ("x" * (1024 * 1024 - 1), "result_too_large"),
+    ],
+    ids=["object", "nan", "inf", "huge", "large"],
+)
+async def test_results_that_cannot_be_kept(value: object, code: str) -> None:
+    def give() -> object:
+        return value
+
+    outcome = (await once(give)).outcome
+    assert (outcome.end, outcome.code, outcome.retryable) == (AttemptEnd.FAILED, code, False)
+    assert outcome.result is None
+
+
+async def test_a_coroutine_is_no_result() -> None:
+    def give() -> object:
+        return forgotten()
+
+    outcome = (await once(give)).outcome
+    assert outcome.code == "bad_result"
+    assert "async def" in outcome.error
+
+
+# Exceptions
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no")
+
+
+@pytest.mark.parametrize("where", ["inline", "thread"])
+@pytest.mark.parametrize(
+    ("error", "end", "code", "retryable", "text"),
+    [
+        (ValueError("x"), AttemptEnd.FAILED, "exception", True, "ValueError: x"),
+        (KeyError(), AttemptEnd.FAILED, "exception", True, "KeyError"),
+        (TimeoutError("socket"), AttemptEnd.FAILED, "exception", True, "TimeoutError: socket"),
+        (StopIteration(), AttemptEnd.FAILED, "exception", True, None),
+        (SystemExit(3), AttemptEnd.FAILED, "exception", True, "SystemExit: 3"),
+        (asyncio.CancelledError(), AttemptEnd.FAILED, "exception", True, "CancelledError"),
+        (MemoryError(), AttemptEnd.FAILED, "exception", True, "MemoryError"),
+        (Unspeakable(), AttemptEnd.FAILED, "exception", True, "Unspeakable: (its message"),
+        (Reject("bad"), AttemptEnd.FAILED, "rejected", False, "Reject: bad"),
+        (Cancel(), AttemptEnd.CANCELED, "canceled_by_task", False, ""),
+    ],
+    ids=repr,
+)
+async def test_exceptions(
+    where: str, error: BaseException, end: AttemptEnd, code: str, retryable: bool, text: str | None
+) -> None:
+    async def inline() -> None:
+        raise error
+
+    def thread() -> None:
+        raise error
+
+    outcome = (await once(inline if where == "inline" else thread)).outcome
+    assert (outcome.end, outcome.code, outcome.retryable) == (end, code, retryable)
+    if text is not None:
+        assert outcome.error.startswith(text)
+
+
+async def test_a_traceback_is_logged_from_the_task_on_and_bounded() -> None:
+    def deep(level: int) -> None:
+        if level == 0:
+            raise ValueError("token=sekret123 " + "y" * 20_000)
+        deep(level - 1)
+
+    def fails(password: str) -> None:
+        deep(3)
+
+    done = await once(fails, password="unseen-value")
+    ((level, message),) = done.lines
+    assert level == "error"
+    assert len(message) <= 8 * 1024
+    assert len(done.outcome.error) <= 2000
+
+    def plainly() -> None:
+        raise ValueError("GET /x?token=sekret123 failed")
+
+    done = await once(plainly)
+    assert "Traceback" in done.text
+    assert "plainly" in done.text
+    assert "sekret123" not in done.text + done.outcome.error
+    assert "python_task/threads.py" not in done.text
+
+
+@pytest.mark.parametrize(
+    ("after", "seconds"), [(90, 90), (1.5, 1.5), (timedelta(minutes=1), 60), (None, None)]
+)
+async def test_a_task_may_ask_to_be_tried_again(after: Any, seconds: float | None) -> None:
+    async def again() -> None:
+        raise Retry("busy", after=after)
+
+    outcome = (await once(again)).outcome
+    assert outcome.retryable
+    assert outcome.retry_after == (None if seconds is None else timedelta(seconds=seconds))
+
+
+async def test_what_cannot_be_called() -> None:
+    def add(a: int) -> int:
+        return a
+
+    async with running(a_registry(add)) as runner:
+        for name, args, code in (
+            ("add", {"a": "1"}, "bad_arguments"),
+            ("add", {}, "bad_arguments"),
+            ("sub", {}, "unknown_task"),
+        ):
+            done = await carry_out(runner, name, **args)
+            assert (done.outcome.code, done.outcome.retryable) == (code, False)
+            assert done.lines == [("error", done.outcome.error)]
+
+
+# Deadlines and cancels
+
+
+async def test_a_coroutine_is_cancelled_at_its_deadline() -> None:
+    seen: list[object] = []
+
+    async def slow(context: Context) -> None:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            seen.append(context.canceled)
+            raise
+
+    done = await once(slow, timeout=0.05)
+    assert done.outcome.end is AttemptEnd.TIMEOUT
+    assert done.outcome.retryable
+    assert done.outcome.error == "timed out after 0.05s"
+    assert seen == [True]
+
+
+@pytest.mark.parametrize("how", ["returns", "raises"])
+async def test_a_coroutine_that_goes_on_after_its_deadline_is_late(how: str) -> None:
+    async def stubborn() -> str:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            if how == "raises":
+                raise ValueError("anyway") from None
+        return "anyway"
+
+    assert (await once(stubborn, timeout=0.05)).outcome.end is AttemptEnd.TIMEOUT
+
+
+async def test_a_coroutine_is_canceled() -> None:
+    started = asyncio.Event()
+
+    async def slow() -> None:
+        started.set()
+        await asyncio.sleep(600)
+
+    async with running(a_registry(slow)) as runner:
+        attempt = asyncio.create_task(runner.execute(a_call("slow")))
+        await started.wait()
+        attempt.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+
+
+async def test_a_blocked_loop_that_is_told_late_is_a_time_out() -> None:
+    """The engine's own guard and the deadline come at once when the loop stood still."""
+
+    async def blocks() -> None:
+        time.sleep(0.3)  # noqa: ASYNC251 - what the test is about
+        await asyncio.sleep(600)
+
+    async with running(a_registry(blocks)) as runner:
+        attempt = asyncio.create_task(runner.execute(a_call("blocks", timeout=0.1)))
+        asyncio.get_running_loop().call_later(0.15, attempt.cancel)
+        assert (await attempt).end is AttemptEnd.TIMEOUT
+
+
+async def test_a_sync_function_inline_runs_on_the_loop() -> None:
+    def where() -> int:
+        return threading.get_ident()
+
+    done = await once(where, options={"isolation": "inline"})
+    assert done.value == threading.get_ident()
+    assert (await once(where)).value != threading.get_ident()
+
+
+@pytest.mark.parametrize("why", ["timeout", "cancel"])
+async def test_a_thread_is_told_to_stop(why: str) -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    def polls(context: Context) -> None:
+        started.set()
+        try:
+            while not context.wait_canceled(60):
+                pass
+            context.check_canceled()
+        finally:
+            ended.set()
+
+    async with running(a_registry(polls)) as runner:
+        call = a_call("polls", timeout=0.2 if why == "timeout" else 60)
+        attempt = asyncio.create_task(runner.execute(call))
+        await until(started.is_set)
+        if why == "cancel":
+            attempt.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await attempt
+        else:
+            assert (await attempt).end is AttemptEnd.TIMEOUT
+        assert ended.is_set()
+        assert runner.abandoned_threads == 0
+
+
+async def test_threads_that_never_end_are_counted_and_replaced(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(threads, "GRACE", 0.01)
+    free = threading.Event()
+
+    def stuck() -> None:
+        free.wait(60)
+
+    def fine() -> str:
+        return "fine"
+
+    async with running(a_registry(stuck, fine), threads=2) as runner:
+        for _ in range(5):
+            assert (await carry_out(runner, "stuck", timeout=0.01)).outcome.code == "timeout"
+        assert runner.abandoned_threads == 5
+        assert (await carry_out(runner, "fine")).value == "fine"
+        assert "did not end" in caplog.text
+        free.set()
+        await until(lambda: runner.abandoned_threads == 0)
+
+
+async def test_there_is_an_end_to_the_threads_that_never_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "GRACE", 0.0)
+    monkeypatch.setattr(threads, "ABANDONED_PER_THREAD", 3)
+    free = threading.Event()
+
+    def stuck() -> None:
+        free.wait(60)
+
+    async with running(a_registry(stuck), threads=1) as runner:
+        codes = [(await carry_out(runner, "stuck", timeout=0.01)).outcome for _ in range(4)]
+        free.set()
+    assert [each.code for each in codes] == ["timeout"] * 3 + ["threads_exhausted"]
+    assert codes[-1].retryable
+
+
+async def test_no_more_threads_than_allowed_are_at_work() -> None:
+    at_work: list[int] = []
+    most: list[int] = []
+    lock = threading.Lock()
+    both = threading.Barrier(2)
+
+    def work() -> None:
+        with lock:
+            at_work.append(1)
+            most.append(len(at_work))
+        both.wait(20)
+        with lock:
+            at_work.pop()
+
+    async with running(a_registry(work), threads=2) as runner:
+        done = await asyncio.gather(*(carry_out(runner, "work") for _ in range(6)))
+    assert all(each.outcome.end is AttemptEnd.SUCCEEDED for each in done)
+    assert max(most) == 2
+
+
+async def test_who_waits_for_a_thread_waits_no_longer_than_its_time() -> None:
+    free = threading.Event()
+
+    def work() -> None:
+        free.wait(20)
+
+    async with running(a_registry(work), threads=1) as runner:
+        first = asyncio.create_task(carry_out(runner, "work"))
+        await asyncio.sleep(0)  # so that it is the first
+        second = await carry_out(runner, "work", timeout=0.05)
+        free.set()
+        assert (await first).outcome.end is AttemptEnd.SUCCEEDED
+    assert second.outcome.code == "timeout"
+    assert "no thread was free" in second.text
+
+
+STUCK_NODE = """
+import asyncio, time
+from tests.targets.task_calls import a_registry, carry_out, running
+
+def stuck():
+    time.sleep(600)
+
+async def main():
+    async with running(a_registry(stuck)) as runner:
+        print((await carry_out(runner, "stuck", timeout=0.05)).outcome.code)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_thread_that_never_ends_does_not_keep_the_node() -> None:
+    node = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", STUCK_NODE, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        output, _ = await node.communicate()
+    assert (output.strip(), node.returncode) == (b"timeout", 0)
+
+
+# on_failure
+
+
+class Told:
+    """A handler that remembers."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, str]] = []
+        self.threads: list[int] = []
+
+    def __call__(self, context: Context, error: TaskError) -> None:
+        assert current_context() is context
+        context.logger.info("told")
+        self.threads.append(threading.get_ident())
+        self.calls.append((context.run_id, error.code, str(error)))
+
+
+async def broken() -> None:
+    raise ValueError("x")
+
+
+async def rejects() -> None:
+    raise Reject("never")
+
+
+async def cancels() -> None:
+    raise Cancel
+
+
+async def hangs() -> None:
+    await asyncio.sleep(600)
+
+
+async def works() -> None: ...
+
+
+FAILED_BEFORE = Attempt(
+    number=1,
+    fence=1,
+    node="node-1",  # type: ignore[arg-type]
+    started_at=NOW,
+    finished_at=NOW,
+    end=AttemptEnd.FAILED,
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "retries", "attempts", "told"),
+    [
+        (broken, 0, (), "exception"),
+        (broken, 1, (), None),
+        (broken, 1, (FAILED_BEFORE,), "exception"),
+        (rejects, 5, (), "rejected"),
+        (hangs, 0, (), "timeout"),
+        (hangs, 1, (), None),
+        (cancels, 0, (), None),
+        (works, 0, (), None),
+    ],
+)
+async def test_the_handler_is_told_of_final_failures_only(
+    function: Callable[..., object], retries: int, attempts: tuple[Attempt, ...], told: str | None
+) -> None:
+    handler = Told()
+    done = await once(
+        function,
+        timeout=0.1,
+        retries=retries,
+        run={"id": RunId("run-h"), "attempts": attempts, "attempt": len(attempts) + 1},
+        options={"on_failure": handler},
+    )
+    expected = [] if told is None else [("run-h", told, done.outcome.error)]
+    assert handler.calls == expected
+    assert (("info", "told") in done.lines) is (told is not None)
+    # A sync handler of an async task must not block the loop.
+    assert threading.get_ident() not in handler.threads
+
+
+async def test_arguments_that_never_fit_are_told_too() -> None:
+    handler = Told()
+    await once(works, options={"on_failure": handler}, nonsense=1)
+    assert [code for _, code, _ in handler.calls] == ["bad_arguments"]
+
+
+async def test_a_handler_that_fails_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def bad_handler(context: Context, error: TaskError) -> None:
+        raise KeyError("handler")
+
+    done = await once(broken, options={"on_failure": bad_handler})
+    assert done.outcome.error == "ValueError: x"
+    assert done.lines[-1] == ("error", "on_failure failed: KeyError: 'handler'")
+    assert "on_failure handler failed" in caplog.text
+
+
+async def test_a_stop_while_the_handler_works_changes_nothing() -> None:
+    begun, go, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def handler(context: Context, error: TaskError) -> None:
+        begun.set()
+        await go.wait()
+        ended.set()
+
+    registry = Registry()
+    registry.add(Task(name="broken", function=broken, on_failure=handler))
+    runner = PythonTask(registry)
+    await runner.open()
+    attempt = asyncio.create_task(runner.execute(a_call("broken")))
+    await begun.wait()
+    attempt.cancel()
+    outcome = await attempt
+    assert (outcome.end, outcome.error) == (AttemptEnd.FAILED, "ValueError: x")
+    assert not ended.is_set()
+    go.set()
+    await runner.close()
+    assert ended.is_set(), "close() waits for handlers"
