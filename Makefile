@@ -26,8 +26,8 @@ format: setup-dev
 	@$(BIN)/ruff format src tests bench
 	@$(BIN)/ruff check --fix src tests bench
 
-bench: setup-dev ## measured, not asserted: see bench/README.md
-	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+bench: setup-dev ## every goal measured, see bench/README.md; BENCH="--only claims" for one row
+	@$(BIN)/python bench/run.py $(BENCH)
 
 lock: setup-dev ## compile the pins anew; names and hashes only, no address
 	@sh tools/lock.sh

@@ -1,25 +1,24 @@
-"""Callbacks per second through HttpCallback, beside the bare client in the same interleaved run.
+"""http: callbacks per second through the HTTP target, beside the bare client.
 
-    python bench/http_callbacks.py [--rounds 7] [--calls 3000] [--in-flight 100]
-
-Goal (PERFORMANCE.md): at least 0.9 times the bare client's rate for the same request. The sink is a
-process of its own. CPU time is shown beside wall time because it says the same on a busy machine.
+Both send the same request to the same receiver, a process of its own, with as many connections.
+CPU time is shown beside wall time because it says the same on a busy machine.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
 import gc
 import multiprocessing
-import statistics
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
 
 import aiohttp
+from suite.bench import Bench
+from suite.report import Line, line
+from suite.rounds import ratio
 
 from chimes.model.egress import EgressRules
 from chimes.model.ids import RunId, ScheduleId
@@ -30,6 +29,10 @@ from chimes.targets.base import Call
 from chimes.targets.http_callback import HttpCallback
 from chimes.targets.http_callback.request import build_request
 
+ROW = "HTTP callbacks"
+CALLS, IN_FLIGHT = 3_000, 100
+LEAST = 0.9
+BARE, PLAIN = "bare aiohttp client", "Chimes"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
 BODY = '{"job_id": "job-1", "what": "tidy up", "items": [1, 2, 3]}'
 FILLED_BODY = '{"job_id": "<filled-by-service>", "run_id": "<filled-by-service>", "n": {{attempt}}}'
@@ -99,12 +102,12 @@ def a_call(target: HttpTarget, number: int) -> Call:
     return Call(run=run, triggered_at=NOW, log=lambda level, message: None)
 
 
-async def measure(port: int, rounds: int, calls: int, in_flight: int) -> None:
+async def _rates(port: int, rounds: int, calls: int, in_flight: int) -> dict[str, list[Rates]]:
     url = f"http://127.0.0.1:{port}/hook"
     targets = {
-        "HttpCallback": HttpTarget(url=url, body=BODY),
-        "HttpCallback, placeholders": HttpTarget(url=url + "?r={{run_id}}", body=FILLED_BODY),
-        "HttpCallback, signed": HttpTarget(url=url, body=BODY, signing_secrets=(SECRET,)),
+        PLAIN: HttpTarget(url=url, body=BODY),
+        "Chimes, placeholders": HttpTarget(url=url + "?r={{run_id}}", body=FILLED_BODY),
+        "Chimes, signed": HttpTarget(url=url, body=BODY, signing_secrets=(SECRET,)),
     }
     callback = HttpCallback(egress=EgressRules(), user_agent="bench", max_connections=in_flight)
     await callback.open()
@@ -121,13 +124,15 @@ async def measure(port: int, rounds: int, calls: int, in_flight: int) -> None:
 
     connector = aiohttp.TCPConnector(limit=in_flight)
     async with aiohttp.ClientSession(connector=connector) as session:
-        same = build_request(a_call(targets["HttpCallback"], 0), user_agent="bench", node_id="")
+        same = build_request(
+            a_call(targets[PLAIN], 0), targets[PLAIN], user_agent="bench", node_id=""
+        )
 
         async def bare(number: int) -> None:
             async with session.post(url, data=same.body, headers=dict(same.headers)) as response:
                 await response.read()
 
-        sends: dict[str, Send] = {"bare aiohttp": bare}
+        sends: dict[str, Send] = {BARE: bare}
         sends |= {name: through(target) for name, target in targets.items()}
         rates: dict[str, list[Rates]] = {name: [] for name in sends}
         # A collector that walks through the calls of all rounds now and then would hit any of them.
@@ -140,33 +145,32 @@ async def measure(port: int, rounds: int, calls: int, in_flight: int) -> None:
             for name in order:
                 rates[name].append(await rate(sends[name], calls, in_flight))
     await callback.close()
-    for name, found in rates.items():
-        wall, cpu = (
-            statistics.median(
-                one[kind] / other[kind]
-                for one, other in zip(found, rates["bare aiohttp"], strict=True)
-            )
-            for kind in (0, 1)
-        )
-        speed = statistics.median(wall_rate for wall_rate, _ in found)
-        print(f"{name:28} {speed:7.0f} calls/s   {wall:5.2f} x bare (wall)   {cpu:5.2f} x (CPU)")
+    return rates
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--calls", type=int, default=3000)
-    parser.add_argument("--in-flight", type=int, default=100)
-    given = parser.parse_args()
+def measure(bench: Bench) -> list[Line]:
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.Process(target=serve, args=(theirs,), daemon=True)
     process.start()
     try:
-        asyncio.run(measure(ours.recv(), given.rounds, given.calls, given.in_flight))
+        calls = CALLS * 3 if bench.long else CALLS
+        found = asyncio.run(_rates(ours.recv(), bench.rounds, calls, IN_FLIGHT))
     finally:
         process.terminate()
         process.join()
-
-
-if __name__ == "__main__":
-    main()
+    wall = {name: [rate for rate, _ in rates] for name, rates in found.items()}
+    cpu = {name: [rate for _, rate in rates] for name, rates in found.items()}
+    lines = [line(ROW, BARE, "calls/s", wall[BARE], how=f"{IN_FLIGHT} in flight, keep-alive")]
+    for name in list(found)[1:]:
+        share = ratio(wall[name], wall[BARE])
+        judged = name == PLAIN
+        lines.append(
+            line(
+                *(ROW, name, "calls/s", wall[name]),
+                goal=f"≥ {LEAST} × the bare client" if judged else "",
+                ratio=share,
+                met=share >= LEAST if judged else None,
+                how=f"{ratio(cpu[name], cpu[BARE]):.2f} × by CPU time",
+            )
+        )
+    return lines

@@ -1,13 +1,12 @@
-"""How fast "when next?" is, against cronsim and croniter, in one run.
+"""cron: how fast "when next?" is, against cronsim and croniter.
 
 Every library answers the same questions in interleaved rounds, so that a busy machine slows all of
 them alike; the figures are medians over the rounds, datetimes in and out. The zones of cronsim and
-croniter are zoneinfo's. Exits with 1 if Chimes is not fast enough, absolutely or relatively.
+croniter are zoneinfo's.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from statistics import median
@@ -16,6 +15,8 @@ from zoneinfo import ZoneInfo
 
 from croniter import croniter
 from cronsim import CronSim
+from suite.bench import Bench
+from suite.report import Line, line
 
 from chimes.triggers import Cron
 
@@ -37,7 +38,7 @@ MOMENTS = [
     datetime(2026, 10, 31, 22, 59, 30, tzinfo=UTC),
     datetime(2027, 1, 15, 6, 30, tzinfo=UTC),
 ]
-ROUNDS = 9
+ROW = "cron"
 STEPS = 60
 
 MOST_MICROSECONDS = 10.0
@@ -90,7 +91,7 @@ def croniter_walk(expression: str, zone: str, moment: datetime) -> Walk:
 LIBRARIES = {"chimes": chimes_walk, "cronsim": cronsim_walk, "croniter": croniter_walk}
 
 
-def measure(expression: str, zone: str) -> dict[str, float]:
+def _microseconds(expression: str, zone: str, rounds: int) -> dict[str, float]:
     """Median microseconds per fire of each library, over interleaved rounds and all moments."""
     samples: dict[str, list[float]] = {name: [] for name in LIBRARIES}
     walks = [
@@ -98,40 +99,33 @@ def measure(expression: str, zone: str) -> dict[str, float]:
         for moment in MOMENTS
         for name, make in LIBRARIES.items()
     ]
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, walk in walks:
             # Yearly fires are few: sixty steps would leave the years that anyone asks about.
             samples[name].append(walk(STEPS if "1 1" not in expression else STEPS // 10))
     return {name: median(values) for name, values in samples.items()}
 
 
-def main() -> int:
-    rows = [(expression, zone, measure(expression, zone)) for expression, zone in MIX]
-    print(f"{'expression':24}{'zone':22}{'chimes µs':>10}{'cronsim':>10}{'croniter':>10}")
-    for expression, zone, row in rows:
-        print(
-            f"{expression:24}{zone:22}{row['chimes']:10.2f}"
-            f"{row['cronsim'] / row['chimes']:9.1f}x{row['croniter'] / row['chimes']:9.1f}x"
+def measure(bench: Bench) -> list[Line]:
+    rows = [_microseconds(expression, zone, bench.rounds) for expression, zone in MIX]
+    samples = {name: [row[name] for row in rows] for name in LIBRARIES}
+    own = median(samples["chimes"])
+    lines = [
+        line(
+            *(ROW, "Chimes, next fire time", "µs", samples["chimes"]),
+            goal=f"≤ {MOST_MICROSECONDS:.0f} µs",
+            met=own <= MOST_MICROSECONDS,
+            how=f"median of {len(MIX)} expressions in {len({zone for _, zone in MIX})} zones",
         )
-    overall = {name: median(row[name] for _, _, row in rows) for name in LIBRARIES}
-    own = overall["chimes"]
-    checks = [
-        ("median µs a next", own, own <= MOST_MICROSECONDS),
-        (
-            "times cronsim",
-            overall["cronsim"] / own,
-            overall["cronsim"] >= LEAST_TIMES_CRONSIM * own,
-        ),
-        (
-            "times croniter",
-            overall["croniter"] / own,
-            overall["croniter"] >= LEAST_TIMES_CRONITER * own,
-        ),
     ]
-    for label, value, good in checks:
-        print(f"{label:18}{value:8.2f}  {'ok' if good else 'MISSED'}")
-    return 0 if all(good for _, _, good in checks) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    for name, least in (("cronsim", LEAST_TIMES_CRONSIM), ("croniter", LEAST_TIMES_CRONITER)):
+        times = median(samples[name]) / own
+        lines.append(
+            line(
+                *(ROW, name, "µs", samples[name]),
+                goal=f"Chimes ≥ {least:.0f} × as fast",
+                ratio=times,
+                met=times >= least,
+            )
+        )
+    return lines

@@ -1,0 +1,1 @@
+"""Programs that the benchmark starts as processes of their own."""

@@ -1,0 +1,43 @@
+"""Connections that run one claiming statement in a loop: what the database itself can do.
+
+    python nodes/raw_claimer.py URL CONNECTIONS
+
+A command {"at", "statement"} runs it on every connection from the moment `at` until nothing is due;
+the answer is that of claimer.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+import asyncpg
+import uvloop
+
+from nodes.conversation import commands, say, until
+
+
+async def fire(connection: asyncpg.Connection, statement: str) -> list[tuple[float, int]]:
+    batches = []
+    while found := await connection.fetchval(statement):
+        batches.append((time.monotonic(), found))
+    return batches
+
+
+async def main(url: str, count: int) -> None:
+    connections = [await asyncpg.connect(url) for _ in range(count)]
+    async for command in commands():
+        # Planning is not what is compared: the store's statements are prepared by then as well.
+        statement = command["statement"]
+        for connection in connections:
+            await connection.fetchval(statement.replace("LIMIT", "LIMIT 0 * "))
+        await until(command["at"])
+        answers = await asyncio.gather(*(fire(each, statement) for each in connections))
+        say({"batches": [batch for batches in answers for batch in batches]})
+    for connection in connections:
+        await connection.close()
+
+
+if __name__ == "__main__":
+    uvloop.run(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,79 @@
+"""APScheduler 3: asyncio scheduler, coroutine jobs; URL `memory` for its memory store."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from datetime import UTC, datetime, timedelta
+
+from apscheduler.job import Job
+from apscheduler.jobstores.memory import MemoryJobStore
+from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+from measuring import Calls, Given, arguments
+
+calls: Calls
+
+
+async def noop(number: int) -> None:
+    calls.note(number)
+
+
+async def schedules(given: Given) -> None:
+    if given.url == "memory":
+        store = MemoryJobStore()
+    else:
+        store = SQLAlchemyJobStore(given.url.replace("postgresql:", "postgresql+psycopg:"))
+    scheduler = AsyncIOScheduler(jobstores={"default": store}, timezone=UTC)
+    due = datetime.now(UTC) - timedelta(seconds=1)
+    options = {
+        "coalesce": True,
+        "misfire_grace_time": None,
+        "max_instances": 1,
+        "next_run_time": due,
+    }
+    if isinstance(store, MemoryJobStore):
+        for number in range(given.count):
+            trigger = IntervalTrigger(hours=1, timezone=UTC)
+            scheduler.add_job(noop, trigger, args=(number,), id=f"job-{number}", **options)
+    else:
+        fill(store, scheduler, given.count, options)
+    calls.begin()
+    scheduler.start()
+    await calls.wait(given.seconds)
+    scheduler.shutdown(wait=False)
+
+
+def fill(store: SQLAlchemyJobStore, scheduler: AsyncIOScheduler, count: int, options) -> None:
+    """The rows that `add_job` writes, in one statement instead of a transaction each."""
+    store.start(scheduler, "default")
+    rows = []
+    for number in range(count):
+        job = Job(
+            scheduler,
+            id=f"job-{number}",
+            func=noop,
+            args=(number,),
+            kwargs={},
+            name="noop",
+            trigger=IntervalTrigger(hours=1, timezone=UTC),
+            executor="default",
+            **options,
+        )
+        rows.append(
+            {
+                "id": job.id,
+                "next_run_time": job.next_run_time.timestamp(),
+                "job_state": pickle.dumps(job.__getstate__(), store.pickle_protocol),
+            }
+        )
+    with store.engine.begin() as connection:
+        connection.execute(store.jobs_t.insert(), rows)
+
+
+if __name__ == "__main__":
+    given = arguments()
+    calls = Calls(given.count)
+    asyncio.run(schedules(given))
+    calls.report()

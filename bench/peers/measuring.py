@@ -1,0 +1,73 @@
+"""What every peer script does the same way: arguments in, calls counted, one JSON line out.
+
+    python peers/NAME.py schedules|jobs URL COUNT SECONDS
+
+`schedules`: COUNT recurring schedules are due at once; `jobs`: COUNT no-op jobs wait in the queue.
+The clock starts when the peer begins to look and stops with the last call of the job's function, or
+after SECONDS: a peer that is not through by then is rated by what it has done. Writing down that a
+job is done is not waited for, which favours the peers. Needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import time
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    what: str
+    url: str
+    count: int
+    seconds: float
+
+
+def arguments() -> Given:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=("schedules", "jobs"))
+    parser.add_argument("url")
+    parser.add_argument("count", type=int)
+    parser.add_argument("seconds", type=float)
+    given = parser.parse_args()
+    return Given(given.what, given.url, given.count, given.seconds)
+
+
+@dataclass(slots=True)
+class Calls:
+    """Every call of the job's function: which job, and when."""
+
+    wanted: int
+    began: float = 0.0
+    names: list[object] = field(default_factory=list)
+    last: float = 0.0
+    all_there: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def begin(self) -> None:
+        """The first moment counts."""
+        self.began = self.began or time.perf_counter()
+
+    def note(self, name: object) -> None:
+        self.names.append(name)
+        self.last = time.perf_counter()
+        if len(self.names) == self.wanted:
+            self.all_there.set()
+
+    async def wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.all_there.wait(), seconds)
+
+    def report(self) -> None:
+        # Those that come while the peer is shutting down are neither rated nor forgotten.
+        complete = len(self.names) >= self.wanted
+        answer = {
+            "calls": len(self.names),
+            "distinct": len(set(self.names)),
+            "wanted": self.wanted,
+            "seconds": self.last - self.began,
+            "complete": complete,
+        }
+        print(json.dumps(answer), flush=True)

@@ -1,0 +1,71 @@
+"""Procrastinate: an async worker with a pool and high concurrency, jobs deferred in bulk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+
+import procrastinate
+from measuring import Calls, Given, arguments
+from procrastinate import PsycopgConnector
+
+CONCURRENCY = 50
+POOL = 10
+
+
+def app_at(url: str) -> procrastinate.App:
+    return procrastinate.App(connector=PsycopgConnector(conninfo=url, min_size=POOL, max_size=POOL))
+
+
+async def worked(app: procrastinate.App, given: Given, calls: Calls) -> None:
+    calls.begin()
+    running = asyncio.create_task(
+        app.run_worker_async(
+            concurrency=CONCURRENCY, install_signal_handlers=False, shutdown_graceful_timeout=1
+        )
+    )
+    await calls.wait(given.seconds)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def schedules(given: Given, calls: Calls) -> None:
+    app = app_at(given.url)
+
+    @app.task(name="noop")
+    async def noop(timestamp: int, number: int) -> None:
+        calls.note(number)
+
+    # A worker that starts makes up for ticks of the last ten minutes: all are due at once.
+    minute = datetime.now().astimezone() - timedelta(minutes=2)
+    for number in range(given.count):
+        app.periodic(
+            cron=f"{minute.minute} {minute.hour} * * *",
+            periodic_id=f"job-{number}",
+            task_kwargs={"number": number},
+        )(noop)
+    async with app.open_async():
+        await app.schema_manager.apply_schema_async()
+        await worked(app, given, calls)
+
+
+async def jobs(given: Given, calls: Calls) -> None:
+    app = app_at(given.url)
+
+    @app.task(name="noop")
+    async def noop(number: int) -> None:
+        calls.note(number)
+
+    async with app.open_async():
+        await app.schema_manager.apply_schema_async()
+        await noop.batch_defer_async(*({"number": number} for number in range(given.count)))
+        await worked(app, given, calls)
+
+
+if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
+    given = arguments()
+    calls = Calls(given.count)
+    asyncio.run((schedules if given.what == "schedules" else jobs)(given, calls))
+    calls.report()

@@ -1,0 +1,1 @@
+"""One module for each row of the table: `measure(bench)` gives its lines."""

@@ -1,0 +1,76 @@
+"""no-op runs: from the queue through a task that does nothing to the stored result."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from statistics import median
+
+from suite import peers
+from suite.bench import Bench
+from suite.chimes_tables import ChimesTables, micros
+from suite.nodes import Nodes, call_faults
+from suite.report import Faults, Line, faultless, line
+from suite.rounds import interleaved
+
+ROW = "no-op runs"
+COUNT, COUNT_LONG = 20_000, 100_000
+SLOW_COUNT = 2_000
+WATCHED_SECONDS = 5.0
+AHEAD = timedelta(seconds=2)
+LEAST_TIMES = {peers.PGQUEUER: 2.0, peers.PROCRASTINATE: 50.0}
+LEAST_PER_SECOND = 15_000
+
+
+def measure(bench: Bench) -> list[Line]:
+    count = COUNT_LONG if bench.long else COUNT
+    tables = ChimesTables(bench.postgres, "noop")
+    nodes = Nodes(tables, 1)
+    given = 0
+
+    def chimes() -> float:
+        nonlocal given
+        available = tables.now() + AHEAD
+        tables.queue(count, available=available, first=given)
+        tables.sql("ANALYZE runs")
+        since = micros(available)
+        given += count
+        nodes.wait("runs WHERE status = 'succeeded'", given, 180)
+        last = int(tables.sql(f"SELECT max(finished_at) FROM runs WHERE created_at = {since}"))
+        return count / (last - since) * 1_000_000
+
+    def peer(which: peers.Peer, size: int) -> float:
+        return peers.measured(which, bench.postgres, "jobs", size, WATCHED_SECONDS).rate
+
+    try:
+        found = interleaved(
+            bench.rounds,
+            {
+                "Chimes": chimes,
+                peers.PGQUEUER.name: partial(peer, peers.PGQUEUER, count),
+                peers.PROCRASTINATE.name: partial(peer, peers.PROCRASTINATE, SLOW_COUNT),
+            },
+        )
+    finally:
+        doubles, missing = call_faults(nodes.close(), given)
+    ours = median(found["Chimes"])
+    lines = [
+        line(
+            *(ROW, "Chimes, one process", "runs/s", found["Chimes"]),
+            goal=f"≥ {LEAST_PER_SECOND:,}/s",
+            met=ours >= LEAST_PER_SECOND,
+            how=f"{count:,} queued; from due to the last stored result",
+        )
+    ]
+    for which, least in LEAST_TIMES.items():
+        theirs = median(found[which.name])
+        lines.append(
+            line(
+                *(ROW, f"{which.name}, one process", "runs/s", found[which.name]),
+                goal=f"Chimes ≥ {least:g} × this",
+                ratio=ours / theirs,
+                met=ours >= least * theirs,
+                how="until the last call",
+            )
+        )
+    return [*lines, faultless(ROW, Faults(duplicates=doubles, missed=missing))]

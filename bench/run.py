@@ -1,0 +1,95 @@
+"""The benchmark: every row of the goals, measured in one run.
+
+    python bench/run.py [--only ROW ...] [--rounds 5] [--long]
+
+Starts its own PostgreSQL and whatever else it needs, on loopback, and ends it again. Prints a table
+and writes the same as JSON to bench/results/. Exits with 1 if a goal is not met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import platform
+import signal
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent
+sys.path.insert(0, str(BENCH))
+
+from suite.bench import Bench, Row  # noqa: E402 (the folder is on the path only now)
+from suite.postgres import Postgres, program  # noqa: E402
+from suite.report import Report, table  # noqa: E402
+
+ROWS = {
+    "claims": "due schedules claimed per second, beside pgbench with one statement",
+    "claimers": "50 claimers and 1,000 due schedules (R2.31)",
+    "due": "lateness with 1,000 and 10,000 due, and fired/s beside the peers",
+    "noop": "no-op runs end to end, beside PgQueuer and Procrastinate",
+    "http": "HTTP callbacks, beside the bare client",
+    "footprint": "memory and idle CPU with 10 k and 100 k schedules",
+    "size": "cost of a claim with 10 k, 100 k and 1 M schedules",
+    "cron": "next fire time, beside cronsim and croniter",
+}
+
+
+def main() -> int:
+    given = _arguments()
+    chosen = given.only or list(ROWS)
+    # Ended from outside, everything that was started is ended as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    report = Report(machine=_machine(given.rounds, given.long))
+    began = time.monotonic()
+    with Postgres() as postgres:
+        bench = Bench(postgres=postgres, rounds=given.rounds, long=given.long)
+        for name in chosen:
+            since = time.monotonic()
+            print(f"{name}: {ROWS[name]}", file=sys.stderr, flush=True)
+            row: Row = importlib.import_module(f"rows.{name}").measure
+            report.add(row(bench))
+            print(f"  {time.monotonic() - since:.0f} s", file=sys.stderr, flush=True)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    path = BENCH / "results" / f"{stamp}.json"
+    report.write(path)
+    print(table(report.lines))
+    print(f"\n{time.monotonic() - began:.0f} s, {given.rounds} rounds; {path}")
+    missed = report.missed_goals
+    print(f"{len(missed)} goals not met" if missed else "every goal is met")
+    return 1 if missed else 0
+
+
+def _arguments() -> argparse.Namespace:
+    rows = "\n".join(f"  {name:10} {what}" for name, what in ROWS.items())
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog=f"rows:\n{rows}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", action="append", choices=ROWS, metavar="ROW")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--long", action="store_true", help="more of everything")
+    given = parser.parse_args()
+    if given.rounds < 1:
+        parser.error("--rounds must be 1 or more")
+    return given
+
+
+def _machine(rounds: int, long: bool) -> dict[str, object]:
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "postgres": os.popen(f"{program('postgres')} --version").read().strip(),
+        "load_before": os.getloadavg(),
+        "rounds": rounds,
+        "long": long,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What the rows of the benchmark share: servers, processes, tables of Chimes, the report."""

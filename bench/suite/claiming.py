@@ -1,0 +1,53 @@
+"""Several claiming processes as one contestant."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from suite.children import Child
+
+#: Between the command and the common start.
+AHEAD_SECONDS = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    began: float
+    #: (committed at, how many)
+    batches: tuple[tuple[float, int], ...]
+
+    @property
+    def count(self) -> int:
+        return sum(count for _, count in self.batches)
+
+    @property
+    def seconds(self) -> float:
+        return max((moment for moment, _ in self.batches), default=self.began) - self.began
+
+    @property
+    def rate(self) -> float:
+        return self.count / self.seconds
+
+    def waits(self) -> list[float]:
+        """For each schedule the time from the common start until its claim was committed."""
+        return [moment - self.began for moment, count in self.batches for _ in range(count)]
+
+
+def together(
+    children: Sequence[Child], command: dict[str, object], *, seconds: float = 120.0
+) -> Claimed:
+    began = time.monotonic() + AHEAD_SECONDS
+    for child in children:
+        child.tell(command | {"at": began})
+    answers = [child.answer(seconds) for child in children]
+    batches = [(moment, count) for each in answers for moment, count in each["batches"]]
+    return Claimed(began, tuple(batches))
+
+
+def started(program: str, url: str, size: int, processes: int) -> list[Child]:
+    children = [Child([program, url, str(size)]) for _ in range(processes)]
+    for child in children:
+        child.answer(60)
+    return children

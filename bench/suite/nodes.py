@@ -1,0 +1,102 @@
+"""Real nodes: `chimes worker` and `chimes serve` as processes, with the no-op application."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from suite.children import BENCH, stop
+from suite.chimes_tables import ChimesTables
+
+CHIMES = str(Path(sys.executable).with_name("chimes"))
+START_SECONDS = 30.0
+
+
+class Nodes:
+    """Some nodes on one store; their calls are known once they have ended."""
+
+    def __init__(
+        self, tables: ChimesTables, count: int, *, verb: str = "worker", workers: int = 500
+    ) -> None:
+        self._tables = tables
+        self._folder = Path(tempfile.mkdtemp(prefix="chimes-bench-nodes-"))
+        self.processes: list[subprocess.Popen[bytes]] = []
+        before = tables.count("nodes")
+        for number in range(count):
+            environment = os.environ | {
+                "CHIMES_STORE": tables.url,
+                "CHIMES_WORKERS": str(workers),
+                "CHIMES_PORT": "0",
+                "CHIMES_DATA_DIR": str(self._folder),
+                "CHIMES_LOG_LEVEL": "warning",
+                "PYTHONPATH": str(BENCH / "nodes"),
+                "BENCH_CALLS": str(self._calls_file(number)),
+            }
+            process = subprocess.Popen(
+                [CHIMES, verb, "--app", "noop_app:app"],
+                env=environment,
+                cwd=BENCH / "nodes",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=(self._folder / f"log-{number}").open("wb"),
+            )
+            self.processes.append(process)
+        try:
+            self._await_joined(before + count)
+        except BaseException:
+            self.close()
+            raise
+
+    def wait(self, what: str, wanted: int, seconds: float) -> None:
+        """Until so many rows are there; looked at seldom, so that looking costs nothing."""
+        deadline = time.monotonic() + seconds
+        while self._tables.count(what) < wanted:
+            self._check()
+            if time.monotonic() > deadline:
+                found = self._tables.count(what)
+                raise TimeoutError(f"{found} of {wanted} after {seconds:.0f} s: {what}")
+            time.sleep(0.25)
+
+    def close(self) -> list[tuple[int, float]]:
+        """End them; every call of the task as (number, moment)."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            stop(process, seconds=40)
+        calls: list[tuple[int, float]] = []
+        for number in range(len(self.processes)):
+            if self._calls_file(number).exists():
+                lines = self._calls_file(number).read_text(encoding="ascii").splitlines()
+                calls += [(int(n), float(at)) for n, at in (each.split() for each in lines)]
+        return calls
+
+    def _calls_file(self, number: int) -> Path:
+        return self._folder / f"calls-{number}"
+
+    def _await_joined(self, wanted: int) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while self._tables.count("nodes") < wanted:
+            self._check()
+            if time.monotonic() > deadline:
+                raise TimeoutError("the nodes did not join")
+            time.sleep(0.1)
+
+    def _check(self) -> None:
+        for number, process in enumerate(self.processes):
+            if process.poll() is not None:
+                log = (self._folder / f"log-{number}").read_text(errors="replace")
+                raise RuntimeError(f"a node ended with {process.returncode}:\n{log[-2000:]}")
+
+
+def call_faults(calls: Sequence[tuple[int, float]], wanted: int) -> tuple[int, int]:
+    """Of calls that should have come once for each of `wanted` numbers: doubles, and those that
+    did not come."""
+    distinct = len({number for number, _ in calls})
+    return len(calls) - distinct, wanted - distinct
