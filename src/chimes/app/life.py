@@ -7,12 +7,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from chimes.app.composition import build_services, build_store
 from chimes.app.flows import AppFlow
 from chimes.app.handles import RunHandle
-from chimes.app.node import Node
 from chimes.app.runtime import Runtime
 from chimes.app.signals import loop_factory, signals, stop_or_hurry
 from chimes.app.verbs import Verbs
@@ -23,6 +22,9 @@ from chimes.errors import ChimesError
 from chimes.log import configure_logging
 from chimes.model.ids import RunId
 from chimes.targets.python_task.registry import Registry
+
+if TYPE_CHECKING:
+    from chimes.app.node import Node
 
 
 class Life(Verbs):
@@ -138,6 +140,8 @@ class Life(Verbs):
         for flow in self.flows.values():
             flow.complete()
         await self.open()
+        from chimes.app.node import Node
+
         runtime = self.runtime()
         roles = tuple(role for role in runtime.settings.roles if role != "api")
         node = Node(

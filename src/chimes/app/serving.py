@@ -112,9 +112,10 @@ class _Process:
         lines.append(f"  Roles  {', '.join(self._runtime.settings.roles)}")
         if tasks := self._node.tasks:
             lines.append(f"  Tasks  {tasks}")
-        open_mode = self._runtime.services.access.open_mode
-        access = "open: anybody on this machine" if open_mode else "by key"
-        lines.append(f"  Access {access}")
+        if self._listener is not None:
+            open_mode = self._runtime.services.access.open_mode
+            access = "open: anybody on this machine" if open_mode else "by key"
+            lines.append(f"  Access {access}")
         lines.append("Press Ctrl-C to stop.")
         with contextlib.suppress(OSError):
             print("\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201 - the banner

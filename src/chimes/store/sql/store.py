@@ -10,6 +10,7 @@ from chimes.model.listing import Counts
 from chimes.model.run import RunStatus
 from chimes.store.port import StoreStatus
 from chimes.store.sql.database import Tx
+from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.firing import SqlFiring
 from chimes.store.sql.migrations import HEAD
 from chimes.store.sql.moving import SqlMoving
@@ -36,6 +37,11 @@ class SqlStore(SqlSchedules, SqlFiring, SqlRuns, SqlWork, SqlNodes, SqlRecords, 
             schema=HEAD,
             degraded=self._database.degraded,
         )
+
+    @property
+    def dialect(self) -> Dialect:
+        """For a transaction of the caller's own (`joining`)."""
+        return self._database.dialect
 
     async def now(self) -> datetime:
         return await self._database.now()

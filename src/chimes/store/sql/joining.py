@@ -1,0 +1,53 @@
+"""A run inside somebody else's transaction: it is there if and when that commits.
+
+Only portable statements are used, because the connection may come from any driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, func, select, text
+
+from chimes.clock import Clock
+from chimes.model.run import Run
+from chimes.store.sql.database import Tx
+from chimes.store.sql.dialects.base import Dialect
+from chimes.store.sql.locking import hold_places
+from chimes.store.sql.rows.parts import TargetTexts
+from chimes.store.sql.rows.run import run_of, run_values
+from chimes.store.sql.tables import ACTIVE, runs
+
+_RUN = select(runs).where(runs.c.id == bindparam("run_id"))
+_ADMITTED = (
+    select(func.count())
+    .select_from(runs)
+    .where(runs.c.concurrency_key == bindparam("key"), text(ACTIVE), runs.c.blocked == 0)
+)
+#: Heard by the nodes when the transaction commits; what they miss they find by polling.
+_TELL = "SELECT pg_notify(substr('chimes_' || current_schema(), 1, 63), 'enqueued')"
+
+
+def add_run_in(
+    connection: Connection, dialect: Dialect, clock: Clock | None, make: Callable[[datetime], Run]
+) -> Run:
+    """`add_runs` for one run that no schedule planned. `make` gets the store's time. A run of the
+    same id that is there already, or that another transaction is just about to commit, is the
+    answer. Runs of a concurrency key that is shared wait for the end of the transaction."""
+    tx = Tx(connection, dialect, clock)
+    run = make(tx.now())
+    key = run.concurrency_key
+    if key is not None:
+        hold_places(tx, [(None, key)])
+        row = tx.first(_ADMITTED, {"key": key})
+        admitted = 0 if row is None else int(row[0])
+        run = replace(run, blocked=admitted >= run.concurrency_limit)
+    if tx.run(dialect.insert_new(runs), run_values(run, TargetTexts())) == 0:
+        found = tx.first(_RUN, {"run_id": run.id})
+        assert found is not None, "a run whose id is taken can be read"
+        return run_of(found)
+    if dialect.name == "postgresql":
+        connection.exec_driver_sql(_TELL)
+    return run
