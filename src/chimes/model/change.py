@@ -8,12 +8,14 @@ on its way to a claimed run, so this is most of what planning costs.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import cache
 from itertools import repeat
 from operator import attrgetter, call
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     # mypy checks the names and types of the changes only under this very name.
@@ -30,6 +32,14 @@ else:
         copied = object.__new__(value.__class__)
         deque(map(call, writers, repeat(copied), values), maxlen=0)
         return copied
+
+
+def made(kind: type[T], values: Iterable[object]) -> T:
+    """A value from those of all its fields, in their order. For decoding rows, whose types the
+    schema has seen to; three times as fast as `__init__` with names."""
+    new: T = object.__new__(kind)
+    deque(map(call, _copying(kind)[2], repeat(new), values), maxlen=0)
+    return new
 
 
 @cache

@@ -14,7 +14,7 @@ from chimes.model.due_slots import Late, above_purge_mark, late_slots, on_time_s
 from chimes.model.ids import RunId, ScheduleId, manual_run_id, slot_run_id
 from chimes.model.policy import UNLIMITED, Overlap
 from chimes.model.run import Origin, Reason, Run, RunStatus, unblocked
-from chimes.model.schedule import Schedule, at_slot, due_time, runs_left
+from chimes.model.schedule import Schedule, at_slot, due_time, planned, runs_left
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,10 +37,51 @@ class Firing:
 
 
 def plan(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
-    """C1 for slots that are late, C6 for slots that overlap, R2.39 for dependencies."""
+    """C1 for slots that are late, C6 for slots that overlap, R2.39 for dependencies.
+
+    A due time without a slot means that somebody resumed the schedule who cannot compute slots
+    (SQL, C27): it is planned from that moment on, and no run is made (C8)."""
     schedule = above_purge_mark(schedule)
-    if schedule.next_slot is None or schedule.next_run_at is None or schedule.next_run_at > now:
+    if schedule.next_run_at is None or schedule.next_run_at > now:
         return Firing(schedule=schedule, runs=())
+    if schedule.next_slot is None:
+        return Firing(schedule=planned(schedule, schedule.next_run_at), runs=())
+    return _one_on_time(schedule, context, now) or _by_policy(schedule, context, now)
+
+
+def _one_on_time(schedule: Schedule, context: FireContext, now: datetime) -> Firing | None:
+    """What nearly every firing comes to, without the detours: one slot that is on time, free to
+    go, and the only one due. None: it is not as simple as that."""
+    head, due, policy = schedule.next_slot, schedule.next_run_at, schedule.policy
+    assert head is not None
+    assert due is not None
+    if (
+        due < now - policy.misfire_grace
+        or schedule.depends_on is not None
+        or len(context.admitted) >= policy.concurrency_limit
+        or not runs_left(schedule)
+        or due != due_time(schedule, head)
+    ):
+        return None
+    following = schedule.trigger.next_after(head)
+    following_due = due_time(schedule, following)
+    if following_due is not None and following_due <= now:
+        return None
+    if not runs_left(schedule, 1):
+        following = following_due = None
+    moved = replace(
+        schedule,
+        fired_count=schedule.fired_count + 1,
+        last_slot=head,
+        last_enqueued_at=now,
+        next_slot=following,
+        next_run_at=following_due,
+    )
+    return Firing(schedule=moved, runs=(slot_run(schedule, head, now),))
+
+
+def _by_policy(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+    assert schedule.next_slot is not None
     late, first = late_slots(schedule, now)
     rows: list[Run] = []
     if late.missed_count:
@@ -143,8 +184,12 @@ def slot_run(schedule: Schedule, slot: datetime, now: datetime, *, catch_up: boo
     """The run of a slot, waiting to be claimed."""
     planned_at = schedule.next_run_at if slot == schedule.next_slot else due_time(schedule, slot)
     assert planned_at is not None
-    return replace(
-        _run(schedule, slot_run_id(schedule.id, slot), Origin.SCHEDULE, planned_at, now),
+    return _run(
+        schedule,
+        slot_run_id(schedule.id, slot),
+        Origin.SCHEDULE,
+        planned_at,
+        now,
         slot=slot,
         available_at=now if catch_up else planned_at,
         catch_up=catch_up,
@@ -197,7 +242,16 @@ def backfill_run(schedule: Schedule, slot: datetime, taken_by: Run | None, now: 
 
 
 def _run(
-    schedule: Schedule, run_id: RunId, origin: Origin, planned_at: datetime, now: datetime
+    schedule: Schedule,
+    run_id: RunId,
+    origin: Origin,
+    planned_at: datetime,
+    now: datetime,
+    *,
+    slot: datetime | None = None,
+    available_at: datetime | None = None,
+    catch_up: bool = False,
+    reason: str = "",
 ) -> Run:
     limit = schedule.policy.concurrency_limit
     return Run(
@@ -207,15 +261,18 @@ def _run(
         schedule_version=schedule.version,
         namespace=schedule.namespace,
         owner=schedule.owner,
+        slot=slot,
         origin=origin,
         target=schedule.target,
         policy=schedule.policy,
         priority=schedule.priority,
+        catch_up=catch_up,
+        reason=reason,
         concurrency_key=concurrency_key(schedule) if limit < UNLIMITED else None,
         concurrency_limit=limit,
         created_at=now,
         planned_at=planned_at,
-        available_at=planned_at,
+        available_at=available_at or planned_at,
     )
 
 

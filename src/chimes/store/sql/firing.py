@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import select
@@ -105,25 +106,28 @@ class _Pass:
             return None
         due = self._decoded(rows)
         contexts = self._contexts(due)
-        moved: list[Schedule] = []
         broken: list[Schedule] = []
-        asked: list[Firing] = []
+        asked: list[tuple[Schedule, FireContext, Firing]] = []
         for schedule, context in zip(due, contexts, strict=True):
             try:
                 firing = self._plan(schedule, context, self._now)
             except Exception as error:
                 broken.append(set_aside(schedule, f"{type(error).__name__}: {error}"))
             else:
-                moved.append(firing.schedule)
-                asked.append(firing)
-        every = [run for firing in asked for run in firing.runs]
+                asked.append((schedule, context, firing))
+        every = [run for _, _, firing in asked for run in firing.runs]
         slots = Taken(self._tx, every)
         free = {run.id for run in every if slots.take(run)}
-        new = [run for firing in asked for run in new_rows(firing.runs, free)]
+        new: list[Run] = []
+        firings: list[Firing] = []
+        for firing, rows_of_it in self._in_turn(asked, free):
+            firings.append(firing)
+            new.extend(rows_of_it)
+        moved = [firing.schedule for firing in firings]
         # Nobody stops for a slot that has its row already.
         stop = [
             run_id
-            for firing in asked
+            for firing in firings
             if any(run.id in free for run in firing.runs)
             for run_id in firing.cancel
         ]
@@ -136,6 +140,22 @@ class _Pass:
             broken=tuple(broken),
             more=len(rows) == self._limit,
         )
+
+    def _in_turn(
+        self, asked: Sequence[tuple[Schedule, FireContext, Firing]], free: set[RunId]
+    ) -> Iterator[tuple[Firing, tuple[Run, ...]]]:
+        """Schedules that share a concurrency key take places from each other: one that comes after
+        another of its key is planned again, with the places that are gone by then. Which slots it
+        has does not depend on that."""
+        gained: dict[str, tuple[RunId, ...]] = {}
+        for schedule, context, first in asked:
+            key, firing = concurrency_key(schedule), first
+            if gained.get(key):
+                admitted = context.admitted + gained[key]
+                firing = self._plan(schedule, replace(context, admitted=admitted), self._now)
+            new = new_rows(firing.runs, free)
+            gained[key] = gained.get(key, ()) + tuple(run.id for run in new if run.admitted)
+            yield firing, new
 
     def _decoded(self, rows: Rows) -> list[Schedule]:
         """A row that this version cannot read stops alone as well; there is no value to show."""

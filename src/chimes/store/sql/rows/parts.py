@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from chimes.model.access import Owner, OwnerType
 from chimes.model.policy import Policy
+from chimes.model.run import RunStatus
 from chimes.model.target import Target
 from chimes.store.codec.schedule import (
     policy_from_plain,
@@ -22,6 +23,9 @@ from chimes.store.codec.schedule import (
 )
 from chimes.store.plain import EPOCH, MICROSECOND
 from chimes.triggers import Trigger, trigger_from_dict
+
+#: Faster than asking the enumeration each time.
+STATUSES = {status.value: status for status in RunStatus}
 
 Value = str | int | float | None
 Values = tuple[Value, ...]
@@ -46,6 +50,9 @@ def decode_object(text: str) -> dict[str, object]:
 def clean(text: str) -> str:
     """Half a surrogate pair, as a broken receiver may send, cannot be stored; it must not keep a
     verdict from being written either."""
+    if "\0" in text:
+        # Nor can this one, on PostgreSQL.
+        text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

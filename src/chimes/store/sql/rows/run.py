@@ -8,10 +8,12 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.run import Attempt, LogEntry, Origin, Run, RunStatus
+from chimes.model.change import made
+from chimes.model.ids import RunId
+from chimes.model.run import Attempt, LogEntry, Origin, Run
 from chimes.store.codec.run import attempt_from_plain, attempt_to_plain
 from chimes.store.sql.rows.parts import (
+    STATUSES,
     TargetTexts,
     Value,
     clean,
@@ -27,10 +29,8 @@ from chimes.store.sql.rows.parts import (
     policy_text,
     target_of,
 )
-from chimes.store.sql.tables import runs
 
-#: Looking values up by name in a Row takes longer than all the rest of decoding it.
-_COLUMNS = tuple(runs.c.keys())
+_ORIGINS = {origin.value: origin for origin in Origin}
 
 NO_ATTEMPTS = "[]"
 
@@ -89,46 +89,90 @@ def state_values(run: Run) -> dict[str, Value]:
 
 
 def run_of(row: Sequence[Any]) -> Run:
-    cell = dict(zip(_COLUMNS, row, strict=True))
-    schedule_id, parent_id, retry_of = cell["schedule_id"], cell["parent_id"], cell["retry_of"]
-    holder, result = cell["holder"], cell["result"]
-    return Run(
-        id=RunId(cell["id"]),
-        schedule_id=None if schedule_id is None else ScheduleId(schedule_id),
-        schedule_name=cell["schedule_name"],
-        schedule_version=cell["schedule_version"],
-        namespace=cell["namespace"],
-        owner=owner_of(cell["owner_type"], cell["owner_id"]),
-        slot=maybe_moment(cell["slot"]),
-        origin=Origin(cell["origin"]),
-        parent_id=None if parent_id is None else RunId(parent_id),
-        step=cell["step"],
-        retry_of=None if retry_of is None else RunId(retry_of),
-        target=target_of(cell["target"]),
-        policy=policy_of(cell["policy"]),
-        priority=cell["priority"],
-        catch_up=cell["catch_up"] == 1,
-        concurrency_key=cell["concurrency_key"],
-        concurrency_limit=cell["concurrency_limit"],
-        blocked=cell["blocked"] == 1,
-        status=RunStatus(cell["status"]),
-        attempt=cell["attempt"],
-        fence=cell["fence"],
-        holder=None if holder is None else NodeId(holder),
-        started=cell["started"] == 1,
-        cancel_requested=cell["cancel_requested"] == 1,
-        created_at=moment_of(cell["created_at"]),
-        planned_at=moment_of(cell["planned_at"]),
-        available_at=moment_of(cell["available_at"]),
-        claimed_at=maybe_moment(cell["claimed_at"]),
-        started_at=maybe_moment(cell["started_at"]),
-        finished_at=maybe_moment(cell["finished_at"]),
-        result=None if result is None else decode_object(result),
-        error=cell["error"],
-        reason=cell["reason"],
-        missed_count=cell["missed_count"],
-        missed_until=maybe_moment(cell["missed_until"]),
-        attempts=_attempts_of(cell["attempts"]),
+    """By position, as `schedule_of`."""
+    (
+        run_id,
+        schedule_id,
+        schedule_name,
+        schedule_version,
+        namespace,
+        owner_type,
+        owner_id,
+        slot,
+        origin,
+        parent_id,
+        step,
+        retry_of,
+        _kind,
+        target,
+        policy,
+        priority,
+        catch_up,
+        _rank,
+        concurrency_key,
+        concurrency_limit,
+        blocked,
+        status,
+        attempt,
+        fence,
+        holder,
+        started,
+        cancel_requested,
+        created_at,
+        planned_at,
+        available_at,
+        claimed_at,
+        started_at,
+        finished_at,
+        result,
+        error,
+        reason,
+        missed_count,
+        missed_until,
+        attempts,
+        _needs,
+        _batch_id,
+    ) = row
+    return made(
+        Run,
+        (
+            run_id,
+            schedule_id,
+            schedule_name,
+            schedule_version,
+            namespace,
+            owner_of(owner_type, owner_id),
+            maybe_moment(slot),
+            _ORIGINS[origin],
+            parent_id,
+            step,
+            retry_of,
+            target_of(target),
+            policy_of(policy),
+            priority,
+            catch_up == 1,
+            concurrency_key,
+            concurrency_limit,
+            blocked == 1,
+            STATUSES[status],
+            attempt,
+            fence,
+            holder,
+            started == 1,
+            cancel_requested == 1,
+            moment_of(created_at),
+            moment_of(planned_at),
+            moment_of(available_at),
+            maybe_moment(claimed_at),
+            maybe_moment(started_at),
+            maybe_moment(finished_at),
+            None if result is None else decode_object(result),
+            error,
+            reason,
+            missed_count,
+            maybe_moment(missed_until),
+            () if attempts == NO_ATTEMPTS else _attempts_of(attempts),
+        ),
     )
 
 
@@ -153,6 +197,4 @@ def _attempts_text(attempts: tuple[Attempt, ...]) -> str:
 
 
 def _attempts_of(text: str) -> tuple[Attempt, ...]:
-    if text == NO_ATTEMPTS:
-        return ()
     return tuple(attempt_from_plain(attempt) for attempt in json.loads(text))
