@@ -93,6 +93,7 @@ KINDS = (
     StoreKind(name="sqlite", make=_sqlite, durable=True, shared=True),
     StoreKind(name="json", make=_json, durable=True, shared=False),
     StoreKind(name="postgresql", make=_on_server("open_postgres"), durable=True, shared=True),
+    StoreKind(name="mariadb", make=_on_server("open_mariadb"), durable=True, shared=True),
 )
 DURABLE = tuple(kind for kind in KINDS if kind.durable)
 SHARED = tuple(kind for kind in KINDS if kind.shared)

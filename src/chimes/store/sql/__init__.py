@@ -8,7 +8,7 @@ from chimes.clock import Clock
 from chimes.store.sql.sqlite_database import SqliteDatabase
 from chimes.store.sql.store import SqlStore
 
-__all__ = ["SqlStore", "open_postgres", "open_sqlite"]
+__all__ = ["SqlStore", "open_mariadb", "open_postgres", "open_sqlite"]
 
 
 def open_sqlite(path: str | Path, *, clock: Clock | None = None) -> SqlStore:
@@ -23,3 +23,11 @@ def open_postgres(url: str, *, clock: Clock | None = None) -> SqlStore:
     from chimes.store.sql.server_database import ServerDatabase
 
     return SqlStore(ServerDatabase(PostgresServer(url), clock))
+
+
+def open_mariadb(url: str, *, clock: Clock | None = None) -> SqlStore:
+    """The same on a MariaDB server, 10.6 or newer."""
+    from chimes.store.sql.mariadb_server import MariadbServer
+    from chimes.store.sql.server_database import ServerDatabase
+
+    return SqlStore(ServerDatabase(MariadbServer(url), clock))

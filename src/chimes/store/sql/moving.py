@@ -74,10 +74,11 @@ async def _logs(read: Reader) -> AsyncIterator[RunLog]:
             .distinct()
             .order_by(run_logs.c.run_id)
             .limit(CHUNK // 10)
+            .subquery()
         )
         entries = (
             select(run_logs)
-            .where(run_logs.c.run_id.in_(chosen))
+            .join(chosen, run_logs.c.run_id == chosen.c.run_id)
             .order_by(run_logs.c.run_id, run_logs.c.number)
         )
         rows = await read(partial(_rows, entries))

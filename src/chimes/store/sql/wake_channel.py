@@ -36,10 +36,10 @@ class WakeChannel:
 
     async def stop(self) -> None:
         task, self._task = self._task, None
-        if task is not None:
+        while task is not None and not task.done():
+            # Once may not be enough: wait_for, in drivers too, may swallow it.
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await asyncio.wait([task], timeout=0.1)
 
     def tell(self) -> None:
         """Soon, from any thread."""

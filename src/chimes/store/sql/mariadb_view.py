@@ -1,0 +1,107 @@
+# ruff: noqa: S608 - what is put into statements here are parts of our own.
+"""`t_action_schedule`: the table of R0.3-R0.18, to read and to switch schedules with plain SQL.
+
+A view of MariaDB has no triggers and cannot be written to where it computes. So `schedules` holds
+two columns as that table had them, the view passes them on, and triggers of `schedules` keep
+both sides in step: what Chimes writes shows in the two columns, and
+
+    UPDATE t_action_schedule SET f_status = 'inactive' | 'active' WHERE f_id = ...
+    UPDATE t_action_schedule SET f_next_run_time = <milliseconds> WHERE f_id = ...
+
+becomes what pausing, resuming and rescheduling mean. A schedule that is resumed has no slot yet
+and is due: the next pass of a scheduler plans it from its own now (C8).
+"""
+
+from __future__ import annotations
+
+#: The store's clock in microseconds, exact: UNIX_TIMESTAMP would depend on the session's zone.
+_NOW = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+
+_BEFORE_INSERT = """
+CREATE OR REPLACE TRIGGER schedules_compat_insert BEFORE INSERT ON schedules FOR EACH ROW
+SET NEW.compat_status = IF(NEW.enabled = 1, 'active', 'inactive'),
+    NEW.compat_next_run_time = COALESCE(NEW.next_run_at DIV 1000, 0)
+"""
+
+# Who writes through the view changes one of its columns and nothing else; who writes past it
+# leaves both as they are.
+_BEFORE_UPDATE = f"""
+CREATE OR REPLACE TRIGGER schedules_compat_update BEFORE UPDATE ON schedules FOR EACH ROW
+BEGIN
+  DECLARE by_view TINYINT DEFAULT 0;
+  DECLARE at_now BIGINT;
+  IF NOT NEW.compat_status <=> OLD.compat_status THEN
+    IF NEW.compat_status NOT IN ('active', 'inactive') THEN
+      SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'f_status is active or inactive';
+    END IF;
+    SET by_view = 1, at_now = {_NOW};
+    SET NEW.enabled = IF(NEW.compat_status = 'active', 1, 0),
+        NEW.pause_note = '',
+        NEW.pause_until = NULL,
+        NEW.next_slot = NULL,
+        NEW.next_run_at = IF(NEW.compat_status = 'active', at_now, NULL);
+  END IF;
+  IF NOT NEW.compat_next_run_time <=> OLD.compat_next_run_time AND NEW.enabled = 1 THEN
+    SET by_view = 1, at_now = {_NOW};
+    SET NEW.next_slot = GREATEST(NEW.compat_next_run_time * 1000, at_now);
+    SET NEW.next_run_at = NEW.next_slot;
+  END IF;
+  IF by_view = 1 THEN
+    SET NEW.version = OLD.version + 1,
+        NEW.updated_at = at_now,
+        NEW.updated_by = CONCAT('sql:', SUBSTRING_INDEX(USER(), '@', 1));
+    INSERT INTO sql_changes (`at`, actor, schedule_id, changes) VALUES (
+      at_now,
+      NEW.updated_by,
+      NEW.id,
+      IF(NEW.enabled = OLD.enabled,
+         JSON_OBJECT('next_run_at', JSON_ARRAY(OLD.next_run_at, NEW.next_run_at)),
+         JSON_OBJECT('enabled', JSON_ARRAY(OLD.enabled, NEW.enabled)))
+    );
+  END IF;
+  SET NEW.compat_status = IF(NEW.enabled = 1, 'active', 'inactive'),
+      NEW.compat_next_run_time = COALESCE(NEW.next_run_at DIV 1000, 0);
+END
+"""
+
+# Scalar subqueries, because a join would make all of it read-only. The lock of R0.15 is the claim
+# of the node that carries the latest run out.
+_HELD = """
+SELECT {column} FROM runs
+WHERE runs.schedule_id = schedules.id AND runs.status = 'running'
+ORDER BY runs.claimed_at DESC LIMIT 1
+"""
+_CRON = "JSON_UNQUOTE(JSON_EXTRACT(schedules.`trigger`, '$.expression'))"
+
+
+def _from_door(key: str) -> str:
+    return f"COALESCE(JSON_UNQUOTE(JSON_EXTRACT(schedules.door_data, '$.{key}')), '')"
+
+
+def _from_target(key: str, without: str) -> str:
+    return f"COALESCE(JSON_EXTRACT(schedules.target, '$.{key}'), '{without}')"
+
+
+_VIEW = f"""
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW t_action_schedule AS SELECT
+  schedules.id AS f_id,
+  schedules.name AS f_name,
+  {_from_door("kn_id")} AS f_kn_id,
+  {_from_door("branch")} AS f_branch,
+  {_from_door("action_type_id")} AS f_action_type_id,
+  COALESCE({_CRON}, '') AS f_cron_expression,
+  {_from_target("unique_identities", "[]")} AS f_unique_identities,
+  {_from_target("dynamic_params", "{}")} AS f_dynamic_params,
+  schedules.compat_status AS f_status,
+  COALESCE(schedules.last_run_at DIV 1000, 0) AS f_last_run_time,
+  schedules.compat_next_run_time AS f_next_run_time,
+  ({_HELD.format(column="runs.holder")}) AS f_lock_holder,
+  COALESCE(({_HELD.format(column="runs.claimed_at DIV 1000")}), 0) AS f_lock_time,
+  schedules.created_by AS f_creator,
+  schedules.created_at DIV 1000 AS f_create_time,
+  schedules.updated_by AS f_updater,
+  schedules.updated_at DIV 1000 AS f_update_time
+FROM schedules WHERE schedules.deleted_at IS NULL
+"""
+
+VIEW_STATEMENTS = (_BEFORE_INSERT, _BEFORE_UPDATE, _VIEW)
