@@ -23,7 +23,7 @@ from chimes.model.run import (
     Verdict,
 )
 from chimes.model.schedule import Schedule, planned
-from chimes.model.target import HttpTarget
+from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.store.port import Places
 from chimes.testing import DEFAULT_NOW
 from chimes.triggers import Every
@@ -37,6 +37,26 @@ KINDS = frozenset({"http"})
 ALICE = Owner(type=OwnerType.USER, id="alice")
 BOB = Owner(type=OwnerType.USER, id="bob")
 TARGET = HttpTarget(url="http://127.0.0.1:9/hook", headers={"X-Test": "1"}, body='{"a": 1}')
+#: Whatever JSON can hold has to come back from a store as it was.
+ODD_JSON: dict[str, object] = {
+    "text": "น้ำ 水 \U0001f514 %_'\"\\ \n\t",
+    "": "empty name",
+    "dotted.key": [],
+    "empty": {},
+    "nothing": None,
+    "true": True,
+    "false": False,
+    "zero": 0,
+    "large": 2**63,
+    "small": -(2**40),
+    "fraction": 0.1,
+    "tiny": 5e-324,
+    "huge": 1e23,
+    "nested": {"list": [1, 2.5, None, True, "x", {"deep": [[]]}]},
+}
+TASK = TaskTarget(name="reports.nightly", args=ODD_JSON)
+FLOW = FlowTarget(name="pipeline-2", input=ODD_JSON)
+OFFERS = frozenset({TARGET.needs, TASK.needs, FLOW.needs})
 
 _numbers = count(1)
 
@@ -209,6 +229,7 @@ def full_schedule(schedule_id: str = "full") -> Schedule:
             overlap=Overlap.QUEUE,
             max_concurrent_runs=3,
             burst_allowed=True,
+            concurrency_key="shared \U0001f514",
             max_retries=9,
             retry_backoff=timedelta(milliseconds=1500),
             backoff=Backoff.EXPONENTIAL,

@@ -48,13 +48,15 @@ def test_a_due_slot_becomes_its_run() -> None:
             target=schedule.target,
             policy=schedule.policy,
             priority=-5,
-            concurrency_key="schedule:full",
+            concurrency_key=schedule.policy.concurrency_key,
             concurrency_limit=3,
             created_at=now,
             planned_at=due,
             available_at=due,
         ),
     )
+    own = replace(schedule, policy=replace(schedule.policy, concurrency_key=None))
+    assert plan(own, FREE, now).runs[0].concurrency_key == "schedule:full"
     following = schedule.trigger.next_after(slot)
     assert following is not None
     jitter = schedule.trigger.jitter_for(schedule.id, following)

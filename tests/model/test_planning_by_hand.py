@@ -128,7 +128,7 @@ def test_a_manual_run_has_no_slot() -> None:
         available_at=NOW,
     )
     assert run.id != manual_run(schedule, NOW).id
-    assert run.concurrency_key == "schedule:full"
+    assert run.concurrency_key == schedule.policy.concurrency_key
     assert manual_run(schedule, NOW, beside_others=True).concurrency_key is None
 
 

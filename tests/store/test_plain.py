@@ -22,7 +22,9 @@ from chimes.store.codec.run import log_from_plain, log_to_plain, run_from_plain,
 from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
 from chimes.store.plain import Reader, moment, to_micros, to_text
 from tests.builders import (
+    FLOW,
     NOW,
+    TASK,
     a_key,
     a_run,
     a_schedule,
@@ -37,6 +39,8 @@ from tests.builders import (
     [
         (a_schedule(), schedule_to_plain, schedule_from_plain),
         (full_schedule(), schedule_to_plain, schedule_from_plain),
+        (a_schedule(target=TASK), schedule_to_plain, schedule_from_plain),
+        (a_schedule(target=FLOW), schedule_to_plain, schedule_from_plain),
         (a_run(), run_to_plain, run_from_plain),
         (a_run(result={}), run_to_plain, run_from_plain),
         (full_run(), run_to_plain, run_from_plain),

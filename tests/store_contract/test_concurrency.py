@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
+from chimes.model.ids import ScheduleId
 from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.store.port import Store
 from chimes.testing import SettableClock
@@ -102,3 +105,17 @@ async def test_one_slot_added_at_once_is_one_run(store: Store) -> None:
     answers = await asyncio.gather(*(store.add_runs([row]) for row in rows))
     assert len({run.id for (run,) in answers}) == 1
     assert len(await all_runs(store)) == 1
+
+
+# Policy.concurrency_key
+async def test_schedules_of_one_key_take_places_from_each_other_in_one_pass(store: Store) -> None:
+    shared = Policy(overlap=Overlap.QUEUE, concurrency_key="shared", max_concurrent_runs=2)
+    for _ in range(4):
+        await store.add_schedule(due_schedule(policy=shared))
+    skipping = await store.add_schedule(
+        due_schedule(policy=replace(shared, overlap=Overlap.SKIP), id=ScheduleId("z"))
+    )
+    fired = await store.fire_due(plan, limit=10)
+    assert [run.blocked for run in fired.others] == [False, False, True, True, False]
+    assert fired.others[-1].schedule_id == skipping.id
+    assert (fired.others[-1].status, fired.others[-1].reason) == ("skipped", "overlap")

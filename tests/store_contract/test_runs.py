@@ -10,10 +10,13 @@ from chimes.model.run import RunStatus, claimed, marked_started, released
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
+    FLOW,
     LEASE,
     MINUTE,
     NOW,
+    ODD_JSON,
     SECOND,
+    TASK,
     a_retry,
     a_run,
     a_schedule,
@@ -27,7 +30,13 @@ from tests.store_contract.scenes import NODE, all_runs, joined, running_run
 
 async def test_a_run_comes_back_whole(store: Store) -> None:
     # A row that has ended is never made to wait, whatever it says.
-    for run in (replace(full_run(), blocked=False), a_run(), a_run(result={})):
+    for run in (
+        replace(full_run(), blocked=False),
+        a_run(),
+        a_run(result={}),
+        a_run(target=TASK, result={"value": ODD_JSON}),
+        a_run(target=FLOW, result={"value": None}),
+    ):
         assert await store.add_runs([run]) == (run,)
         assert await store.get_run(run.id) == run
 

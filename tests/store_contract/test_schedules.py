@@ -14,13 +14,16 @@ from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.planning import ended_at_once, plan, slot_run
 from chimes.model.run import Reason, Run, RunStatus, canceled
 from chimes.model.schedule import Schedule, deleted, passed, paused, recorded
+from chimes.model.target import FlowTarget, TaskTarget
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
     ALICE,
     BOB,
+    FLOW,
     MINUTE,
     NOW,
+    TASK,
     a_retry,
     a_run,
     a_schedule,
@@ -38,7 +41,15 @@ async def audit_verbs(store: Store) -> list[str]:
 
 
 async def test_a_schedule_comes_back_whole(store: Store) -> None:
-    for schedule in (full_schedule(), a_schedule(), a_schedule(labels={"x": None})):
+    for schedule in (
+        full_schedule(),
+        a_schedule(),
+        a_schedule(labels={"x": None}),
+        replace(full_schedule("task"), target=TASK),
+        replace(full_schedule("flow"), target=FLOW),
+        a_schedule(target=TaskTarget(name="bare")),
+        a_schedule(target=FlowTarget(name="bare")),
+    ):
         assert await store.add_schedule(schedule) == schedule
         assert await store.get_schedule(schedule.id) == schedule
 

@@ -6,15 +6,37 @@ from hypothesis import strategies as st
 
 from chimes.model.policy import Misfire, OnLost, Overlap, Policy
 from chimes.model.run import AttemptEnd
-from tests.builders import SECOND
+from chimes.model.target import FlowTarget, Target, TaskTarget
+from tests.builders import FLOW, SECOND, TARGET, TASK
 
 POLICIES = (
     Policy(),
     Policy(misfire=Misfire.SKIP, misfire_grace=SECOND),
     Policy(misfire=Misfire.ALL, misfire_grace=SECOND, catch_up_limit=3, overlap=Overlap.QUEUE),
     Policy(overlap=Overlap.CANCEL_OLD, max_retries=2),
+    Policy(overlap=Overlap.QUEUE, concurrency_key="shared"),
     Policy(overlap=Overlap.QUEUE, max_concurrent_runs=2, misfire=Misfire.ALL),
     Policy(overlap=Overlap.ALLOW, on_lost=OnLost.STOP),
+)
+#: Text that every store takes: no NUL, no half of a surrogate pair.
+_text = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=5)
+_leaf = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | _text
+)
+json_values = st.recursive(
+    _leaf, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_text, inner, max_size=3)
+)
+arguments = st.dictionaries(_text, json_values, max_size=3)
+#: By the names that the nodes of the machine offer.
+targets: st.SearchStrategy[Target] = st.one_of(
+    st.just(TARGET),
+    st.just(TARGET),
+    st.builds(TaskTarget, name=st.just(TASK.name), args=arguments),
+    st.builds(FlowTarget, name=st.just(FLOW.name), input=arguments),
 )
 INTERVALS = (5, 12, 40)
 STALE_DEEDS = ("beat", "claim", "start", "log", "release", "finish")

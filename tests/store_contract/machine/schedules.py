@@ -25,9 +25,10 @@ from chimes.model.schedule import (
     rescheduled,
     resumed,
 )
+from chimes.model.target import Target
 from chimes.triggers import Every, Once
-from tests.builders import NOW, a_schedule, an_entry
-from tests.store_contract.machine.draws import INTERVALS, POLICIES, index
+from tests.builders import NOW, TARGET, a_schedule, an_entry
+from tests.store_contract.machine.draws import INTERVALS, POLICIES, index, targets
 from tests.store_contract.machine.work import WorkRules
 
 
@@ -40,6 +41,7 @@ class ScheduleRules(WorkRules):
         jitter=st.booleans(),
         max_runs=st.sampled_from([None, None, 3]),
         depends=st.booleans(),
+        does=targets,
     )
     def add_schedule(
         self,
@@ -49,6 +51,7 @@ class ScheduleRules(WorkRules):
         jitter: bool,
         max_runs: int | None,
         depends: bool,
+        does: Target = TARGET,
     ) -> None:
         now = self._now()
         every = Every(
@@ -60,6 +63,7 @@ class ScheduleRules(WorkRules):
         schedule = a_schedule(
             id=ScheduleId(f"s{len(self.schedules)}"),
             trigger=Once(now + timedelta(seconds=interval)) if number % 7 == 0 else every,
+            target=does,
             policy=self._pick(POLICIES, number),
             priority=priority,
             depends_on=Dependency(schedule_id=ScheduleId("s0")) if depends and number % 3 else None,
@@ -97,6 +101,11 @@ class ScheduleRules(WorkRules):
             number,
             lambda s, now: edited(s, replace(s, policy=policy, priority=priority), now, "me"),
         )
+
+    @precondition(lambda self: self.schedules)
+    @rule(number=index, does=targets)
+    def edit_target(self, number: int, does: Target) -> None:
+        self._change(number, lambda s, now: edited(s, replace(s, target=does), now, "me"))
 
     @precondition(lambda self: self.schedules)
     @rule(number=index, interval=st.sampled_from(INTERVALS))

@@ -12,17 +12,32 @@ from chimes.model.planning import plan
 from chimes.model.policy import OnLost
 from chimes.model.run import CRASH_LIMIT, AttemptEnd, Run, Verdict, accepts
 from chimes.store.port import Fired
-from tests.builders import LEASE, SECOND, a_node, a_retry, a_verdict, log_lines, places
+from tests.builders import (
+    KINDS,
+    LEASE,
+    OFFERS,
+    SECOND,
+    a_node,
+    a_retry,
+    a_verdict,
+    log_lines,
+    places,
+)
 from tests.store_contract.machine.draws import ENDS, INTERVALS, STALE_DEEDS, amount, index
 from tests.store_contract.machine.nodes import NodeRules
 from tests.store_contract.machine.two_stores import Told
+
+
+def _offers(number: int) -> frozenset[str]:
+    """One in five can only make calls."""
+    return OFFERS if number % 5 else KINDS
 
 
 class WorkRules(NodeRules):
     @rule(number=index, limit=st.sampled_from([1, 2, 10]), free=st.integers(0, 3))
     def fire(self, number: int, limit: int, free: int) -> None:
         node = self._pick(self.nodes, number)
-        given = places(node, free) if number % 4 else None
+        given = places(node, free, _offers(number)) if number % 4 else None
         fired: Fired = self._both("fire_due", plan, limit=limit, places=given)
         self.held.extend(fired.claimed)
         self.reached["fired claimed"] += len(fired.claimed)
@@ -39,10 +54,11 @@ class WorkRules(NodeRules):
 
     @rule(number=index, free=amount)
     def claim(self, number: int, free: int) -> None:
-        self._claim(self._pick(self.nodes, number), free)
+        self._claim(self._pick(self.nodes, number), free, _offers(number))
 
-    def _claim(self, node: NodeId, free: int) -> tuple[Run, ...]:
-        claimed: tuple[Run, ...] = self._both("claim", places(node, free))
+    def _claim(self, node: NodeId, free: int, offers: frozenset[str] = OFFERS) -> tuple[Run, ...]:
+        claimed: tuple[Run, ...] = self._both("claim", places(node, free, offers))
+        assert all(run.target.needs in offers for run in claimed)
         self.held.extend(claimed)
         self.reached["claimed"] += len(claimed)
         return claimed
@@ -132,7 +148,7 @@ class WorkRules(NodeRules):
                 case "beat":
                     assert not self._beat(run.holder).alive
                 case "claim":
-                    assert self._both("claim", places(run.holder, 9)) == ()
+                    assert self._both("claim", places(run.holder, 9, OFFERS)) == ()
                 case "start":
                     self._both("start", run.id, run.fence)
                 case "log":
@@ -156,7 +172,7 @@ class WorkRules(NodeRules):
             self.made += 1
             victim = NodeId(f"victim-{self.made}")
             self._both("join", a_node(victim), LEASE)
-            for run in self._both("claim", places(victim, 5)):
+            for run in self._both("claim", places(victim, 5, OFFERS)):
                 self.held.append(run)
                 if run.policy.on_lost is OnLost.STOP:
                     self._both("start", run.id, run.fence)
