@@ -9,6 +9,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.system.torture import nemesis
@@ -28,12 +29,15 @@ def order_from(arguments: Sequence[str]) -> Order:
     parser.add_argument("--minutes", type=float, help="of chaos; the profile's by default")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--nodes", type=int, help="the profile's by default; 1 on json")
+    parser.add_argument("--schedules", type=int, help="at the start; the profile's by default")
     parser.add_argument("--out", type=Path, help="an empty directory; a new one by default")
     parser.add_argument("--plan", type=Path, help="a plan.json to replay instead of the seed's")
     parser.add_argument("--faults", default="", help="only these kinds, separated by commas")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), default="")
     given = parser.parse_args(arguments)
     profile = PROFILES[given.profile]
+    if given.schedules:
+        profile = replace(profile, schedules=given.schedules)
     seconds = 60 * (profile.minutes if given.minutes is None else given.minutes)
     nodes = given.nodes or (1 if given.store == "json" else profile.nodes)
     if seconds <= 0 or nodes < 1 or (given.store == "json" and nodes > 1):

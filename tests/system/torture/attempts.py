@@ -16,8 +16,8 @@ RESCUED = "rescued"
 #: Statuses that only a worker's verdict or a rescue can give.
 JUDGED = ("succeeded", "failed", "timeout", "unknown")
 CRASH_LIMIT = 3
-#: A node estimates the store's time between two answers of it.
-ESTIMATE = SECOND // 10
+#: A node estimates the store's time between two answers of it; on a busy machine those take long.
+ESTIMATE = 3 * SECOND
 
 
 def run_violations(case: Case) -> Iterator[Found]:
@@ -145,16 +145,15 @@ def _of_fence(run: Run, fence: int) -> Attempt | None:
 
 
 def overlap_violations(case: Case) -> Iterator[Found]:
-    """I11: where one run at a time is allowed, no two are held at once."""
+    """I11: where one run at a time is allowed, no two are under way at once, from the first claim
+    to the end: a run that waits for its retry keeps its place. Both moments are the store's."""
     held: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for run in case.runs:
-        if run.limit == 1 and run.origin in BY_SCHEDULE:
-            held[run.schedule_id].extend(
-                (attempt.started, attempt.finished, run.id) for attempt in run.attempts
-            )
+        if run.limit == 1 and run.claimed is not None and run.finished is not None:
+            held[run.schedule_id].append((run.claimed, run.finished, run.id))
     for schedule_id, spans in held.items():
         for (_, until, first), (since, _, second) in pairwise(sorted(spans)):
-            if since + ESTIMATE < until and first != second:
+            if since < until:
                 yield "overlap", f"{schedule_id}: runs {first} and {second} at once"
 
 

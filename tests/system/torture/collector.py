@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.system.node import CHIMES
+from tests.system.torture.nodes import ROOT
 from tests.system.torture.oracle import micros
 from tests.system.torture.records import (
     Case,
@@ -29,7 +30,11 @@ HISTORY, SINK, DUMP, NODES = "history.jsonl", "sink.jsonl", "dump.jsonl", "nodes
 
 async def dump(store: str, directory: Path) -> None:
     """By the product's own export, in a process of its own."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(directory)}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(directory),
+        "PYTHONPATH": str(ROOT / "src"),
+    }
     process = await asyncio.create_subprocess_exec(
         *(CHIMES, "store", "export", str(directory / DUMP), "--store", store),
         env=environment,

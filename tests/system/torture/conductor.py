@@ -137,7 +137,7 @@ class Conductor:
         end = time.monotonic() + self._order.seconds
         fiend = Nemesis(self._order.plan, self._nodes, self._store, self._note)
         background = [asyncio.create_task(workload.run()), asyncio.create_task(fiend.keep())]
-        harm = asyncio.create_task(fiend.run())
+        harm = asyncio.create_task(fiend.run(self._order.seconds))
         try:
             # Whatever ends first besides the plan has failed.
             await asyncio.wait({harm, *background}, return_when=asyncio.FIRST_COMPLETED)
@@ -172,13 +172,22 @@ class Conductor:
             stubborn = await workload.wind_down(DRAIN_SECONDS)
             if stubborn:
                 self._wrong.append(("run_without_end", f"could not be paused: {stubborn}"))
-            deadline = time.monotonic() + DRAIN_SECONDS
-            while time.monotonic() < deadline:
-                if await workload.backlog() == 0:
-                    break
-                await asyncio.sleep(0.1)  # how often somebody looks
+            await self._finished(workload)
         finally:
             keeper.cancel()
+
+    async def _finished(self, workload: Workload) -> None:
+        """Until nothing is left, or nothing has ended for a minute: a busy machine is no defect."""
+        left, deadline = -1, 0.0
+        while True:
+            now = await workload.backlog()
+            if now == 0:
+                return
+            if now is not None and now != left:
+                left, deadline = now, time.monotonic() + DRAIN_SECONDS
+            if left >= 0 and time.monotonic() > deadline:
+                return
+            await asyncio.sleep(0.1)  # how often somebody looks
 
     async def _freeze(self) -> None:
         codes = await asyncio.gather(*(node.terminate() for node in self._nodes))

@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.system.node import CHIMES
 from tests.system.torture.proxy import Proxy
 
+ROOT = Path(__file__).parents[3]
 LISTENING = re.compile(rb"http://127\.0\.0\.1:(\d+)/api/v1")
 BOOT_SECONDS = 60.0
 #: RELIABILITY 2: the times of the torture.
@@ -62,7 +63,7 @@ class TortureNode:
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self._directory),
-            "PYTHONPATH": str(Path(__file__).parents[3]),
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
             "CHIMES_STORE": self._store,
             "CHIMES_PORT": "0",
             "CHIMES_LOG_FORMAT": "json",

@@ -110,6 +110,8 @@ class Run:
     fence: int
     created: int
     finished: int | None
+    #: When it was claimed for the first time.
+    claimed: int | None = None
     reason: str = ""
     missed_count: int = 0
     missed_until: int | None = None
@@ -224,6 +226,7 @@ def _run(value: Mapping[str, Any]) -> Run:
         fence=value.get("fence", 0),
         created=micros(value["created_at"]),
         finished=_maybe(value.get("finished_at")),
+        claimed=_maybe(value.get("started_at")),
         reason=value.get("reason", ""),
         missed_count=value.get("missed_count", 0),
         missed_until=_maybe(value.get("missed_until")),

@@ -62,6 +62,7 @@ def run(number: int, slot: int, *attempts: Attempt, status: str = "succeeded") -
         fence=tried[-1].fence,
         created=slot,
         finished=tried[-1].finished,
+        claimed=tried[0].started,
         limit=0,
         attempts=tried,
     )
@@ -313,9 +314,16 @@ def test_an_early_call() -> None:
 
 # I11
 def test_two_at_once_where_one_is_allowed() -> None:
-    case = replace(good(), runs=tuple(replace(each, limit=1) for each in good().runs))
-    longer = replace(case.runs[0].attempts[0], finished=SLOTS[1] + SECOND)
-    assert found(with_run(case, 0, attempts=(longer,), finished=SLOTS[1] + SECOND)) == {"overlap"}
+    case = without(good(), 2, 3, 4)
+    stored = replace(case.versions[1], at=SLOTS[1] + SECOND)
+    case = replace(
+        case,
+        versions=(case.versions[0], stored),
+        runs=tuple(replace(each, limit=1) for each in case.runs),
+        schedules={"s1": replace(case.schedules["s1"], version=stored)},
+    )
+    assert found(case) == set()
+    assert found(with_run(case, 0, finished=SLOTS[1] + 1)) == {"overlap"}
 
 
 # I12

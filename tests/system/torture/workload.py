@@ -91,8 +91,10 @@ class Workload:
 
     async def backlog(self) -> int | None:
         """Runs that have not ended; None if nobody answers."""
-        answer = await self._ask("GET", "/api/v1/runs?status=queued,running&limit=200")
-        return None if answer is None or answer[0] != 200 else len(answer[1]["items"])
+        answer = await self._ask("GET", "/api/v1/system")
+        if answer is None or answer[0] != 200:
+            return None
+        return sum(answer[1]["runs"].get(status, 0) for status in ("queued", "running"))
 
     # --- calls --------------------------------------------------------------------------------
     async def _one_call(self) -> None:
