@@ -40,8 +40,10 @@ async def until(condition: Callable[[], object], *, within: float = 10.0) -> Non
             await asyncio.sleep(0.005)
 
 
-async def eventually(question: Callable[[], Awaitable[E]], good: Callable[[E], object]) -> E:
-    async with asyncio.timeout(10):
+async def eventually(
+    question: Callable[[], Awaitable[E]], good: Callable[[E], object], *, within: float = 10.0
+) -> E:
+    async with asyncio.timeout(within):
         while True:
             answer = await question()
             if good(answer):
