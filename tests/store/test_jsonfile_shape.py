@@ -15,14 +15,17 @@ from chimes.model.planning import plan
 from chimes.model.policy import Misfire, Overlap
 from chimes.model.run import AttemptEnd, Reason, RunStatus
 from chimes.model.schedule import deleted, edited, paused
+from chimes.model.target import FlowTarget, TaskTarget
 from chimes.store.jsonfile import JsonFileStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once
 from tests.builders import (
+    FLOW,
     LEASE,
     MINUTE,
     NOW,
     SECOND,
+    TASK,
     a_node,
     a_run,
     a_schedule,
@@ -141,6 +144,61 @@ async def test_any_schedule_comes_back_as_it_was(tmp_path: Path, trigger: Any) -
     async with opened(tmp_path) as store:
         assert await dumped(store) == before
         assert await the_schedule(store, schedule.id) == schedule
+
+
+@pytest.mark.parametrize("target", [TASK, FLOW, TaskTarget(name="bare")], ids=lambda t: t.needs)
+async def test_tasks_and_flows_come_back_as_they_were(
+    tmp_path: Path, target: TaskTarget | FlowTarget
+) -> None:
+    schedule = replace(full_schedule(), target=target)
+    async with opened(tmp_path) as store:
+        await store.load([schedule, replace(full_run(), target=target)])
+        before = await dumped(store)
+    async with opened(tmp_path) as store:
+        assert await dumped(store) == before
+        assert await the_schedule(store, schedule.id) == schedule
+
+
+async def test_the_arguments_of_a_task_are_edited_by_hand(tmp_path: Path) -> None:
+    schedule = a_schedule(target=TaskTarget(name="greet", args={"name": "Ada"}))
+    async with opened(tmp_path) as store:
+        await store.add_schedule(schedule)
+    shown = job(tmp_path, schedule.id)
+    assert shown["type"] == "task"
+    assert shown["task"] == {"name": "greet", "args": {"name": "Ada"}}
+    assert "http" not in shown
+    by_hand = {"task": {"name": "greet", "args": {"name": "Bo"}, "why": "kept"}}
+    edit(tmp_path, lambda data: data["jobs"][0].update(by_hand))
+    async with opened(tmp_path) as store:
+        changed = await the_schedule(store, schedule.id)
+        assert changed.target == TaskTarget(name="greet", args={"name": "Bo"})
+        assert (changed.version, changed.updated_by) == (2, "jobs.json")
+        await store.add_schedule(a_schedule())
+    assert job(tmp_path, schedule.id)["task"]["why"] == "kept"
+
+
+# S66
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [
+        ("task", {"name": "../evil.py"}),
+        ("task", {"name": "os:system"}),
+        ("task", {}),
+        ("flow", {"name": "f", "input": [1]}),
+        ("shell", {"name": "rm"}),
+    ],
+)
+async def test_a_target_that_makes_no_sense_switches_the_job_off(
+    tmp_path: Path, kind: str, part: dict[str, Any]
+) -> None:
+    schedule = a_schedule(target=TaskTarget(name="greet"))
+    async with opened(tmp_path) as store:
+        await store.add_schedule(schedule)
+    edit(tmp_path, lambda data: data["jobs"][0].update({"type": kind, kind: part}))
+    async with opened(tmp_path) as store:
+        found = await the_schedule(store, schedule.id)
+        assert not found.enabled
+        assert found.last_error.startswith("jobs.json: ")
 
 
 async def test_text_that_has_no_utf8_comes_back(tmp_path: Path) -> None:
