@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections.abc import Callable
 
-from chimes.engine.events import DutyFailed, DutyRecovered, Event
+from chimes.engine.events import (
+    DutyFailed,
+    DutyRecovered,
+    Event,
+    FallbackBegan,
+    FallbackEnded,
+)
 from chimes.engine.scheduler import Scheduler
 from chimes.errors import StoreError
-
-logger = logging.getLogger("chimes.app")
 
 
 class Fallback:
@@ -17,7 +21,8 @@ class Fallback:
     runs, and what was missed is caught up with (C12). Anything else that the scheduler raises
     is: a schedules table that is gone, broken or unreadable."""
 
-    def __init__(self) -> None:
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self._emit = emit
         #: Set whenever `active` changes.
         self.changed = asyncio.Event()
         self._failing: set[str] = set()
@@ -39,18 +44,14 @@ class Fallback:
         self._failing.add(what)
         if not before:
             self.changed.set()
-            logger.error(
-                "the store cannot schedule; this node times the schedules of its application "
-                "itself until it can again",
-                exc_info=error,
-            )
+            self._emit(FallbackBegan(error=error))
 
     def recovered(self, what: str) -> None:
         before = self.active
         self._failing.discard(what)
         if before and not self.active:
             self.changed.set()
-            logger.warning("the store schedules again; timing is left to it")
+            self._emit(FallbackEnded())
 
     @property
     def reason(self) -> str:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from chimes.app.fallback import Fallback
 from chimes.clock import Clock
-from chimes.engine.events import Events, ScheduleBroken, SchedulesFired
+from chimes.engine.events import Events, ScheduleBroken, SchedulesFired, SlotsTaken
 from chimes.engine.lifecycle import Rest, Told
 from chimes.engine.storetime import StoreTime
 from chimes.errors import StoreUnavailable
@@ -171,10 +171,13 @@ class MemoryTimer:
         for run_id in firing.cancel:
             await self._store.cancel_run(run_id, Reason.REPLACED)
         self._timed[name] = replace(self._timed[name], schedule=firing.schedule)
+        ours = _ours(firing.runs, rows)
+        if len(ours) < len(rows):
+            self._events.emit(SlotsTaken(count=len(rows) - len(ours)))
         self._events.emit(
             SchedulesFired(
                 schedules=(firing.schedule,),
-                runs=_ours(firing.runs, rows),
+                runs=ours,
                 seconds=self._clock.monotonic() - began,
             )
         )

@@ -61,7 +61,7 @@ class Node:
         self._app = app
         self.metrics = Metrics()
         self.troubles = Troubles()
-        self.fallback = Fallback()
+        self.fallback = Fallback(lambda event: self._events.emit(event))
         listening: list[Listener] = [
             self.metrics, Reports(), self.troubles, self.fallback, runtime.endings, *listeners
         ]  # fmt: skip

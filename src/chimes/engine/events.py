@@ -147,6 +147,26 @@ class DutyRecovered:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FallbackBegan:
+    """The store cannot schedule although it answers: this node times what its application has
+    declared from memory (R2.33)."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FallbackEnded:
+    """The store schedules again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlotsTaken:
+    """Slots timed in memory whose runs another node had made already (R2.16)."""
+
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DrainStarted:
     node_id: NodeId
     running: int
@@ -179,6 +199,9 @@ Event = (
     | NodeBeat
     | DutyFailed
     | DutyRecovered
+    | FallbackBegan
+    | FallbackEnded
+    | SlotsTaken
     | DrainStarted
     | DrainEnded
 )

@@ -7,6 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from chimes.engine.events import (
     DutyFailed,
     Event,
+    FallbackBegan,
+    FallbackEnded,
     NodeBeat,
     NodeLost,
     PauseEnded,
@@ -19,6 +21,7 @@ from chimes.engine.events import (
     RunStarted,
     ScheduleBroken,
     SchedulesFired,
+    SlotsTaken,
     TargetStuck,
     VerdictFenced,
 )
@@ -56,6 +59,10 @@ class Metrics:
         self.leases_lost = self._counter("leases_lost", "Times this node lost its lease")
         self.store_errors = self._counter("store_errors", "Passes that the store did not answer")
         self.engine_errors = self._counter("engine_errors", "Passes that ended in a bug")
+        self.duplicates = self._counter(
+            "duplicates", "Slots timed in memory that another node had taken first"
+        )
+        self.fallback = self._gauge("fallback", "1 while schedules are timed from memory (R2.33)")
         self.running = self._gauge("running", "Attempts in progress")
         self.clock_skew = self._gauge(
             "clock_skew_seconds", "This machine's clock ahead of the store's"
@@ -116,6 +123,12 @@ class Metrics:
                 self.pruned.inc(event.count)
             case NodeLost():
                 self.leases_lost.inc()
+            case FallbackBegan():
+                self.fallback.set(1)
+            case FallbackEnded():
+                self.fallback.set(0)
+            case SlotsTaken():
+                self.duplicates.inc(event.count)
             case DutyFailed():
                 unavailable = isinstance(event.error, StoreUnavailable)
                 (self.store_errors if unavailable else self.engine_errors).inc()

@@ -11,6 +11,8 @@ from chimes.engine.events import (
     DutyFailed,
     DutyRecovered,
     Event,
+    FallbackBegan,
+    FallbackEnded,
     NodeBeat,
     NodeJoined,
     NodeLost,
@@ -127,6 +129,15 @@ class Reports:
                 self._duty_failed(duty, error, first=event.first)
             case DutyRecovered(duty=duty):
                 self._line(logging.INFO, f"{duty} works again", duty=duty)
+            case FallbackBegan(error=error):
+                self._line(
+                    logging.ERROR,
+                    "the store cannot schedule: schedules of the application are timed in memory "
+                    "until it can again",
+                    failure=error,
+                )
+            case FallbackEnded():
+                self._line(logging.WARNING, "the store schedules again: timing is left to it")
             case NodeJoined(node_id=node_id):
                 self._line(logging.INFO, "node joined", node=node_id)
             case NodeLost(node_id=node_id):
