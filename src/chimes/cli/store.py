@@ -17,7 +17,13 @@ from chimes.cli.failure import CONFLICT, FAILED, NOT_FOUND, USAGE, Failure
 from chimes.cli.lazy import Command, Lazy, LazyGroup
 from chimes.cli.options import Wrapped, form_options, yes_option
 from chimes.cli.output import Column, Json, Output, pick, tell
-from chimes.config import Settings, StoreLocation, load_settings, store_location
+from chimes.config import (
+    Settings,
+    StoreLocation,
+    load_settings,
+    masked_store_url,
+    store_location,
+)
 
 if TYPE_CHECKING:
     from chimes.store.port import Item, Store
@@ -175,14 +181,14 @@ def copy_to(ctx: click.Context, settings: Settings, ask: Callable[..., bool], ta
     """
     source = _existing(settings)
     into = store_location(replace(settings, store=target))
-    if into.path is None:
+    if into.kind == "memory":
         raise Failure("A copy into memory would be gone at once", USAGE)
     if source == into:
-        raise Failure(f"{source.url} cannot be copied into itself", CONFLICT)
-    if not ask(f"Copy {source.url} to {into.url}?"):
+        raise Failure(f"{_named(source)} cannot be copied into itself", CONFLICT)
+    if not ask(f"Copy {_named(source)} to {_named(into)}?"):
         ctx.exit(FAILED)
     seen, new = asyncio.run(_copy(source, into))
-    tell(f"{seen} items were copied to {into.url}, {new} of them new.")
+    tell(f"{seen} items were copied to {_named(into)}, {new} of them new.")
 
 
 async def _copy(source: StoreLocation, into: StoreLocation) -> tuple[int, int]:
@@ -195,13 +201,17 @@ async def _copy(source: StoreLocation, into: StoreLocation) -> tuple[int, int]:
 def _existing(settings: Settings) -> StoreLocation:
     """Looking at a store must not make one."""
     location = store_location(settings)
-    if location.path is None or not location.path.exists():
+    if not location.server and (location.path is None or not location.path.exists()):
         raise Failure(
             f"There is no store at {location.url}",
             NOT_FOUND,
             hint="name it with --store or --data-dir; `chimes serve` makes a new one",
         )
     return location
+
+
+def _named(location: StoreLocation) -> str:
+    return masked_store_url(location.url)
 
 
 @contextlib.asynccontextmanager
