@@ -15,6 +15,8 @@ from chimes.engine.events import (
     DrainStarted,
     DutyFailed,
     DutyRecovered,
+    FallbackBegan,
+    FallbackEnded,
     NodeBeat,
     NodeJoined,
     NodeLost,
@@ -28,6 +30,7 @@ from chimes.engine.events import (
     RunStarted,
     ScheduleBroken,
     SchedulesFired,
+    SlotsTaken,
     TargetBroken,
     TargetStuck,
     VerdictFenced,
@@ -77,8 +80,11 @@ EVERY_EVENT: list[events.Event] = [
     DutyFailed(duty="scheduler", error=StoreUnavailable("gone"), first=False),
     DutyFailed(duty="scheduler", error=KeyError("bug"), first=False),
     DutyRecovered(duty="scheduler"),
+    FallbackBegan(error=KeyError("no table")),
+    SlotsTaken(count=2),
     DrainStarted(node_id=NODE, running=3, grace=timedelta(seconds=30)),
     DrainEnded(node_id=NODE, given_up=1),
+    FallbackEnded(),
 ]
 
 
@@ -115,6 +121,7 @@ def test_every_event_is_counted() -> None:
         "leases_lost": 1,
         "store_errors": 2,
         "engine_errors": 1,
+        "duplicates": 2,
     }
     assert {name: value(metrics, f"{name}_total") for name in counted} == counted
     assert value(metrics, "clock_skew_seconds") == -600
@@ -122,6 +129,15 @@ def test_every_event_is_counted() -> None:
     assert value(metrics, "run_seconds_sum") == pytest.approx(0.35)
     assert value(metrics, "fire_batch_seconds_count") == 1
     assert b"chimes_lag_seconds_bucket" in metrics.text()
+
+
+# R2.33
+def test_a_fallback_shows_while_it_lasts() -> None:
+    metrics = Metrics()
+    metrics(FallbackBegan(error=KeyError("no table")))
+    assert value(metrics, "fallback") == 1
+    metrics(FallbackEnded())
+    assert value(metrics, "fallback") == 0
 
 
 # S69
