@@ -44,9 +44,9 @@ _NTH = re.compile(r"([0-9]|[A-Z]{3})#([0-9])")
 _LAST_WEEKDAY = re.compile(r"([0-9]|[A-Z]{3})L")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """What one field may hold."""
+    """What one field may hold. There are eight, below: one is like another if it is that one."""
 
     label: str
     low: int
@@ -88,15 +88,23 @@ def parse_fields(expression: str, dialect: str) -> CronFields:
     quartz = dialect == "quartz" or (dialect == "auto" and count == 7)
     _check_count(expression, dialect, count)
     second, minute, hour, day, month, weekday, year = _seven(parts)
-    hours = _mask(_HOUR, hour, quartz)
-    minutes = _mask(_MINUTE, minute, quartz)
     return CronFields(
         seconds=_mask(_SECOND, second, quartz),
-        minutes=sum(minutes << 60 * number for number in range(24) if hours >> number & 1),
-        days=_days(day, month, weekday, year, quartz=quartz, six=count == 6),
+        minutes=_minutes(hour, minute, quartz),
+        days=_days(day, month, weekday, year, quartz, count == 6),
         minute_text=minute,
         hour_text=hour,
     )
+
+
+# Expressions are many, their parts are few: ten thousand schedules that fire together have as many
+# expressions and hardly more than a few hundred ways to name a day.
+@lru_cache(maxsize=4096)
+def _minutes(hour: str, minute: str, quartz: bool) -> int:
+    """The minutes of a day."""
+    hours = _mask(_HOUR, hour, quartz)
+    minutes = _mask(_MINUTE, minute, quartz)
+    return sum(minutes << 60 * number for number in range(24) if hours >> number & 1)
 
 
 def _described(expression: str) -> str:
@@ -141,6 +149,7 @@ def _wrong(part: Part, text: str, why: str) -> NoReturn:
     )
 
 
+@lru_cache(maxsize=1024)
 def _mask(part: Part, text: str, quartz: bool) -> int:
     mask = 0
     for term in text.split(","):
@@ -212,7 +221,8 @@ def _number(part: Part, text: str, value: str) -> int:
     return number
 
 
-def _days(day: str, month: str, weekday: str, year: str, *, quartz: bool, six: bool) -> DayFields:
+@lru_cache(maxsize=4096)
+def _days(day: str, month: str, weekday: str, year: str, quartz: bool, six: bool) -> DayFields:
     if quartz:
         _check_quartz_days(day, weekday, six)
     by_date = _DateTerms()
