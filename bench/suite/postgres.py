@@ -7,6 +7,7 @@ the defaults a checkpoint in the middle of a round would be most of the noise.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -82,6 +83,20 @@ class Postgres:
         self.sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", "postgres")
         self.sql(f"CREATE DATABASE {name}", "postgres")
         return self.database_url(name)
+
+    def cpu_seconds(self) -> float:
+        """Of the server and all its processes so far, those that have ended too."""
+        assert self._process is not None
+        parent = str(self._process.pid)
+        ticks = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                if stat.parent.name == parent:
+                    ticks += sum(int(each) for each in fields[11:15])
+                elif fields[1] == parent:
+                    ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
         process = self._process
