@@ -122,7 +122,7 @@ def test_copy_to_another_store(cli: Cli) -> None:
     assert cli("ls", "-q", CHIMES_STORE="json:///copy").out.strip() == made
     assert cli("store", "copy-to", STORES[0], "--store", STORES[0]).code == 5
     assert cli("store", "copy-to", "memory://", "--store", STORES[0]).code == 2
-    assert cli("store", "copy-to", "mysql://x/y", "--store", STORES[0]).code == 2
+    assert cli("store", "copy-to", "oracle://x/y", "--store", STORES[0]).code == 2
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_serve_refuses_to_listen_to_the_world_without_a_key(
     [
         (["--port", "http"], "port: expected a whole number"),
         (["--roles", "api,cook"], "roles"),
-        (["--store", "mysql://u:swordfish@h/x"], "mysql:// is not known"),
+        (["--store", "oracle://u:swordfish@h/x"], "oracle:// is not known"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )
