@@ -1,0 +1,108 @@
+"""A short torture of every store that several nodes can share, and the proof that the harness sees
+what it is there for: four planted bugs (RELIABILITY 0.12, 6)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.torture.nemesis import STORE, Fault, save
+
+ROOT = Path(__file__).parents[3]
+#: Far longer than it takes: a machine that is busy with other tests is no defect.
+DEADLINE = 400
+
+#: Reaches every event class whatever the seed: late verdicts, takeovers, lost answers.
+ANYWHERE = (
+    Fault(0.5, "failpoint", 0, 0.1, "run.before_record@4:stop:6"),
+    Fault(1.5, "kill9", 1, 0.5),
+    Fault(6.0, "stop_short", 1, 1.0),
+    Fault(7.0, "failpoint", 2, 0.1, "fire.before_commit@3:kill"),
+    Fault(11.0, "stop_long", 0, 4.0),
+    Fault(12.0, "failpoint", 1, 0.1, "claim.after:drop_answer"),
+)
+ON_A_SERVER = (
+    Fault(3.0, "ambiguous", 2, 1.5),
+    Fault(4.6, "cut", 2, 0.3),
+    Fault(5.2, "ambiguous", 2, 1.5),
+    Fault(9.5, "restart_crash", STORE, 0.0),
+    Fault(13.0, "clock", 2, 0.1, "3600"),
+    Fault(15.0, "ambiguous", 0, 1.5),
+)
+
+
+def torture(out: Path, plan: Sequence[Fault], *arguments: str) -> tuple[int, dict[str, Any]]:
+    save(sorted(plan, key=lambda fault: fault.at), out / "given.json")
+    command = [sys.executable, "-m", "tests.system.torture", "--plan", str(out / "given.json")]
+    done = subprocess.run(
+        [*command, "--profile", "round", "--out", str(out / "kept"), *arguments],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode in (0, 1, 9), done.stderr
+    return done.returncode, json.loads(done.stdout.splitlines()[-1])
+
+
+# I1–I7, I9, I11, I12, I15
+@pytest.mark.timeout(DEADLINE + 20)
+@pytest.mark.parametrize("store", ["pg", "mariadb", "sqlite"])
+def test_a_round_on_each_store(store: str, tmp_path: Path) -> None:
+    plan = ANYWHERE if store == "sqlite" else (*ANYWHERE, *ON_A_SERVER)
+    code, found = torture(tmp_path, plan, "--store", store, "--seed", "7")
+    assert code == 0, json.dumps(found, indent=1)
+    assert found["verdict"] == "pass"
+    assert found["targets"]["must"] >= 150
+
+
+@pytest.mark.timeout(DEADLINE + 20)
+@pytest.mark.parametrize(
+    ("mutant", "plan", "seen"),
+    [
+        (
+            "no_fence",
+            [Fault(0.5, "failpoint", 0, 0.1, "run.before_record@4:stop:6")],
+            {"stale_write", "verdict_changed"},
+        ),
+        (
+            "not_atomic",
+            [
+                Fault(0.5, "failpoint", 0, 0.1, "fire.after@3:kill"),
+                Fault(1.0, "failpoint", 1, 0.1, "fire.after@5:kill"),
+            ],
+            {"slot_lost"},
+        ),
+        (
+            "no_trust_window",
+            [Fault(0.5, "failpoint", 0, 0.1, "run.before_effect@4:stop:6")],
+            {"late_effect"},
+        ),
+        ("node_clock", [Fault(0.5, "clock", 0, 0.1, "5")], {"early"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_planted_bugs_are_seen(
+    mutant: str, plan: list[Fault], seen: set[str], tmp_path: Path
+) -> None:
+    quick = ("--minutes", "0.15", "--nodes", "2", "--schedules", "30")
+    code, found = torture(tmp_path, plan, "--store", "sqlite", "--mutant", mutant, *quick)
+    assert code == 1, json.dumps(found, indent=1)
+    assert seen <= {kind for kind, count in found["violations"].items() if count}
+
+
+def test_a_plan_that_reaches_nothing_is_inconclusive(tmp_path: Path) -> None:
+    plan = [Fault(0.5, "stop_short", 0, 0.2)]
+    quick = ("--minutes", "0.05", "--nodes", "2", "--schedules", "10")
+    code, found = torture(tmp_path, plan, "--store", "sqlite", *quick)
+    assert (code, found["verdict"]) == (9, "inconclusive")
+    assert any(reason.startswith("takeovers") for reason in found["inconclusive_because"])
