@@ -31,7 +31,7 @@ BEGIN
   DECLARE by_view TINYINT DEFAULT 0;
   DECLARE at_now BIGINT;
   IF NOT NEW.compat_status <=> OLD.compat_status THEN
-    IF NEW.compat_status NOT IN ('active', 'inactive') THEN
+    IF COALESCE(NEW.compat_status, '') NOT IN ('active', 'inactive') THEN
       SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'f_status is active or inactive';
     END IF;
     SET by_view = 1, at_now = {_NOW};
@@ -41,7 +41,10 @@ BEGIN
         NEW.next_slot = NULL,
         NEW.next_run_at = IF(NEW.compat_status = 'active', at_now, NULL);
   END IF;
-  IF NOT NEW.compat_next_run_time <=> OLD.compat_next_run_time AND NEW.enabled = 1 THEN
+  IF NEW.compat_next_run_time IS NULL THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'f_next_run_time is a number of milliseconds';
+  END IF;
+  IF NEW.compat_next_run_time <> OLD.compat_next_run_time AND NEW.enabled = 1 THEN
     SET by_view = 1, at_now = {_NOW};
     SET NEW.next_slot = GREATEST(NEW.compat_next_run_time * 1000, at_now);
     SET NEW.next_run_at = NEW.next_slot;

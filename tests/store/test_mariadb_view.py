@@ -1,0 +1,271 @@
+"""`t_action_schedule` (R0.3-R0.18, C27): read and switched with plain SQL while nodes work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import asyncmy.errors
+import pytest
+
+from chimes.model.ids import ScheduleId
+from chimes.model.planning import plan
+from chimes.model.schedule import deleted, paused, planned
+from chimes.store.plain import EPOCH
+from chimes.store.sql import SqlStore
+from chimes.triggers import Cron, Every
+from tests.builders import a_node, a_schedule, places
+from tests.store.mariadb_rig import opened, sql
+
+COLUMNS = [
+    "f_id",
+    "f_name",
+    "f_kn_id",
+    "f_branch",
+    "f_action_type_id",
+    "f_cron_expression",
+    "f_unique_identities",
+    "f_dynamic_params",
+    "f_status",
+    "f_last_run_time",
+    "f_next_run_time",
+    "f_lock_holder",
+    "f_lock_time",
+    "f_creator",
+    "f_create_time",
+    "f_updater",
+    "f_update_time",
+]
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+async def store(mariadb_url: str) -> AsyncIterator[SqlStore]:
+    async with opened(mariadb_url) as store:
+        yield store
+
+
+async def add(store: SqlStore, **given: object) -> ScheduleId:
+    """Every hour on the hour, by the store's clock."""
+    now = await store.now()
+    values = {"trigger": Every("1h", anchor=EPOCH), "created_at": now, "updated_at": now}
+    schedule = a_schedule(**({"next_slot": None} | values | given))
+    if schedule.enabled and schedule.next_slot is None:
+        schedule = planned(schedule, now)
+    return (await store.add_schedule(schedule)).id
+
+
+def ms(moment: datetime | None) -> int:
+    assert moment is not None
+    return round(moment.timestamp() * 1000)
+
+
+async def column(url: str, name: str, schedule_id: str) -> object:
+    ((value,),) = await sql(
+        url, f"SELECT {name} FROM t_action_schedule WHERE f_id = '{schedule_id}'"
+    )
+    return value
+
+
+# R0.3-R0.18
+async def test_the_view_has_the_columns_of_the_table(store: SqlStore, mariadb_url: str) -> None:
+    rows = await sql(mariadb_url, "SHOW COLUMNS FROM t_action_schedule")
+    assert [row[0] for row in rows] == COLUMNS
+
+
+async def test_a_schedule_reads_as_a_row_of_that_table(store: SqlStore, mariadb_url: str) -> None:
+    schedule_id = await add(
+        store,
+        name="nightly «เที่ยงคืน»",
+        trigger=Cron("0 3 * * *", timezone="UTC"),
+        door_data={"kn_id": "kn-1", "branch": "main", "action_type_id": 'at "7"'},
+        created_by="carol",
+        updated_by="dave",
+    )
+    schedule = await store.get_schedule(schedule_id)
+    assert schedule is not None
+    ((*row,),) = await sql(mariadb_url, "SELECT * FROM t_action_schedule")
+    assert dict(zip(COLUMNS, row, strict=True)) == {
+        "f_id": schedule_id,
+        "f_name": "nightly «เที่ยงคืน»",
+        "f_kn_id": "kn-1",
+        "f_branch": "main",
+        "f_action_type_id": 'at "7"',
+        "f_cron_expression": "0 3 * * *",
+        "f_unique_identities": "[]",
+        "f_dynamic_params": "{}",
+        "f_status": "active",
+        "f_last_run_time": 0,
+        "f_next_run_time": ms(schedule.next_run_at),
+        "f_lock_holder": None,
+        "f_lock_time": 0,
+        "f_creator": "carol",
+        "f_create_time": ms(schedule.created_at.replace(microsecond=0))
+        + schedule.created_at.microsecond // 1000,
+        "f_updater": "dave",
+        "f_update_time": ms(schedule.updated_at.replace(microsecond=0))
+        + schedule.updated_at.microsecond // 1000,
+    }
+
+
+async def test_a_schedule_of_another_door_has_empty_words(
+    store: SqlStore, mariadb_url: str
+) -> None:
+    schedule_id = await add(store)
+    for name in ("f_kn_id", "f_branch", "f_action_type_id", "f_cron_expression"):
+        assert await column(mariadb_url, name, schedule_id) == ""
+
+
+# R0.15, R0.16
+async def test_the_lock_shows_while_a_run_is_held(store: SqlStore, mariadb_url: str) -> None:
+    now = await store.now()
+    schedule_id = await add(store, next_slot=now, next_run_at=now)
+    await store.join(a_node("pod-7"), HOUR)
+    fired = await store.fire_due(plan, limit=10, places=places("pod-7"))
+    (run,) = fired.claimed
+    assert run.claimed_at is not None
+    assert await column(mariadb_url, "f_lock_holder", schedule_id) == "pod-7"
+    assert await column(mariadb_url, "f_lock_time", schedule_id) == pytest.approx(
+        run.claimed_at.timestamp() * 1000, abs=1
+    )
+    await store.leave(a_node("pod-7").id)
+    assert await column(mariadb_url, "f_lock_holder", schedule_id) is None
+    assert await column(mariadb_url, "f_lock_time", schedule_id) == 0
+
+
+# What Chimes itself writes shows in the view.
+async def test_the_view_follows_what_chimes_writes(store: SqlStore, mariadb_url: str) -> None:
+    schedule_id = await add(store)
+    await store.change_schedule(schedule_id, lambda s, now: paused(s, now, "erin"))
+    assert await column(mariadb_url, "f_status", schedule_id) == "inactive"
+    assert await column(mariadb_url, "f_next_run_time", schedule_id) == 0
+    assert await column(mariadb_url, "f_updater", schedule_id) == "erin"
+    await store.change_schedule(schedule_id, lambda s, now: deleted(s, now, "erin"))
+    assert await sql(mariadb_url, "SELECT * FROM t_action_schedule") == []
+
+
+# C27, R0.30
+async def test_deactivating_by_sql_pauses(store: SqlStore, mariadb_url: str) -> None:
+    schedule_id = await add(store)
+    before = await store.get_schedule(schedule_id)
+    await sql(
+        mariadb_url,
+        f"UPDATE t_action_schedule SET f_status = 'inactive' WHERE f_id = '{schedule_id}'",
+    )
+    after = await store.get_schedule(schedule_id)
+    assert before is not None
+    assert after is not None
+    assert (after.enabled, after.next_slot, after.next_run_at) == (False, None, None)
+    assert after.version == before.version + 1
+    assert after.updated_by == "sql:chimes"
+    assert after.updated_at > before.updated_at
+    assert await store.next_due() is None
+    assert await column(mariadb_url, "f_next_run_time", schedule_id) == 0
+
+
+# C8, C27: the first slot after now; nothing is made up for.
+async def test_activating_by_sql_goes_on_with_the_next_slot(
+    store: SqlStore, mariadb_url: str
+) -> None:
+    schedule_id = await add(store)
+    await sql(mariadb_url, "UPDATE t_action_schedule SET f_status = 'inactive'")
+    await sql(mariadb_url, "UPDATE t_action_schedule SET f_status = 'active'")
+    due = await store.next_due()
+    assert due is not None
+    assert due <= await store.now()
+    fired = await store.fire_due(plan, limit=10)
+    assert (fired.claimed, fired.others, fired.broken) == ((), (), ())
+    after = await store.get_schedule(schedule_id)
+    assert after is not None
+    now = await store.now()
+    following = now.replace(minute=0, second=0, microsecond=0) + HOUR
+    assert (after.enabled, after.next_slot, after.next_run_at) == (True, following, following)
+    assert await column(mariadb_url, "f_next_run_time", schedule_id) == ms(following)
+
+
+# C27, R2.22
+async def test_a_time_by_sql_is_the_next_slot(store: SqlStore, mariadb_url: str) -> None:
+    schedule_id = await add(store)
+    wanted = ms(await store.now() + timedelta(minutes=7))
+    await sql(mariadb_url, f"UPDATE t_action_schedule SET f_next_run_time = {wanted}")
+    after = await store.get_schedule(schedule_id)
+    assert after is not None
+    moment = datetime.fromtimestamp(wanted / 1000, UTC)
+    assert (after.next_slot, after.next_run_at) == (moment, moment)
+    assert await column(mariadb_url, "f_next_run_time", schedule_id) == wanted
+
+
+async def test_a_time_in_the_past_means_now(store: SqlStore, mariadb_url: str) -> None:
+    await add(store)
+    before = await store.now()
+    await sql(mariadb_url, "UPDATE t_action_schedule SET f_next_run_time = 1000")
+    fired = await store.fire_due(plan, limit=10)
+    (run,) = fired.others
+    assert run.slot is not None
+    assert before <= run.slot <= await store.now()
+
+
+async def test_both_at_once(store: SqlStore, mariadb_url: str) -> None:
+    schedule_id = await add(store, enabled=False)
+    wanted = ms(await store.now() + timedelta(minutes=3))
+    await sql(
+        mariadb_url,
+        f"UPDATE t_action_schedule SET f_status = 'active', f_next_run_time = {wanted}",
+    )
+    after = await store.get_schedule(schedule_id)
+    assert after is not None
+    assert after.enabled
+    assert ms(after.next_run_at) == wanted
+
+
+async def test_a_paused_schedule_gets_no_time_by_sql(store: SqlStore, mariadb_url: str) -> None:
+    schedule_id = await add(store, enabled=False)
+    await sql(mariadb_url, "UPDATE t_action_schedule SET f_next_run_time = 9999999999999")
+    after = await store.get_schedule(schedule_id)
+    assert after is not None
+    assert after.next_run_at is None
+    assert await column(mariadb_url, "f_next_run_time", schedule_id) == 0
+
+
+async def test_other_words_and_columns_are_refused(store: SqlStore, mariadb_url: str) -> None:
+    schedule_id = await add(store)
+    before = await store.get_schedule(schedule_id)
+    for change in (
+        "f_status = 'paused'",
+        "f_status = NULL",
+        "f_next_run_time = NULL",
+        "f_lock_holder = 'me'",
+    ):
+        with pytest.raises(asyncmy.errors.MySQLError):
+            await sql(mariadb_url, f"UPDATE t_action_schedule SET {change}")
+    assert await store.get_schedule(schedule_id) == before
+
+
+async def test_what_changes_nothing_is_no_change(store: SqlStore, mariadb_url: str) -> None:
+    schedule_id = await add(store)
+    before = await store.get_schedule(schedule_id)
+    await sql(mariadb_url, "UPDATE t_action_schedule SET f_status = 'active'")
+    assert await store.get_schedule(schedule_id) == before
+
+
+# C27: nodes hear of it without having written themselves.
+async def test_a_change_by_sql_wakes_the_nodes(store: SqlStore, mariadb_url: str) -> None:
+    await add(store)
+    for change in ("f_status = 'inactive'", "f_status = 'active'", "f_next_run_time = 1"):
+        # What the store itself has told before is over once it keeps still.
+        since = await quiet(store)
+        waiting = asyncio.create_task(store.wait_for_work(since, None))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await sql(mariadb_url, f"UPDATE t_action_schedule SET {change}")
+        await asyncio.wait_for(waiting, 10)
+
+
+async def quiet(store: SqlStore) -> int:
+    """Until nothing has woken it for a while."""
+    while True:
+        since = store.changes()
+        await asyncio.sleep(0.5)  # several looks at the counter
+        if store.changes() == since:
+            return since
