@@ -1,0 +1,143 @@
+"""Nodes with flows in processes of their own, killed in the middle (F68)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from chimes.engine import Engine
+from chimes.model.ids import RunId
+from chimes.model.listing import RunQuery
+from chimes.model.policy import Policy
+from chimes.model.run import AttemptEnd, Run, RunStatus
+from chimes.model.target import FlowTarget
+from chimes.store.port import Store
+from chimes.store.sql import open_sqlite
+from tests.builders import a_run
+from tests.engine.flow_node import SETTINGS, runners
+from tests.engine.flows import DAY
+from tests.engine.rig import eventually, until
+
+ROOT = Path(__file__).parents[2]
+DONE = {"value": {"last": "one, two, three"}}
+
+
+class Scene:
+    def __init__(self, directory: Path, store: Store) -> None:
+        self.store = store
+        self._directory = directory
+        self._nodes: list[asyncio.subprocess.Process] = []
+        self._engines: list[Engine] = []
+
+    @property
+    def _files(self) -> tuple[str, str, str]:
+        return tuple(str(self._directory / name) for name in ("chimes.db", "effects", "gate"))
+
+    async def start_node(self, role: str) -> asyncio.subprocess.Process:
+        node = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.engine.flow_node", *self._files, role),
+            env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        self._nodes.append(node)
+        assert node.stdout is not None
+        assert await asyncio.wait_for(node.stdout.readline(), 60) == b"ready\n"
+        return node
+
+    async def take_over(self) -> Engine:
+        _, effects, gate = self._files
+        engine = Engine(self.store, runners(effects, gate, "all"), settings=SETTINGS)
+        await engine.start()
+        self._engines.append(engine)
+        return engine
+
+    async def start_flow(self) -> RunId:
+        now = await self.store.now()
+        times = {"created_at": now, "planned_at": now, "available_at": now}
+        flow = a_run(target=FlowTarget(name="crashing"), policy=Policy(timeout=DAY), **times)
+        await self.store.add_runs([flow])
+        return flow.id
+
+    def open_gate(self) -> None:
+        (self._directory / "gate").touch()
+
+    def effects(self) -> list[str]:
+        path = self._directory / "effects"
+        return path.read_text().splitlines() if path.exists() else []
+
+    async def ended(self, run_id: RunId) -> Run:
+        async def look() -> Run:
+            run = await self.store.get_run(run_id)
+            assert run is not None
+            return run
+
+        return await eventually(look, lambda run: run.status.terminal, within=60)
+
+    async def steps(self, run_id: RunId) -> dict[str, Run]:
+        page = await self.store.list_runs(RunQuery(parent_id=run_id, limit=None))
+        return {run.step: run for run in page.items}
+
+    async def close(self) -> None:
+        for node in self._nodes:
+            if node.returncode is None:
+                node.kill()
+                await node.wait()
+        for engine in self._engines:
+            await engine.drain()
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    store = open_sqlite(tmp_path / "chimes.db")
+    await store.open()
+    scene = Scene(tmp_path, store)
+    yield scene
+    scene.open_gate()
+    await scene.close()
+    await store.close()
+
+
+async def kill(node: asyncio.subprocess.Process) -> None:
+    node.kill()
+    assert await asyncio.wait_for(node.wait(), 30) == -signal.SIGKILL
+
+
+async def test_finished_steps_are_not_repeated_after_a_kill(scene: Scene) -> None:
+    node = await scene.start_node("all")
+    run_id = await scene.start_flow()
+    await until(lambda: "middle 1" in scene.effects(), within=30)
+    await kill(node)
+    scene.open_gate()
+    await scene.take_over()
+    run = await scene.ended(run_id)
+    assert (run.status, run.result) == (RunStatus.SUCCEEDED, DONE)
+    assert (run.attempt, run.fence, len(run.attempts)) == (1, 2, 1), "no attempt was lost"
+    assert scene.effects() == ["first 1", "middle 1", "middle 2", "last 1"]
+    steps = await scene.steps(run_id)
+    ends = {name: [attempt.end for attempt in step.attempts] for name, step in steps.items()}
+    assert ends == {
+        "first": [AttemptEnd.SUCCEEDED],
+        "middle": [AttemptEnd.LOST, AttemptEnd.SUCCEEDED],
+        "last": [AttemptEnd.SUCCEEDED],
+    }
+
+
+async def test_a_step_outlives_the_node_that_had_its_flow(scene: Scene) -> None:
+    orchestrating = await scene.start_node("flows")
+    await scene.start_node("steps")
+    run_id = await scene.start_flow()
+    await until(lambda: "middle 1" in scene.effects(), within=30)
+    await kill(orchestrating)
+    await scene.take_over()
+    scene.open_gate()
+    run = await scene.ended(run_id)
+    assert (run.status, run.result, run.attempt) == (RunStatus.SUCCEEDED, DONE, 1)
+    assert scene.effects() == ["first 1", "middle 1", "last 1"]
+    for step in (await scene.steps(run_id)).values():
+        assert (step.attempt, step.status) == (1, RunStatus.SUCCEEDED)
