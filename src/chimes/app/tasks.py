@@ -139,7 +139,12 @@ def task_of(
 ) -> Task:
     """InvalidInput names what is wrong."""
     chosen = name or str(getattr(function, "__name__", ""))
-    check_name(chosen)
+    try:
+        check_name(chosen)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{chosen!r} cannot be the name of a task: {error.message}", field="name"
+        ) from None
     check_priority(priority)
     return Task(
         name=chosen,
