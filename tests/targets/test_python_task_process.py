@@ -387,16 +387,51 @@ if __name__ == "__main__":
 """
 
 
-def test_an_app_in_a_script(tmp_path: Path) -> None:
-    script = tmp_path / "job.py"
-    script.write_text(SCRIPT)
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
+def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    script = folder / "job.py"
+    script.write_text(text)
+    return subprocess.run(
         [sys.executable, str(script)],
         capture_output=True,
         text=True,
         timeout=60,
-        env=environment,
-        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=folder,
     )
+
+
+def test_an_app_in_a_script(tmp_path: Path) -> None:
+    done = run_script(tmp_path, SCRIPT)
     assert "result={'value': 5}" in done.stdout, done.stdout + done.stderr
+
+
+UNGUARDED = """
+import asyncio
+import sys
+
+from chimes.targets.python_task import PythonTask, Registry, Task
+from tests.targets.task_calls import carry_out, running
+
+
+def work() -> int:
+    return 1
+
+
+registry = Registry()
+registry.add(Task(name="work", function=work, isolation="process"))
+
+
+async def main():
+    async with running(registry) as runner:
+        print((await carry_out(runner, "work")).outcome)
+
+
+asyncio.run(main())
+"""
+
+
+def test_a_script_that_starts_a_node_whenever_it_is_imported(tmp_path: Path) -> None:
+    """It would start one for each isolated run, and each of those further ones."""
+    done = run_script(tmp_path, UNGUARDED)
+    assert "code='no_app'" in done.stdout, done.stdout + done.stderr
+    assert "__main__" in done.stdout

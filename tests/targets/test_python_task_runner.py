@@ -393,6 +393,16 @@ async def test_a_thread_is_told_to_stop(why: str) -> None:
         assert runner.abandoned_threads == 0
 
 
+async def test_a_function_that_sees_its_deadline_first_has_timed_out() -> None:
+    def looks(context: Context) -> None:
+        while context.remaining():
+            pass
+        context.check_canceled()
+
+    done = await once(looks, timeout=0.05, options={"isolation": "inline"})
+    assert done.outcome.end is AttemptEnd.TIMEOUT
+
+
 async def test_threads_that_never_end_are_counted_and_replaced(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

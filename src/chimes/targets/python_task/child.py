@@ -24,7 +24,7 @@ from chimes.model.run import Outcome
 from chimes.targets.python_task.arguments import Bound, bind
 from chimes.targets.python_task.context import Context, LineHandler, entered
 from chimes.targets.python_task.exceptions import Cancel
-from chimes.targets.python_task.importing import registry_at
+from chimes.targets.python_task.importing import mark_inside_task, registry_at
 from chimes.targets.python_task.lines import MAX_BYTES, MAX_LINE
 from chimes.targets.python_task.registry import Function, is_async
 from chimes.targets.python_task.verdicts import (
@@ -98,6 +98,7 @@ def main(arguments: list[str]) -> None:
 
 def carried_out(request: Request, channel: Channel) -> Answer:
     context = Context(request.facts, channel.line)
+    mark_inside_task()
     try:
         function, bound = _found(request, context)
         with entered(context):

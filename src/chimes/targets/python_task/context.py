@@ -17,6 +17,8 @@ from chimes.targets.python_task.exceptions import Cancel
 #: (level, message): one line of the run's log.
 Line = Callable[[str, str], None]
 
+CLOCK = SystemClock()
+
 _LEVELS = (
     (logging.CRITICAL, "critical"),
     (logging.ERROR, "error"),
@@ -73,7 +75,8 @@ class Facts:
         )
 
 
-def facts_of(run: Run, *, task: str, triggered_at: datetime, timeout: timedelta) -> Facts:
+def facts_of(run: Run, *, task: str, started_at: datetime, timeout: timedelta) -> Facts:
+    """For an attempt that begins now, which is `started_at` by the store's clock."""
     return Facts(
         run_id=run.id,
         task=task,
@@ -82,9 +85,9 @@ def facts_of(run: Run, *, task: str, triggered_at: datetime, timeout: timedelta)
         schedule_name=run.schedule_name,
         slot=run.slot,
         parent_id=run.parent_id,
-        started_at=triggered_at,
-        deadline=triggered_at + timeout,
-        ends=SystemClock().monotonic() + timeout.total_seconds(),
+        started_at=started_at,
+        deadline=started_at + timeout,
+        ends=CLOCK.monotonic() + timeout.total_seconds(),
     )
 
 
@@ -149,7 +152,7 @@ class Context:
 
     def remaining(self) -> float:
         """Seconds until the deadline, never below 0."""
-        return max(0.0, self._facts.ends - SystemClock().monotonic())
+        return max(0.0, self._facts.ends - CLOCK.monotonic())
 
     @property
     def logger(self) -> logging.Logger:

@@ -16,6 +16,9 @@ from chimes.targets.python_task.registry import Registry
 #: is not done again.
 SCRIPT_NAME = "__chimes_main__"
 
+#: Set in the process of a task, before the application is imported.
+_inside_task = False
+
 
 def path_of(registry: Registry) -> str:
     """Where the registry, or the application that has it as its `registry`, is a global name.
@@ -50,6 +53,21 @@ def registry_at(path: str) -> Registry:
     if not isinstance(registry, Registry):
         raise ConfigError(f"{path} is no application: it has no registry of tasks")
     return registry
+
+
+def mark_inside_task() -> None:
+    global _inside_task
+    _inside_task = True
+
+
+def refuse_inside_task() -> None:
+    """A script that starts a node whenever it is imported would start one for every run of an
+    isolated task, and those nodes further ones."""
+    if _inside_task:
+        raise ConfigError(
+            "a node is started while a task's process imports the application: put what starts "
+            'it under `if __name__ == "__main__":`'
+        )
 
 
 def _name_in(module: ModuleType, registry: Registry) -> str | None:

@@ -140,10 +140,11 @@ class Child:
 
     async def end(self) -> None:
         """Nothing of the process group is left after this, and all that it said has been read."""
-        if self.running:
+        told = self.running
+        if told:
             self._signal(signal.SIGTERM)
         await asyncio.wait((self.exited,), timeout=GRACE)
-        if self.answered.done() and not self.exited.done():
+        if not told and not self.exited.done():
             self._log.remark("warning", "the process did not end after its result: killed")
         # Also when it has ended: those that it started have not (F66).
         self._signal(signal.SIGKILL)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from chimes.clock import SystemClock
 from chimes.errors import InvalidInput, NotFound
 from chimes.model.ids import NodeId
 from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, judged
@@ -14,7 +15,7 @@ from chimes.model.target import TaskTarget
 from chimes.targets.base import Call
 from chimes.targets.python_task.arguments import Bound, bind
 from chimes.targets.python_task.context import Context, facts_of
-from chimes.targets.python_task.importing import path_of
+from chimes.targets.python_task.importing import path_of, refuse_inside_task
 from chimes.targets.python_task.inline import run_inline
 from chimes.targets.python_task.lines import RunLog
 from chimes.targets.python_task.process import run_in_process
@@ -25,6 +26,7 @@ from chimes.targets.python_task.work import Work
 
 logger = logging.getLogger(__name__)
 
+CLOCK = SystemClock()
 #: How long an `on_failure` handler may take.
 HANDLER_TIMEOUT = timedelta(seconds=10)
 
@@ -66,6 +68,7 @@ class PythonTask:
         return 0 if self._threads is None else self._threads.abandoned
 
     async def open(self) -> None:
+        refuse_inside_task()
         self._offers = self.offers
         self._threads = Threads(self._thread_limit)
 
@@ -84,8 +87,9 @@ class PythonTask:
             call.log("error", error.message)
             return failed("unknown_task", error.message)
         log = RunLog(call.log)
+        began = CLOCK.monotonic()
         timeout = call.run.policy.timeout
-        context = _context(call, task, log, timeout)
+        context = _context(call, task, log, timeout, at=call.triggered_at)
         try:
             bound = bind(task, target.args, context)
         except InvalidInput as error:
@@ -104,11 +108,19 @@ class PythonTask:
                 )
             )
         if _is_final(call, outcome):
-            await self._tell(call, task, log, outcome)
+            now = call.triggered_at + timedelta(seconds=CLOCK.monotonic() - began)
+            await self._tell(call, task, log, outcome, now)
         log.close()
         return outcome
 
     async def _carry_out(self, work: Work) -> Outcome:
+        outcome = await self._call(work)
+        if outcome.end is AttemptEnd.CANCELED and work.overdue:
+            # The function saw that its time was over before anybody told it.
+            return work.timed_out()
+        return outcome
+
+    async def _call(self, work: Work) -> Outcome:
         mode = work.task.mode
         if mode is Isolation.PROCESS:
             self._app = self._app or path_of(self._registry)
@@ -120,13 +132,15 @@ class PythonTask:
         assert self._threads is not None, "open() comes first"
         return await run_in_thread(self._threads, work)
 
-    async def _tell(self, call: Call, task: Task, log: RunLog, outcome: Outcome) -> None:
+    async def _tell(
+        self, call: Call, task: Task, log: RunLog, outcome: Outcome, now: datetime
+    ) -> None:
         """Calls the task's `on_failure`. The attempt is over: being told to stop now ends the
         wait for the handler, not the handler, and changes nothing about the outcome."""
         if task.on_failure is None:
             return
         error = TaskError(message=outcome.error, code=outcome.code)
-        context = _context(call, task, log, HANDLER_TIMEOUT)
+        context = _context(call, task, log, HANDLER_TIMEOUT, at=now)
         work = Work(
             task=task,
             function=task.on_failure,
@@ -156,8 +170,8 @@ class PythonTask:
         )
 
 
-def _context(call: Call, task: Task, log: RunLog, timeout: timedelta) -> Context:
-    facts = facts_of(call.run, task=task.name, triggered_at=call.triggered_at, timeout=timeout)
+def _context(call: Call, task: Task, log: RunLog, timeout: timedelta, *, at: datetime) -> Context:
+    facts = facts_of(call.run, task=task.name, started_at=at, timeout=timeout)
     return Context(facts, log.line)
 
 
