@@ -1,0 +1,246 @@
+"""Setting up and migrating a database on MariaDB, where no change of the schema is undone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chimes.errors import ConfigError, SchemaMismatch
+from chimes.failpoints import Injected
+from chimes.store.sql import mariadb_migration, open_mariadb
+from chimes.store.sql.mariadb_schema import STATEMENTS
+from chimes.store.sql.mariadb_server import MariadbServer, check_version
+from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
+from chimes.store.sql.tables import metadata
+from tests.builders import a_schedule
+from tests.store.mariadb_rig import database_of, name_of, opened, sql
+
+ROOT = Path(__file__).parents[2]
+STEPS = sum(len(statements) for statements in STATEMENTS.values())
+
+
+async def schema(url: str) -> dict[str, list[tuple[object, ...]]]:
+    """Everything that there is, with its definition."""
+    where = f"= '{name_of(url)}' ORDER BY 1, 2"
+    return {
+        "tables": await sql(
+            url,
+            "SELECT table_name, table_type, table_collation FROM information_schema.tables"
+            f" WHERE table_schema {where}",
+        ),
+        "columns": await sql(
+            url,
+            "SELECT table_name, ordinal_position, column_name, column_type, is_nullable"
+            f" FROM information_schema.columns WHERE table_schema {where}",
+        ),
+        "indexes": await sql(
+            url,
+            "SELECT table_name, index_name, seq_in_index, column_name, collation"
+            f" FROM information_schema.statistics WHERE table_schema {where}, 3",
+        ),
+        "triggers": await sql(
+            url,
+            "SELECT trigger_name, action_timing, event_manipulation"
+            f" FROM information_schema.triggers WHERE trigger_schema {where}",
+        ),
+        "facts": await sql(url, "SELECT name, value FROM store_facts ORDER BY name"),
+        "head": await sql(url, "SELECT id, number, hash FROM audit_head"),
+        "wakeups": await sql(url, "SELECT COUNT(*), 0 FROM wakeups"),
+        "version": await sql(url, f"SELECT version_num FROM {SERVER_VERSIONS}"),
+    }
+
+
+# The revisions are written by hand: what the verbs use has to be there.
+async def test_the_schema_has_the_columns_of_the_tables(mariadb_url: str) -> None:
+    async with opened(mariadb_url):
+        found: dict[str, list[tuple[str, bool]]] = {}
+        for table, _, column, _, nullable in (await schema(mariadb_url))["columns"]:
+            found.setdefault(str(table), []).append((str(column), nullable == "YES"))
+    for table in metadata.tables.values():
+        wanted = [(column.name, bool(column.nullable)) for column in table.c]
+        assert found[table.name][: len(wanted)] == wanted
+    extra = set(found) - set(metadata.tables)
+    assert extra == {SERVER_VERSIONS, "wakeups", "t_action_schedule"}
+
+
+def test_the_revisions_end_where_the_others_end() -> None:
+    assert list(STATEMENTS)[-1] == HEAD
+
+
+async def test_text_is_compared_by_code_point_everywhere(mariadb_url: str) -> None:
+    async with opened(mariadb_url):
+        rows = await sql(
+            mariadb_url,
+            "SELECT table_name, column_name, collation_name FROM information_schema.columns"
+            f" WHERE table_schema = '{name_of(mariadb_url)}' AND collation_name IS NOT NULL"
+            f" AND table_name NOT IN ('{SERVER_VERSIONS}', 't_action_schedule')",
+        )
+    assert {row[2] for row in rows} == {"utf8mb4_nopad_bin"}
+
+
+# F71
+async def test_a_set_up_that_stops_at_any_step_is_simply_begun_again(
+    mariadb_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = iter(range(STEPS))
+    turn = passed = 0
+
+    def stop_at_turn(_name: str) -> None:
+        nonlocal passed
+        passed += 1
+        if passed == turn:
+            raise Injected(f"step {turn}")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mariadb_migration, "hit", stop_at_turn)
+        for turn in (number + 1 for number in steps):
+            passed = 0
+            with pytest.raises(Injected):
+                await open_mariadb(mariadb_url).open()
+            assert passed == turn
+    async with opened(mariadb_url) as store:
+        assert (await store.add_schedule(a_schedule())).version == 1
+        after = await schema(mariadb_url)
+    assert after == await untouched()
+
+
+async def untouched() -> dict[str, list[tuple[object, ...]]]:
+    """What a set-up without any trouble makes."""
+    from tests.servers import MARIADB, shared
+
+    url = shared(MARIADB).new_database()
+    try:
+        async with opened(url):
+            return await schema(url)
+    finally:
+        shared(MARIADB).drop_database(url)
+
+
+# F71: and a real kill leaves the same behind.
+async def test_a_migrator_that_is_killed_leaves_no_lock(mariadb_url: str) -> None:
+    code = (
+        "import asyncio, sys; from chimes.store.sql import open_mariadb\n"
+        "asyncio.run(open_mariadb(sys.argv[1]).open())"
+    )
+    environment = os.environ | {"CHIMES_TEST": "1", "CHIMES_FAILPOINTS": "migrate.step@9:kill"}
+    ended = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", code, mariadb_url],
+        cwd=ROOT,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGKILL
+    assert len(await sql(mariadb_url, "SHOW TABLES")) == 9
+    async with asyncio.timeout(30):
+        async with opened(mariadb_url):
+            assert await schema(mariadb_url) == await untouched()
+
+
+# F70: all nodes of a fleet start at once.
+async def test_many_that_start_at_once_set_up_once(mariadb_url: str) -> None:
+    stores = [open_mariadb(mariadb_url) for _ in range(6)]
+    try:
+        await asyncio.gather(*(store.open() for store in stores))
+        assert await schema(mariadb_url) == await untouched()
+    finally:
+        for store in stores:
+            await store.close()
+
+
+async def test_migrating_what_is_up_to_date_changes_nothing(mariadb_url: str) -> None:
+    store = open_mariadb(mariadb_url)
+    assert await database_of(store).migrate() == (None, HEAD)
+    before = await schema(mariadb_url)
+    assert await database_of(store).migrate() == (HEAD, HEAD)
+    assert await schema(mariadb_url) == before
+
+
+async def test_tables_of_somebody_else_are_left_alone(mariadb_url: str) -> None:
+    await sql(mariadb_url, "CREATE TABLE runs (distance DOUBLE)")
+    with pytest.raises(SchemaMismatch, match="not of Chimes"):
+        await open_mariadb(mariadb_url).open()
+    assert await sql(mariadb_url, "SHOW TABLES") == [("runs",)]
+
+
+async def test_other_tables_are_no_hindrance(mariadb_url: str) -> None:
+    await sql(mariadb_url, "CREATE TABLE marathons (distance DOUBLE)")
+    async with opened(mariadb_url) as store:
+        assert (await store.counts()).schedules == 0
+
+
+# F70
+async def test_a_newer_schema_is_refused_or_warned_about(
+    mariadb_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(mariadb_url):
+        pass
+    await sql(mariadb_url, f"UPDATE {SERVER_VERSIONS} SET version_num = '0999'")
+    async with opened(mariadb_url):
+        assert "update this node soon" in caplog.text
+    await sql(mariadb_url, "UPDATE store_facts SET value = 999 WHERE name = 'min_revision'")
+    with pytest.raises(SchemaMismatch, match="update Chimes on this node"):
+        await open_mariadb(mariadb_url).open()
+
+
+@pytest.mark.parametrize(
+    "version",
+    ["10.6.0-MariaDB", "5.5.5-10.6.12-MariaDB-log", "11.4.2-MariaDB-ubu", "12.0.1-mariadb"],
+)
+def test_servers_that_are_new_enough(version: str) -> None:
+    check_version(version)
+
+
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [
+        ("10.5.27-MariaDB-1:10.5", "10.6 or newer"),
+        ("5.5.5-10.4.8-MariaDB", "10.6 or newer"),
+        ("8.0.36", "not MariaDB"),
+        ("8.4.0-commercial", "not MariaDB"),
+    ],
+)
+def test_servers_that_are_refused(version: str, why: str) -> None:
+    with pytest.raises(SchemaMismatch, match=why):
+        check_version(version)
+
+
+async def test_a_server_that_is_too_old_is_refused_at_open(
+    mariadb_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chimes.store.sql.mariadb_server.OLDEST_SERVER", (99, 0))
+    with pytest.raises(SchemaMismatch, match=r"needs 10\.6"):
+        await open_mariadb(mariadb_url).open()
+    assert await sql(mariadb_url, "SHOW TABLES") == []
+
+
+# RELIABILITY 15
+async def test_galera_is_warned_about(mariadb_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    server = MariadbServer(mariadb_url)
+    server._check("10.11.6-MariaDB", galera=False)
+    assert caplog.text == ""
+    server._check("10.11.6-MariaDB", galera=True)
+    assert "Galera" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["mariadb://host", "mariadb://host/", "mariadb:///", "oracle://h/d", "mariadb://h:port/d"],
+)
+def test_urls_that_cannot_be_used(url: str) -> None:
+    with pytest.raises(ConfigError):
+        open_mariadb(url)
+
+
+@pytest.mark.parametrize("scheme", ["mariadb", "mysql", "mariadb+asyncmy", "mysql+asyncmy"])
+def test_a_password_is_never_shown(scheme: str) -> None:
+    server = MariadbServer(f"{scheme}://me:s3cret%40@db.example:3307/chimes")
+    assert server.location == "mariadb://me@db.example:3307/chimes"
+    assert server._url.password == "s3cret@"
