@@ -1,6 +1,7 @@
 """A node with flows in a process of its own: `flow_node.py DATABASE EFFECTS GATE ROLE`.
 
-Each step appends a line `step attempt` to the file of effects; `middle` then waits for the file GATE.
+Each step appends a line `step attempt` to the file of effects; `middle` then waits for the file
+GATE.
 A node of the role `flows` carries out flows and no steps, one of the role `steps` only steps.
 """
 

@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from chimes.engine.capacity import Capacity
-from chimes.engine.events import Event, Events, NodeLost
+from chimes.engine.events import Event, Events, NodeLost, StoreClockJumped
 from chimes.engine.execution import Execution
 from chimes.engine.hands import Hands
 from chimes.engine.heartbeat import Heartbeat
+from chimes.engine.maintenance import Maintenance
 from chimes.engine.membership import Membership, new_node_id
 from chimes.engine.pools import pools_of
 from chimes.engine.steps import FlowSteps
@@ -23,7 +24,7 @@ from chimes.model.run import RunStatus
 from chimes.store.memory import MemoryStore
 from chimes.store.port import Places
 from chimes.testing import SettableClock
-from tests.builders import a_run
+from tests.builders import a_node, a_run
 from tests.engine.rig import Faults, Recording, until
 
 LEASE = timedelta(seconds=30)
@@ -165,3 +166,79 @@ async def test_a_run_that_has_not_made_its_first_step_is_given_back(node: Node) 
     back = await node.memory.get_run(waiting.id)
     assert back is not None
     assert (back.status, back.attempt, runner.calls) == (RunStatus.QUEUED, 0, [])
+
+
+def maintenance_of(node: Node) -> Maintenance:
+    return Maintenance(
+        node.faults.store,
+        node.membership,
+        clock=node.clock,
+        time=node.time,
+        events=node.events,
+        poll=timedelta(seconds=1),
+        retention=timedelta(days=1),
+    )
+
+
+# F52: by a clock that was put forward everybody's lease has ended; those who live say so first
+async def test_nobody_is_judged_for_a_lease_after_the_store_clock_went_forward(node: Node) -> None:
+    other = NodeId("other")
+    await node.memory.join(a_node("other"), LEASE)
+    await node.memory.add_runs([a_run()])
+    (run,) = await node.memory.claim(Places(node_id=other, offers=frozenset({"http"}), free=1))
+    maintenance = maintenance_of(node)
+    await maintenance.once()
+    node.clock.set(node.clock.now() + timedelta(minutes=10))
+    await maintenance.once()
+    assert node.faults.count["rescue"] == 1
+    assert [event for event in node.told if isinstance(event, StoreClockJumped)] == [
+        StoreClockJumped(seconds=600.0)
+    ]
+    node.clock.advance(20)
+    assert node.membership.trusted
+    await maintenance.once()
+    assert node.faults.count["rescue"] == 1
+    await node.membership.join()
+    node.clock.advance(11)
+    await maintenance.once()
+    assert node.faults.count["rescue"] == 2
+    held = await node.memory.get_run(run.id)
+    assert held is not None
+    assert held.holder is None
+
+
+# F51
+async def test_a_store_clock_that_goes_back_is_told_and_changes_nothing(node: Node) -> None:
+    maintenance = maintenance_of(node)
+    node.clock.set(node.clock.now() - timedelta(minutes=10))
+    await maintenance.once()
+    assert [event for event in node.told if isinstance(event, StoreClockJumped)] == [
+        StoreClockJumped(seconds=-600.0)
+    ]
+    assert node.faults.count["rescue"] == 1
+
+
+# A slow answer is no jump
+async def test_an_answer_that_took_long_says_little_about_the_clock(node: Node) -> None:
+    said = node.clock.now()
+    before = node.clock.monotonic()
+    node.clock.advance(20)
+    node.time.observed(said, before)
+    node.time.observed(said + timedelta(seconds=20), before + 20)
+    assert node.time.take_jumps() == []
+
+
+async def test_the_heartbeat_keeps_the_period_it_was_given(node: Node) -> None:
+    beats = node.faults.count
+    quick = Heartbeat(
+        node.faults.store,
+        node.membership,
+        clock=node.clock,
+        time=node.time,
+        events=node.events,
+        canceling=node.memory.wake,
+        period=timedelta(seconds=0.02),
+    )
+    quick.start()
+    await until(lambda: beats["beat"] >= 5)
+    await quick.stop()

@@ -31,6 +31,7 @@ from chimes.engine.events import (
     ScheduleBroken,
     SchedulesFired,
     SlotsTaken,
+    StoreClockJumped,
     TargetBroken,
     TargetStuck,
     VerdictFenced,
@@ -76,6 +77,8 @@ EVERY_EVENT: list[events.Event] = [
     NodeJoined(node_id=NODE),
     NodeLost(node_id=NODE, why="no heartbeat"),
     NodeBeat(node_id=NODE, clock_skew=-600.0),
+    StoreClockJumped(seconds=600.0),
+    StoreClockJumped(seconds=-600.0),
     DutyFailed(duty="scheduler", error=StoreUnavailable("gone"), first=True),
     DutyFailed(duty="scheduler", error=StoreUnavailable("gone"), first=False),
     DutyFailed(duty="scheduler", error=KeyError("bug"), first=False),
@@ -122,6 +125,8 @@ def test_every_event_is_counted() -> None:
         "store_errors": 2,
         "engine_errors": 1,
         "duplicates": 2,
+        "db_clock_jumped": 1,
+        "db_clock_regressed": 1,
     }
     assert {name: value(metrics, f"{name}_total") for name in counted} == counted
     assert value(metrics, "clock_skew_seconds") == -600

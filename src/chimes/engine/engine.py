@@ -105,6 +105,7 @@ class Engine:
             time=time,
             events=self._events,
             canceling=store.wake,
+            period=settings.heartbeat,
         )
         self._taking, self._keeping = self._duties(clock, time)
         self._drain: asyncio.Task[None] | None = None

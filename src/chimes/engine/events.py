@@ -133,6 +133,14 @@ class NodeBeat:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StoreClockJumped:
+    """The store's clock went on by more or less than the time that passed here (F51, F52)."""
+
+    #: Negative: it was put back.
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DutyFailed:
     """A pass failed and will be tried again. `first`: the one before it had not failed."""
 
@@ -197,6 +205,7 @@ Event = (
     | NodeJoined
     | NodeLost
     | NodeBeat
+    | StoreClockJumped
     | DutyFailed
     | DutyRecovered
     | FallbackBegan

@@ -20,9 +20,9 @@ NAME = "heartbeat"
 
 
 class Heartbeat:
-    """Renews the lease three times within its length; after a failure it tries again sooner. A
-    call that fails, or is not answered within the margin, counts like a refusal: nothing renews
-    the trust but an accepted beat."""
+    """Renews the lease, by default three times within its length; after a failure it tries again
+    sooner. A call that fails, or is not answered within the margin, counts like a refusal:
+    nothing renews the trust but an accepted beat."""
 
     def __init__(
         self,
@@ -33,7 +33,9 @@ class Heartbeat:
         time: StoreTime,
         events: Events,
         canceling: Callable[[], None],
+        period: timedelta | None = None,
     ) -> None:
+        self._period = period or membership.lease / 3
         self._store = store
         self._membership = membership
         self._clock = clock
@@ -63,7 +65,7 @@ class Heartbeat:
 
     async def _live(self) -> None:
         self._own = asyncio.get_running_loop()
-        period = self._membership.lease / 3
+        period = self._period
         while not self._stopped.is_set():
             ok = await self.once()
             wait = (period if ok else period / 10).total_seconds()

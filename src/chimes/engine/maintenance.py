@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.clock import Clock
-from chimes.engine.events import Events, PauseEnded, RunRescued, RunsPruned
+from chimes.engine.events import Events, PauseEnded, RunRescued, RunsPruned, StoreClockJumped
 from chimes.engine.lifecycle import After, Rest
 from chimes.engine.membership import Membership
 from chimes.engine.storetime import StoreTime
@@ -52,17 +52,28 @@ class Maintenance:
         self._pauses_seen: int | None = None
         self._pause_ends: datetime | None = None
         self._look_again = 0.0
+        self._rescue_from = 0.0
 
     async def once(self) -> Rest:
+        now = await self._time.ask()
+        self._watch_clock()
         # A node that is not sure of its own lease judges nobody else's.
         if self._membership.trusted:
-            await self.rescue()
-            now = await self._time.ask()
+            if self._clock.monotonic() >= self._rescue_from:
+                await self.rescue()
             await self.end_pauses(now)
             if self._prune_at is None or now >= self._prune_at:
                 await self.prune(now)
                 self._prune_at = now + PRUNE_EVERY
         return After(self._poll.total_seconds())
+
+    def _watch_clock(self) -> None:
+        """By a clock that was put forward every lease has ended. Those who live renew theirs
+        within one; taking their runs before would only repeat what they are doing (F52)."""
+        for seconds in self._time.take_jumps():
+            self._events.emit(StoreClockJumped(seconds=seconds))
+            if seconds > 0:
+                self._rescue_from = self._clock.monotonic() + self._membership.lease.total_seconds()
 
     async def rescue(self) -> None:
         while True:

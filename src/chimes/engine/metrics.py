@@ -22,6 +22,7 @@ from chimes.engine.events import (
     ScheduleBroken,
     SchedulesFired,
     SlotsTaken,
+    StoreClockJumped,
     TargetStuck,
     VerdictFenced,
 )
@@ -57,6 +58,12 @@ class Metrics:
         self.pauses_ended = self._counter("pauses_ended", "Pauses that ended by themselves")
         self.pruned = self._counter("pruned", "Runs forgotten after the retention")
         self.leases_lost = self._counter("leases_lost", "Times this node lost its lease")
+        self.clock_jumped = self._counter(
+            "db_clock_jumped", "Times the store's clock was put forward"
+        )
+        self.clock_regressed = self._counter(
+            "db_clock_regressed", "Times the store's clock was put back"
+        )
         self.store_errors = self._counter("store_errors", "Passes that the store did not answer")
         self.engine_errors = self._counter("engine_errors", "Passes that ended in a bug")
         self.duplicates = self._counter(
@@ -123,6 +130,8 @@ class Metrics:
                 self.pruned.inc(event.count)
             case NodeLost():
                 self.leases_lost.inc()
+            case StoreClockJumped():
+                (self.clock_jumped if event.seconds > 0 else self.clock_regressed).inc()
             case FallbackBegan():
                 self.fallback.set(1)
             case FallbackEnded():

@@ -26,6 +26,7 @@ from chimes.engine.events import (
     RunStarted,
     ScheduleBroken,
     SchedulesFired,
+    StoreClockJumped,
     TargetBroken,
     TargetStuck,
     VerdictFenced,
@@ -142,6 +143,8 @@ class Reports:
                 self._line(logging.INFO, "node joined", node=node_id)
             case NodeLost(node_id=node_id):
                 self._line(logging.WARNING, "lease lost", node=node_id, why=event.why)
+            case StoreClockJumped(seconds=seconds):
+                self._line(logging.WARNING, "the store's clock jumped", seconds=round(seconds, 3))
             case RunsPruned(count=count):
                 self._line(logging.INFO, "old runs forgotten", count=count)
             case DrainStarted(node_id=node_id):

@@ -2,6 +2,9 @@
 
 Only for values that need not be exact to the microsecond (outgoing timestamps, log lines, how long
 to sleep); what is due or expired is always decided by the store itself.
+
+Between two answers the store's clock must have gone on by what passed on the monotonic one here.
+If it has not, somebody turned it, or this machine stood still (F51, F52).
 """
 
 from __future__ import annotations
@@ -11,12 +14,18 @@ from datetime import datetime, timedelta
 from chimes.clock import Clock
 from chimes.store.port import Store
 
+#: Seconds by which the two clocks may differ before that counts as a jump.
+TOLERATED = 5.0
+
 
 class StoreTime:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._anchor = (clock.now(), clock.monotonic())
+        #: What the store said, when that was here, and by how much that may be wrong.
+        self._anchor = (clock.now(), clock.monotonic(), 0.0)
+        self._seen = False
+        self._jumps: list[float] = []
 
     async def ask(self) -> datetime:
         before = self._clock.monotonic()
@@ -25,10 +34,22 @@ class StoreTime:
         return now
 
     def observed(self, now: datetime, before: float) -> None:
-        """The store said `now` in an answer to a question asked at `before`. One assignment, so
-        that the heartbeat's thread may call it too."""
-        self._anchor = (now, (before + self._clock.monotonic()) / 2)
+        """The store said `now` in an answer to a question asked at `before`. The heartbeat's
+        thread calls it too, so each change is a single one."""
+        after = self._clock.monotonic()
+        at, monotonic, doubt = self._anchor
+        middle, doubt_now = (before + after) / 2, (after - before) / 2
+        jump = (now - at).total_seconds() - (middle - monotonic)
+        if self._seen and abs(jump) > TOLERATED + doubt + doubt_now:
+            self._jumps.append(jump)
+        self._anchor = (now, middle, doubt_now)
+        self._seen = True
+
+    def take_jumps(self) -> list[float]:
+        """Seconds by which the store's clock has jumped since the last call; back is negative."""
+        jumps, self._jumps = self._jumps, []
+        return jumps
 
     def now(self) -> datetime:
-        at, monotonic = self._anchor
+        at, monotonic, _ = self._anchor
         return at + timedelta(seconds=self._clock.monotonic() - monotonic)
