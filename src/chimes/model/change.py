@@ -8,12 +8,12 @@ on its way to a claimed run, so this is most of what planning costs.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import fields
 from functools import cache
 from itertools import repeat
 from operator import attrgetter, call
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def made(kind: type[T], values: Iterable[object]) -> T:
     """A value from those of all its fields, in their order. For decoding rows, whose types the
     schema has seen to; three times as fast as `__init__` with names."""
     new: T = object.__new__(kind)
-    deque(map(call, _copying(kind)[2], repeat(new), values), maxlen=0)
+    deque(map(call, _copying(cast(Hashable, kind))[2], repeat(new), values), maxlen=0)
     return new
 
 

@@ -14,6 +14,7 @@ NodeId = NewType("NodeId", str)
 KeyId = NewType("KeyId", str)
 
 SLOT_NAMESPACE = uuid.UUID("8a3f6b52-6f0e-5d0b-9d5c-3c1c0c4d1e57")
+DECLARED_NAMESPACE = uuid.UUID("0c5a4a1c-3f5e-5a34-9a34-3f7f1b2a6d10")
 _SLOT_BYTES = SLOT_NAMESPACE.bytes
 
 
@@ -32,6 +33,13 @@ def uuid7(now: datetime) -> str:
 
 def new_schedule_id(now: datetime) -> ScheduleId:
     return ScheduleId(uuid7(now))
+
+
+def declared_id(namespace: str, name: str, generation: int) -> ScheduleId:
+    """The same wherever a schedule is declared, so that of two that create it at once one is told
+    so; and the same in both modes, so that a slot has one run whoever computes it (C12). An id is
+    never used again after a delete: the next generation has its own slots."""
+    return ScheduleId(str(uuid.uuid5(DECLARED_NAMESPACE, f"{namespace}\0{name}\0{generation}")))
 
 
 def manual_run_id(now: datetime) -> RunId:

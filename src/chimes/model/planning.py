@@ -34,6 +34,9 @@ class Firing:
     schedule: Schedule
     runs: tuple[Run, ...]
     cancel: tuple[RunId, ...] = ()
+    #: One slot, on time and free to go: the run is a copy of the schedule, and the cursor is one
+    #: slot further. A store may write that down in a shorter way.
+    plain: bool = False
 
 
 def plan(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
@@ -77,7 +80,7 @@ def _one_on_time(schedule: Schedule, context: FireContext, now: datetime) -> Fir
         next_slot=following,
         next_run_at=following_due,
     )
-    return Firing(schedule=moved, runs=(slot_run(schedule, head, now),))
+    return Firing(schedule=moved, runs=(slot_run(schedule, head, now),), plain=True)
 
 
 def _by_policy(schedule: Schedule, context: FireContext, now: datetime) -> Firing:

@@ -155,21 +155,47 @@ def set_aside(schedule: Schedule, error: str) -> Schedule:
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """What a schedule tells of its latest run."""
+
+    last_run_at: datetime | None
+    last_status: RunStatus | None
+    last_error: str
+    last_success_at: datetime | None
+
+
 def recorded(schedule: Schedule, run: Run) -> Schedule:
     """The schedule's summary of its latest run, once that run has ended (R3.25)."""
-    if run.status is RunStatus.SUCCEEDED:
-        schedule = replace(
-            schedule,
-            last_success_at=max(run.finished_at, schedule.last_success_at or run.finished_at)
-            if run.finished_at
-            else schedule.last_success_at,
-        )
-    started = run.started_at or run.finished_at
-    if schedule.last_run_at and started and started < schedule.last_run_at:
-        return schedule
+    after = summarized(
+        Summary(
+            last_run_at=schedule.last_run_at,
+            last_status=schedule.last_status,
+            last_error=schedule.last_error,
+            last_success_at=schedule.last_success_at,
+        ),
+        run,
+    )
     return replace(
         schedule,
-        last_run_at=run.started_at or schedule.last_run_at,
+        last_run_at=after.last_run_at,
+        last_status=after.last_status,
+        last_error=after.last_error,
+        last_success_at=after.last_success_at,
+    )
+
+
+def summarized(summary: Summary, run: Run) -> Summary:
+    """A run that ends after a newer one has begun changes nothing but the latest success."""
+    succeeded_at = summary.last_success_at
+    if run.status is RunStatus.SUCCEEDED and run.finished_at is not None:
+        succeeded_at = max(run.finished_at, succeeded_at or run.finished_at)
+    started = run.started_at or run.finished_at
+    if summary.last_run_at and started and started < summary.last_run_at:
+        return replace(summary, last_success_at=succeeded_at)
+    return Summary(
+        last_run_at=run.started_at or summary.last_run_at,
         last_status=run.status,
         last_error=run.error,
+        last_success_at=succeeded_at,
     )

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, func, insert, select, update
 from chimes.model.audit import AuditEntry, chained
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.run import LogEntry, Run
-from chimes.model.schedule import Schedule
+from chimes.model.schedule import Schedule, Summary
 from chimes.store.sql.database import Database, Tx
 from chimes.store.sql.rows.parts import TargetTexts, micros
 from chimes.store.sql.rows.records import audit_values
@@ -61,7 +61,7 @@ def load_schedules(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Sche
     return {ScheduleId(row.id): schedule_of(row) for row in found}
 
 
-def load_summaries(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Schedule]:
+def load_summaries(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Summary]:
     """Schedules as far as recording the end of a run looks at them."""
     if not ids or not tx.schedules_usable:
         return {}

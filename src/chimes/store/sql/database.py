@@ -17,6 +17,7 @@ from sqlalchemy import Column, Connection, Executable, Row, Select
 
 from chimes.clock import Clock
 from chimes.store.sql.dialects.base import Dialect, Rows
+from chimes.store.sql.rows.parts import micros
 
 T = TypeVar("T")
 Parameters = Mapping[str, object]
@@ -47,6 +48,10 @@ class Tx:
 
     def now(self) -> datetime:
         return self.dialect.now(self.connection, self._clock)
+
+    def set_clock(self) -> int | None:
+        """The time that a test has set; None: the database says what time it is."""
+        return None if self._clock is None else micros(self._clock.now())
 
     def held(self, statement: Select[Any], by: Column[Any], *, skip: bool = False) -> Select[Any]:
         """The rows stay as they are read until the transaction ends. They are taken in the order

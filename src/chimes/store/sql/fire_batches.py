@@ -31,7 +31,6 @@ def record_batch(
     batch_id: int,
     node_id: NodeId | None,
     claimed_at: datetime,
-    broken: Sequence[Schedule],
 ) -> None:
     done = tx.now()
     row: dict[str, Value] = {
@@ -42,6 +41,9 @@ def record_batch(
         "duration_ms": (done - claimed_at).total_seconds() * 1000,
     }
     tx.run(tx.dialect.insert_new(fire_batches), row)
+
+
+def record_failures(tx: Tx, batch_id: int, broken: Sequence[Schedule]) -> None:
     failures: list[dict[str, Value]] = [
         {"batch_id": batch_id, "schedule_id": each.id, "error": clean(each.last_error)}
         for each in broken

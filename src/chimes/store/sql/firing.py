@@ -26,10 +26,17 @@ from chimes.store.sql.base import (
     write_states,
 )
 from chimes.store.sql.database import Tx
-from chimes.store.sql.dialects.base import Rows
-from chimes.store.sql.fire_batches import new_batch_id, record_batch
+from chimes.store.sql.dialects.base import Batch, PlainFiring, Rows
+from chimes.store.sql.fire_batches import new_batch_id, record_batch, record_failures
 from chimes.store.sql.locking import hold_keys, is_own_key
-from chimes.store.sql.rows.parts import TargetTexts, Value, clean, maybe_moment, micros
+from chimes.store.sql.rows.parts import (
+    TargetTexts,
+    Value,
+    clean,
+    maybe_micros,
+    maybe_moment,
+    micros,
+)
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import schedules
@@ -80,6 +87,24 @@ def _anything_due(tx: Tx) -> bool:
     return earliest is not None and earliest <= micros(tx.now())
 
 
+def _own_key(firing: Firing) -> bool:
+    key = firing.runs[0].concurrency_key
+    return key is None or is_own_key(key)
+
+
+def _plain(firing: Firing) -> PlainFiring:
+    schedule, run = firing.schedule, firing.runs[0]
+    return PlainFiring(
+        schedule.id,
+        run.id,
+        micros(run.planned_at),
+        maybe_micros(schedule.next_slot),
+        maybe_micros(schedule.next_run_at),
+        run.concurrency_limit,
+        run.target.needs,
+    )
+
+
 class _Pass:
     def __init__(
         self,
@@ -115,6 +140,10 @@ class _Pass:
                 broken.append(set_aside(schedule, f"{type(error).__name__}: {error}"))
             else:
                 asked.append((schedule, context, firing))
+        plain: list[Firing] = []
+        if self._tx.dialect.fast and not any(firing.cancel for _, _, firing in asked):
+            plain = [firing for _, _, firing in asked if firing.plain and _own_key(firing)]
+            asked = [each for each in asked if not (each[2].plain and _own_key(each[2]))]
         every = [run for _, _, firing in asked for run in firing.runs]
         slots = Taken(self._tx, every)
         free = {run.id for run in every if slots.take(run)}
@@ -131,8 +160,12 @@ class _Pass:
             if any(run.id in free for run in firing.runs)
             for run_id in firing.cancel
         ]
-        taken, others = self._write(new, [*moved, *broken], stop)
-        record_batch(self._tx, self._batch_id, self._node_id, self._now, broken)
+        if plain:
+            taken, others = self._write_plain(plain, new, [*moved, *broken])
+        else:
+            taken, others = self._write(new, [*moved, *broken], stop)
+            record_batch(self._tx, self._batch_id, self._node_id, self._now)
+        record_failures(self._tx, self._batch_id, broken)
         self._tx.wakes = bool(stop) or any(run.claimable for run in others)
         return Fired(
             claimed=tuple(taken.values()),
@@ -226,6 +259,31 @@ class _Pass:
             taken = self._hand_out(new)
             write_states(self._tx, taken.values())
         return taken, [run for run in new if run.id not in taken]
+
+    def _write_plain(
+        self, plain: Sequence[Firing], new: list[Run], moved: Sequence[Schedule]
+    ) -> tuple[dict[RunId, Run], list[Run]]:
+        """As `_write`, with nothing to stop."""
+        simple = {firing.runs[0].id: firing for firing in plain}
+        everything = [*(firing.runs[0] for firing in plain), *new]
+        taken = self._hand_out(everything)
+        self._insert([taken.get(run.id, run) for run in new])
+        move_cursors(self._tx, moved)
+        mine = [simple[run_id] for run_id in taken if run_id in simple]
+        rest = [firing for run_id, firing in simple.items() if run_id not in taken]
+        batch = Batch(
+            id=self._batch_id,
+            node_id=self._node_id or "",
+            now=micros(self._now),
+            done=self._tx.set_clock(),
+            claimed=len(mine),
+        )
+        inserted = self._tx.dialect.fire_plain(
+            self._tx.connection, batch, [_plain(firing) for firing in [*mine, *rest]]
+        )
+        inserted = {*inserted, *(run.id for run in new)}
+        others = [run for run in everything if run.id not in taken and run.id in inserted]
+        return {run_id: run for run_id, run in taken.items() if run_id in inserted}, others
 
     def _insert(self, new: Sequence[Run]) -> None:
         insert_runs(self._tx, new, self._texts, self._batch_id)

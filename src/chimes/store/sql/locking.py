@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from chimes.model.access import Owner
 from chimes.model.ids import RunId
 from chimes.store.sql.database import Tx
-from chimes.store.sql.tables import concurrency_keys, runs, schedules
+from chimes.store.sql.tables import ACTIVE, concurrency_keys, runs, schedules
 
 _OWN = "schedule:"
-_KEYS = select(runs.c.id, runs.c.schedule_id, runs.c.concurrency_key)
+_PLACES = select(runs.c.schedule_id, runs.c.concurrency_key, runs.c.kind)
 
 
 def is_own_key(key: str) -> bool:
@@ -61,10 +61,17 @@ def hold_places(tx: Tx, places: Iterable[Place], *, skip: bool = False) -> froze
 def hold_runs(tx: Tx, ids: Collection[RunId]) -> None:
     """What has to be held before these runs may end; neither changes in the life of a run."""
     if tx.dialect.locks_rows and ids:
-        rows = tx.rows(
-            _KEYS.where(tx.dialect.among(runs.c.id, "ids")), {"ids": tx.dialect.listed(ids)}
-        )
-        hold_places(tx, [(row.schedule_id, row.concurrency_key) for row in rows])
+        hold_places(tx, places_of(tx, ids))
+
+
+def places_of(tx: Tx, ids: Collection[RunId]) -> set[Place]:
+    """Also those of unfinished steps, which end with their flows."""
+    given = {"ids": tx.dialect.listed(ids)}
+    rows = list(tx.rows(_PLACES.where(tx.dialect.among(runs.c.id, "ids")), given))
+    if any(row.kind == "flow" for row in rows):
+        steps = _PLACES.where(text(ACTIVE), tx.dialect.among(runs.c.parent_id, "ids"))
+        rows.extend(tx.rows(steps, given))
+    return {(row.schedule_id, row.concurrency_key) for row in rows}
 
 
 def hold_schedules(tx: Tx, ids: Collection[str], *, skip: bool = False) -> frozenset[str]:

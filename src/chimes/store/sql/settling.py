@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, select, text
 from chimes.model.audit import paused_by_receiver
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run, Verdict, abandoned
-from chimes.model.schedule import paused, recorded
+from chimes.model.schedule import paused, summarized
 from chimes.store.sql.base import (
     append_audit,
     load_schedules,
@@ -50,7 +50,7 @@ class Settling:
         self._now = now
         self._children = _children(tx, [run.id for run in before if run.resumable])
         before = [*before, *(run for each in self._children.values() for run in each)]
-        self._keys = _Keys(tx, before)
+        self._keys = Keys(tx, before)
         ids = {run.schedule_id for run in before if run.schedule_id is not None}
         self._summaries = load_summaries(tx, ids) if recording else {}
         self._changed: dict[RunId, Run] = {}
@@ -75,11 +75,8 @@ class Settling:
 
     def write(self) -> None:
         write_states(self._tx, self._changed.values())
-        unblocked: list[dict[str, Value]] = [
-            {"id": run_id, "blocked": 0} for run_id in self._keys.let_go
-        ]
-        self._tx.dialect.write_states(self._tx.connection, unblocked)
-        summaries = [summary_values(self._summaries[each]) for each in self._recorded]
+        self._keys.write()
+        summaries = [summary_values(each, self._summaries[each]) for each in self._recorded]
         self._tx.dialect.move_cursors(self._tx.connection, summaries)
         for schedule in load_schedules(self._tx, self._paused.keys()).values():
             if schedule.enabled:
@@ -89,13 +86,13 @@ class Settling:
                 append_audit(self._tx, paused_by_receiver(schedule.id, owner, note, self._now))
 
     def _record(self, run: Run, verdict: Verdict | None) -> None:
-        summary = self._summaries.get(run.schedule_id) if run.schedule_id else None
-        if summary is None:
+        schedule_id = run.schedule_id
+        if schedule_id is None or schedule_id not in self._summaries:
             return
-        self._summaries[summary.id] = recorded(summary, run)
-        self._recorded.add(summary.id)
+        self._summaries[schedule_id] = summarized(self._summaries[schedule_id], run)
+        self._recorded.add(schedule_id)
         if verdict is not None and verdict.pause_schedule:
-            self._paused.setdefault(summary.id, verdict.pause_schedule)
+            self._paused.setdefault(schedule_id, verdict.pause_schedule)
 
 
 def _children(tx: Tx, flows: Collection[RunId]) -> dict[str, list[Run]]:
@@ -104,15 +101,16 @@ def _children(tx: Tx, flows: Collection[RunId]) -> dict[str, list[Run]]:
     if flows:
         statement = select(runs).where(text(ACTIVE), tx.dialect.among(runs.c.parent_id, "flows"))
         given = {"flows": tx.dialect.listed(flows)}
-        for row in tx.rows(tx.dialect.for_update(statement), given):
+        for row in tx.rows(tx.held(statement, runs.c.id), given):
             found.setdefault(row.parent_id, []).append(run_of(row))
     return found
 
 
-class _Keys:
-    """The concurrency keys of a batch that have blocked runs."""
+class Keys:
+    """The concurrency keys of a batch that have blocked runs; all of them are held."""
 
     def __init__(self, tx: Tx, runs_: Collection[Run]) -> None:
+        self._tx = tx
         keys = [run.concurrency_key for run in runs_ if run.concurrency_key is not None]
         blocked = tx.dialect.blocked_keys(tx.connection, set(keys)) if keys else ()
         self._waiting: dict[str, dict[str, int]] = {}
@@ -124,6 +122,10 @@ class _Keys:
         for row in tx.dialect.admitted(tx.connection, blocked) if blocked else ():
             self._admitted[row.concurrency_key].add(row.id)
         self.let_go: list[str] = []
+
+    def write(self) -> None:
+        unblocked: list[dict[str, Value]] = [{"id": run_id, "blocked": 0} for run_id in self.let_go]
+        self._tx.dialect.write_states(self._tx.connection, unblocked)
 
     def end(self, run: Run) -> bool:
         """Whether runs were let go in its place."""

@@ -7,19 +7,11 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, update
 
 from chimes.model.ids import RunId
-from chimes.model.run import (
-    LogEntry,
-    Run,
-    RunStatus,
-    Verdict,
-    accepts,
-    claimed,
-    given_back,
-    settled,
-)
+from chimes.model.run import Run, RunStatus, Verdict, accepts, claimed, given_back
 from chimes.store.port import Finished, Places
-from chimes.store.sql.base import SqlBase, alive, append_logs, load_runs, write_states
+from chimes.store.sql.base import SqlBase, alive, load_runs, write_states
 from chimes.store.sql.database import Tx
+from chimes.store.sql.finishing import finished
 from chimes.store.sql.locking import hold_runs
 from chimes.store.sql.rows.parts import micros
 from chimes.store.sql.rows.run import run_of
@@ -54,7 +46,7 @@ class SqlWork(SqlBase):
     async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
         if not verdicts:
             return Finished()
-        return await write_runs(self._database, lambda tx: _finished(tx, verdicts))
+        return await write_runs(self._database, lambda tx: finished(tx, verdicts))
 
     async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
         def work(tx: Tx) -> None:
@@ -89,29 +81,3 @@ def _claimed(tx: Tx, places: Places) -> tuple[Run, ...]:
     taken = tuple(claimed(run_of(row), places.node_id, now) for row in rows)
     write_states(tx, taken)
     return taken
-
-
-def _finished(tx: Tx, verdicts: Sequence[Verdict]) -> Finished:
-    hold_runs(tx, {verdict.run_id for verdict in verdicts})
-    now = tx.now()
-    current = load_runs(tx, {verdict.run_id for verdict in verdicts})
-    settling = Settling(tx, now, current.values())
-    logs: dict[RunId, list[LogEntry]] = {}
-    accepted: list[Run] = []
-    refused: list[RunId] = []
-    for verdict in verdicts:
-        run = settling.changed(verdict.run_id) or current.get(verdict.run_id)
-        if run is not None and accepts(run, verdict.fence):
-            run = settled(run, verdict, now)
-            settling.apply(run, verdict)
-            logs.setdefault(run.id, []).extend(verdict.logs)
-            tx.wakes |= not run.status.terminal or run.parent_id is not None or run.resumable
-            accepted.append(run)
-        elif run is not None and verdict.attempt in run.attempts:
-            accepted.append(run)
-        else:
-            refused.append(verdict.run_id)
-    settling.write()
-    append_logs(tx, logs)
-    tx.wakes |= settling.let_go
-    return Finished(accepted=tuple(accepted), refused=tuple(refused))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Column, ColumnElement, Connection, Insert, Row, Select, Table
 
@@ -23,6 +23,9 @@ class Dialect(ABC):
     name: str
     #: Whether transactions run side by side, so that rows have to be locked.
     locks_rows: bool
+
+    #: Whether `fire_plain` and `finish_plain` are there; otherwise the store goes the long way.
+    fast: bool = False
 
     # --- time and errors ----------------------------------------------------------------------
     @abstractmethod
@@ -104,3 +107,47 @@ class Dialect(ABC):
     @abstractmethod
     def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
         """`state_values` with the run's id, for many runs."""
+
+    # --- shorter ways, where there are any ------------------------------------------------------
+    def fire_plain(
+        self, connection: Connection, batch: Batch, plain: Sequence[PlainFiring]
+    ) -> Collection[str]:
+        """Move the cursors of schedules that are held and insert their runs, copied from them;
+        write down the batch. The ids of the runs that were inserted: a slot that has its row
+        keeps it."""
+        raise NotImplementedError
+
+    def finish_plain(
+        self, connection: Connection, now: int, verdicts: Sequence[tuple[Value, ...]]
+    ) -> Rows:
+        """Write verdicts (`PLAIN_VERDICT`) whose fence is the current one of a running run. The
+        rows of those that were accepted, each with a last column that says whether its key has
+        blocked runs."""
+        raise NotImplementedError
+
+
+class PlainFiring(NamedTuple):
+    """`Firing.plain`: what cannot be copied from the schedule's row."""
+
+    schedule_id: str
+    run_id: str
+    planned_at: int
+    next_slot: int | None
+    next_run_at: int | None
+    concurrency_limit: int
+    needs: str
+
+
+class Batch(NamedTuple):
+    """A pass of a scheduler; the first `claimed` of its runs are claimed for its node."""
+
+    id: int
+    node_id: str
+    now: int
+    #: When it is written down; None: the database's clock says it.
+    done: int | None
+    claimed: int
+
+
+#: The order of the values of a verdict.
+PLAIN_VERDICT = ("id", "fence", "status", "available_at", "result", "error", "reason", "attempt")

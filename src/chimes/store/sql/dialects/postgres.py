@@ -31,7 +31,9 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.sql.expression import cast
 
 from chimes.clock import Clock
-from chimes.store.sql.dialects.base import Dialect, Rows
+from chimes.model.policy import UNLIMITED
+from chimes.model.run import Origin, RunStatus
+from chimes.store.sql.dialects.base import PLAIN_VERDICT, Batch, Dialect, PlainFiring, Rows
 from chimes.store.sql.rows.parts import Value, moment_of
 from chimes.store.sql.tables import ACTIVE, BLOCKED, CLAIMABLE, DUE, runs, schedules
 
@@ -113,9 +115,76 @@ SELECT min((
 """
 
 
+# One statement moves the cursors by id and inserts the runs. What a run copies from its schedule
+# is copied here and never sent; the slot is where the cursor stood. A slot that has its row keeps
+# it. The batch is written down along with it.
+_COPIED = "name, version, namespace, owner_type, owner_id, kind, target, policy, priority"
+FIRE_PLAIN = f"""
+WITH new AS (
+  SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[]
+  ) WITH ORDINALITY
+  AS new(id, run_id, planned_at, next_slot, next_run_at, run_limit, needs, place)
+), moved AS (
+  UPDATE schedules SET
+    last_slot = schedules.next_slot, next_slot = new.next_slot, next_run_at = new.next_run_at,
+    last_enqueued_at = $8, fired_count = fired_count + 1
+  FROM new WHERE schedules.id = new.id
+  RETURNING schedules.id, schedules.last_slot AS slot, {_COPIED},
+    new.run_id, new.planned_at, new.run_limit, new.needs, new.place <= $9 AS mine
+), batch AS (
+  INSERT INTO fire_batches (id, node_id, claimed_at, enqueued_at, duration_ms)
+  SELECT $10, $11, $8, done.at, (done.at - $8) / 1000.0
+  FROM (SELECT coalesce($12::bigint, ({NOW})) AS at) AS done
+  ON CONFLICT DO NOTHING
+)
+INSERT INTO runs (
+  id, schedule_id, schedule_name, schedule_version, namespace, owner_type, owner_id, slot, origin,
+  step, kind, target, policy, priority, catch_up, rank, concurrency_key, concurrency_limit,
+  blocked, status, attempt, fence, holder, started, cancel_requested, created_at, planned_at,
+  available_at, claimed_at, started_at, error, reason, missed_count, attempts, needs, batch_id
+)
+SELECT
+  run_id, id, name, version, namespace, owner_type, owner_id, slot, '{Origin.SCHEDULE}',
+  '', kind, target, policy, priority, 0, priority * 2,
+  CASE WHEN run_limit < {UNLIMITED} THEN 'schedule:' || id END, run_limit,
+  0, CASE WHEN mine THEN '{RunStatus.RUNNING}' ELSE '{RunStatus.QUEUED}' END,
+  mine::integer, mine::integer, CASE WHEN mine THEN $11::text END, 0, 0, $8, planned_at,
+  planned_at, CASE WHEN mine THEN $8 END, CASE WHEN mine THEN $8 END, '', '', 0, '[]', needs, $10
+FROM moved
+ON CONFLICT DO NOTHING
+RETURNING id
+"""
+
+# Fenced in the statement itself. A retry that somebody asked to stop is left to the long way, and
+# so are flows and their steps, which follow from each other. The
+# look for blocked runs is a later statement than the one that got the locks, as it has to be.
+FINISH_PLAIN = f"""
+UPDATE runs SET
+  holder = NULL, started = 0, status = new.status, result = new.result, error = new.error,
+  reason = new.reason, available_at = coalesce(new.available_at, runs.available_at),
+  finished_at = CASE WHEN new.available_at IS NULL THEN $9::bigint END,
+  attempts = CASE WHEN runs.attempts = '[]' THEN '[' ELSE left(runs.attempts, -1) || ',' END
+    || new.attempt || ']'
+FROM unnest(
+  $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+  $8::text[]
+) AS new({", ".join(PLAIN_VERDICT)})
+WHERE runs.id = new.id AND runs.fence = new.fence AND runs.status = '{RunStatus.RUNNING}'
+AND (new.available_at IS NULL OR runs.cancel_requested = 0)
+AND runs.kind <> 'flow' AND runs.parent_id IS NULL
+RETURNING {_names(runs.c, "runs.")}, EXISTS (
+  SELECT 1 FROM runs AS waiting
+  WHERE waiting.{BLOCKED.replace("AND ", "AND waiting.")}
+  AND waiting.concurrency_key = runs.concurrency_key
+)
+"""
+
+
 class PostgresDialect(Dialect):
     name = "postgresql"
     locks_rows = True
+    fast = True
 
     def now(self, connection: Connection, clock: Clock | None) -> datetime:
         if clock is not None:
@@ -183,6 +252,25 @@ class PostgresDialect(Dialect):
 
     def next_available(self, connection: Connection) -> int | None:
         return _integer(connection.exec_driver_sql(NEXT_AVAILABLE).scalar())
+
+    def fire_plain(
+        self, connection: Connection, batch: Batch, plain: Sequence[PlainFiring]
+    ) -> Collection[str]:
+        given = (
+            *(list(each) for each in zip(*plain, strict=True)),
+            batch.now,
+            batch.claimed,
+            batch.id,
+            batch.node_id,
+            batch.done,
+        )
+        return set(connection.exec_driver_sql(FIRE_PLAIN, given).scalars())
+
+    def finish_plain(
+        self, connection: Connection, now: int, verdicts: Sequence[tuple[Value, ...]]
+    ) -> Rows:
+        given = (*(list(each) for each in zip(*verdicts, strict=True)), now)
+        return connection.exec_driver_sql(FINISH_PLAIN, given).all()
 
     def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
         _update_many(connection, runs, values)

@@ -190,6 +190,11 @@ def log_of(row: Row[Any]) -> LogEntry:
     return LogEntry(number=row.number, at=moment_of(row.at), level=row.level, message=row.message)
 
 
+def attempt_text(attempt: Attempt) -> str:
+    """One of those that `attempts` lists."""
+    return encode(attempt_to_plain(attempt))
+
+
 def _attempts_text(attempts: tuple[Attempt, ...]) -> str:
     if not attempts:
         return NO_ATTEMPTS

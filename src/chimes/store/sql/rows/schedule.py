@@ -6,13 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from chimes.model.change import made, replace
+from chimes.model.change import made
 from chimes.model.ids import ScheduleId
-from chimes.model.run import RunStatus
-from chimes.model.schedule import Dependency, Schedule
-from chimes.model.target import HttpTarget
+from chimes.model.schedule import Dependency, Schedule, Summary
 from chimes.store.codec.schedule import dependency_from_plain, labels_from_plain
-from chimes.store.plain import EPOCH, MICROSECOND
+from chimes.store.plain import MICROSECOND
 from chimes.store.sql.rows.parts import (
     STATUSES,
     TargetTexts,
@@ -31,7 +29,6 @@ from chimes.store.sql.rows.parts import (
     target_of,
     trigger_of,
 )
-from chimes.triggers import Once
 
 
 def schedule_values(schedule: Schedule) -> dict[str, Value]:
@@ -152,39 +149,29 @@ def schedule_of(row: Sequence[Any]) -> Schedule:
     )
 
 
-#: What `recorded` reads and changes. Loading no more than that halves the cost of a verdict.
+#: Loading no more than that halves the cost of a verdict.
 SUMMARY_COLUMNS = ("id", "last_run_at", "last_status", "last_error", "last_success_at")
-_BLANK = Schedule(
-    id=ScheduleId(""),
-    name="",
-    trigger=Once(EPOCH),
-    target=HttpTarget(url=""),
-    created_at=EPOCH,
-    updated_at=EPOCH,
-)
 
 
-def summary_of(row: Sequence[Any]) -> Schedule:
-    """A schedule of which only SUMMARY_COLUMNS are real."""
-    schedule_id, last_run_at, last_status, last_error, last_success_at = row
-    return replace(
-        _BLANK,
-        id=ScheduleId(schedule_id),
+def summary_of(row: Sequence[Any]) -> Summary:
+    """Of a row of SUMMARY_COLUMNS."""
+    _schedule_id, last_run_at, last_status, last_error, last_success_at = row
+    return Summary(
         last_run_at=maybe_moment(last_run_at),
-        last_status=None if last_status is None else RunStatus(last_status),
+        last_status=None if last_status is None else STATUSES[last_status],
         last_error=last_error,
         last_success_at=maybe_moment(last_success_at),
     )
 
 
-def summary_values(schedule: Schedule) -> dict[str, Value]:
-    status = schedule.last_status
+def summary_values(schedule_id: ScheduleId, summary: Summary) -> dict[str, Value]:
+    status = summary.last_status
     return {
-        "id": schedule.id,
-        "last_run_at": maybe_micros(schedule.last_run_at),
+        "id": schedule_id,
+        "last_run_at": maybe_micros(summary.last_run_at),
         "last_status": None if status is None else status.value,
-        "last_error": clean(schedule.last_error),
-        "last_success_at": maybe_micros(schedule.last_success_at),
+        "last_error": clean(summary.last_error),
+        "last_success_at": maybe_micros(summary.last_success_at),
     }
 
 
@@ -195,5 +182,5 @@ def _dependency_text(dependency: Dependency | None) -> str | None:
     return encode({"schedule_id": dependency.schedule_id, "within": within})
 
 
-def _dependency_of(text: str) -> Dependency:
+def _dependency_of(text: str) -> Dependency | None:
     return dependency_from_plain(json.loads(text))
