@@ -12,6 +12,7 @@
     ├── NotAuthenticated        the caller is not known
     ├── RateLimited             too many requests; `retry_after` says when to come back
     ├── ConfigError             a setting is wrong; the message names the key
+    ├── Unreachable             a client gets no answer from the server, or none of Chimes
     ├── RunFailed               a run whose result is wanted ended without success
     │   ├── RunTimedOut         it took longer than its policy allows
     │   ├── RunCanceled         somebody stopped it
@@ -109,6 +110,10 @@ class RateLimited(ChimesError):
 
 class ConfigError(ChimesError):
     """The configuration is not valid"""
+
+
+class Unreachable(ChimesError):
+    """The server cannot be reached"""
 
 
 class RunFailed(ChimesError):

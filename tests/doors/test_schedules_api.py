@@ -60,6 +60,7 @@ async def test_create_answers_the_whole_object(any_rig: Rig) -> None:
         "depends_on": None,
         "next_run_at": "2030-01-16T02:00:00Z",
         "next_slot": "2030-01-16T02:00:00Z",
+        "last_slot": None,
         "last_run_at": None,
         "last_enqueued_at": None,
         "last_status": None,

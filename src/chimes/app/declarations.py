@@ -7,14 +7,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from chimes.app.declared import Complete, Declared, Mode, check_memory, declared_id, draft
+from chimes.app.declared import Complete, Declared, Mode, check_memory, draft
 from chimes.app.flows import AppFlow
 from chimes.app.memory_mode import Timed, known_ids
 from chimes.app.reading import unknown
 from chimes.app.runtime import Runtime
 from chimes.app.syncing import Syncing, in_order
 from chimes.errors import InvalidInput, InvalidTrigger, NotFound
-from chimes.model.ids import ScheduleId
+from chimes.model.ids import ScheduleId, declared_id
 from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule, planned
 from chimes.model.target import FlowTarget, TaskTarget

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +16,6 @@ from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import Target
 from chimes.triggers import Cron, Every, Trigger
 
-DECLARED_NAMESPACE = uuid.UUID("0c5a4a1c-3f5e-5a34-9a34-3f7f1b2a6d10")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ModeWord = Literal["db", "memory"]
 
@@ -81,13 +79,6 @@ class Complete:
     priority: int
     default_timezone: str
     depends_on: Dependency | None = None
-
-
-def declared_id(namespace: str, name: str, generation: int) -> ScheduleId:
-    """The same on every node, so that of two that create it at once one is told so; and the same
-    in both modes, so that a slot has one run whoever computes it (C12). An id is never used
-    again after a delete: the next generation has its own slots."""
-    return ScheduleId(str(uuid.uuid5(DECLARED_NAMESPACE, f"{namespace}\0{name}\0{generation}")))
 
 
 def settled_trigger(trigger: Trigger, default_timezone: str) -> Trigger:

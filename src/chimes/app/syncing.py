@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from chimes.app.composition import Services
-from chimes.app.declared import Complete, declared_id, draft, updated
+from chimes.app.declared import Complete, draft, updated
 from chimes.app.reading import unknown
 from chimes.errors import AlreadyExists, InvalidInput, NotFound, StoreUnavailable
 from chimes.model.access import Actor
-from chimes.model.ids import ScheduleId
+from chimes.model.ids import ScheduleId, declared_id
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 

@@ -36,6 +36,7 @@ SCHEDULE_READ_ONLY = frozenset(
         "pause",
         "next_run_at",
         "next_slot",
+        "last_slot",
         "last_run_at",
         "last_enqueued_at",
         "last_status",

@@ -119,6 +119,7 @@ class ScheduleOut(Out):
     depends_on: DependencyOut | None
     next_run_at: Moment | None
     next_slot: Moment | None
+    last_slot: Moment | None = Field(description="The newest slot that has had its turn.")
     last_run_at: Moment | None
     last_enqueued_at: Moment | None
     last_status: RunStatus | None

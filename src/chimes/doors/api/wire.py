@@ -142,6 +142,7 @@ def schedule_out(schedule: Schedule) -> Json:
         },
         "next_run_at": time_out(schedule.next_run_at),
         "next_slot": time_out(schedule.next_slot),
+        "last_slot": time_out(schedule.last_slot),
         "last_run_at": time_out(schedule.last_run_at),
         "last_enqueued_at": time_out(schedule.last_enqueued_at),
         "last_status": schedule.last_status and schedule.last_status.value,

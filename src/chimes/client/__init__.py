@@ -1,0 +1,22 @@
+"""Chimes from another machine: the verbs of the SDK, over the API of a server.
+
+from chimes.client import Client
+
+with Client("http://127.0.0.1:7100") as chimes:
+    chimes.schedule("nightly", "0 2 * * *", "task:reports.nightly")
+    print(chimes.enqueue("greet", {"name": "Ada"}).result(timeout=30))
+"""
+
+from chimes.client.client import AsyncClient, AsyncRunHandle, Client, RunHandle
+from chimes.client.values import LogLine, NodeInfo, RunInfo, ScheduleInfo
+
+__all__ = [
+    "AsyncClient",
+    "AsyncRunHandle",
+    "Client",
+    "LogLine",
+    "NodeInfo",
+    "RunHandle",
+    "RunInfo",
+    "ScheduleInfo",
+]

@@ -1,0 +1,192 @@
+"""What a caller hands to the verbs, as the API wants it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TypedDict
+from urllib.parse import quote
+
+from chimes.errors import InvalidInput
+from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
+from chimes.triggers import Trigger, format_duration_iso, format_moment, parse_duration
+from chimes.triggers.expression import trigger_from_text
+
+Json = dict[str, object]
+Duration = str | timedelta | int | float
+Moment = str | datetime
+TargetLike = str | HttpTarget | TaskTarget | FlowTarget | Mapping[str, object]
+
+
+class RunOptions(TypedDict, total=False):
+    """How a run is carried out."""
+
+    catch_up: str
+    misfire_grace: Duration
+    catch_up_limit: int
+    overlap: str
+    max_concurrent_runs: int
+    burst_allowed: bool
+    concurrency_key: str
+    retries: int
+    retry_backoff: Duration
+    backoff: str
+    timeout: Duration
+    on_lost: str
+    priority: int
+    owner: str
+    timezone: str
+
+
+class Options(RunOptions, total=False):
+    """What `schedule` takes besides name, trigger and target; what is left out stays as it is."""
+
+    args: Mapping[str, object]
+    input: Mapping[str, object]
+    labels: Mapping[str, str | None]
+    enabled: bool
+    jitter: Duration
+    start_at: Moment
+    end_at: Moment
+    max_runs: int
+    exclude: Iterable[object]
+
+
+#: Names of options that the API calls differently.
+_POLICY = {
+    "catch_up": "misfire",
+    "misfire_grace": "misfire_grace",
+    "catch_up_limit": "catch_up_limit",
+    "overlap": "overlap",
+    "max_concurrent_runs": "max_concurrent_runs",
+    "burst_allowed": "burst_allowed",
+    "concurrency_key": "concurrency_key",
+    "retries": "max_retries",
+    "retry_backoff": "retry_backoff",
+    "backoff": "backoff",
+    "timeout": "timeout",
+    "on_lost": "on_lost",
+}
+_BOUNDS = ("jitter", "start_at", "end_at", "max_runs", "exclude")
+
+
+def path_of(*parts: str) -> str:
+    """Each part quoted: ids are whatever a client chose."""
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def trigger_json(given: Trigger | str | Mapping[str, object], options: Options) -> Json:
+    """`0 9 * * 1-5`, `every 5m`, a moment, a trigger, or one as the API has it."""
+    zone = options.get("timezone")
+    if isinstance(given, str):
+        plain: Json = dict(trigger_from_text(given, zone).to_dict())
+    elif isinstance(given, Mapping):
+        plain = dict(given)
+    else:
+        plain = dict(given.to_dict())
+    if zone is not None and plain.get("kind") != "every":
+        plain.setdefault("timezone", zone)
+    for name in _BOUNDS:
+        value = options.get(name)
+        if value is not None:
+            plain[name] = _bound(name, value)
+    return plain
+
+
+def _bound(name: str, value: object) -> object:
+    if isinstance(value, datetime):
+        return moment_text(value, name)
+    if name == "jitter" and isinstance(value, timedelta | int | float):
+        return duration_text(value, name)
+    if name == "exclude" and isinstance(value, Iterable):
+        return list(value)
+    return value
+
+
+def target_json(
+    given: TargetLike,
+    args: Mapping[str, object] | None = None,
+    start: Mapping[str, object] | None = None,
+) -> Json:
+    """`task:NAME`, `flow:NAME`, a URL, a bare name (a task), a target, or one as the API has it."""
+    match given:
+        case HttpTarget():
+            found: Json = {
+                "kind": "http",
+                "url": given.url,
+                "method": given.method,
+                "headers": dict(given.headers),
+                "body": given.body,
+                "expected_status": list(given.expected_status),
+                "signing_secrets": list(given.signing_secrets),
+                "verify_tls": given.verify_tls,
+            }
+        case TaskTarget():
+            found = {"kind": "task", "name": given.name, "args": dict(given.args)}
+        case FlowTarget():
+            found = {"kind": "flow", "name": given.name, "input": dict(given.input)}
+        case str():
+            found = _named(given)
+        case _:
+            found = dict(given)
+    if args is not None:
+        found["args"] = dict(args)
+    if start is not None:
+        found["input"] = dict(start)
+    return found
+
+
+def _named(text: str) -> Json:
+    if "://" in text:
+        return {"kind": "http", "url": text, "method": "POST", "headers": {}, "body": ""}
+    kind, colon, name = text.partition(":")
+    if not colon:
+        return {"kind": "task", "name": text, "args": {}}
+    if kind == "task":
+        return {"kind": "task", "name": name, "args": {}}
+    if kind == "flow":
+        return {"kind": "flow", "name": name, "input": {}}
+    raise InvalidInput(
+        "a target is task:NAME, flow:NAME or a URL", field="target", code="unknown_kind"
+    )
+
+
+def policy_json(options: RunOptions) -> Json:
+    found: Json = {}
+    for name, theirs in _POLICY.items():
+        value = options.get(name)
+        if value is None:
+            continue
+        is_time = name in ("misfire_grace", "retry_backoff", "timeout")
+        if is_time and isinstance(value, str | timedelta | int | float):
+            value = duration_text(value, name)
+        found[theirs] = value
+    return found
+
+
+def owner_json(text: str) -> Json:
+    kind, colon, owner = text.partition(":")
+    if not colon:
+        raise InvalidInput(
+            "an owner is written as type:id, such as user:alice", field="owner", code="bad_owner"
+        )
+    return {"type": kind, "id": owner}
+
+
+def moment_text(value: Moment, field: str) -> str:
+    """An aware datetime, or text that the server reads."""
+    if isinstance(value, str):
+        return value
+    if value.utcoffset() is None:
+        raise InvalidInput(
+            f"{field} must be an aware datetime, or text such as 2030-02-10T09:00:00Z",
+            field=field,
+            code="naive_time",
+        )
+    return format_moment(value)
+
+
+def duration_text(value: Duration, field: str) -> str:
+    """`90s`, a timedelta, or a number of seconds."""
+    given = timedelta(seconds=value) if isinstance(value, int | float) else value
+    return format_duration_iso(parse_duration(given, field=field, allow_zero=True))
