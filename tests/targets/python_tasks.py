@@ -274,3 +274,10 @@ def forks_and_returns() -> str:
         os.waitpid(copy, 0)
         return "from the first"
     return "from the copy"
+
+
+@isolated
+def floods_and_fails() -> None:
+    for number in range(5000):
+        print(number)
+    raise ValueError("after the flood")
