@@ -10,7 +10,7 @@ reading all runs while it believes that there are few.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -36,6 +36,7 @@ from chimes.store.sql.dialects.base import Dialect, Rows
 from chimes.store.sql.rows.parts import Value
 from chimes.store.sql.tables import ACTIVE, BLOCKED, CLAIMABLE, DUE, runs, schedules
 
+_ABOVE_ALL = 2**63 - 1
 _COLLATE = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
 
 
@@ -67,10 +68,16 @@ WHERE concurrency_key IN %(keys)s AND {ACTIVE} AND blocked = 0
 ORDER BY concurrency_key, created_at, id
 """
 
-# Loose index scan: one look for each key, however many blocked runs it has.
+# Asked per key, because a key may have tens of thousands of blocked runs and one says enough.
 BLOCKED_KEYS = f"""
-SELECT concurrency_key FROM runs FORCE INDEX (runs_by_key)
-WHERE concurrency_key IN %(keys)s AND {BLOCKED} GROUP BY concurrency_key
+SELECT wanted.concurrency_key
+FROM JSON_TABLE(%(keys)s, '$[*]' COLUMNS (
+  concurrency_key VARCHAR(300) {_COLLATE} PATH '$'
+)) AS wanted
+WHERE (
+  SELECT 1 FROM runs FORCE INDEX (runs_by_key)
+  WHERE runs.concurrency_key = wanted.concurrency_key AND {BLOCKED} LIMIT 1
+) = 1
 """
 
 SLOTS_TAKEN = f"""
@@ -83,10 +90,12 @@ ON runs.schedule_id = pair.schedule_id AND runs.slot = pair.slot
 """
 
 # Rank comes first in queue order, so a plain scan would step over every retry that waits for its
-# time in a high rank. The ranks themselves are read by jumping from one to the next.
-RANKS = f"""
+# time in a high rank. Jumping from rank to rank and asking each for its due head reads only what
+# is handed out, plus one entry per rank. One jump is one statement: within a recursive query
+# MariaDB would look at every run that waits.
+NEXT_RANK = f"""
 SELECT `rank` FROM runs FORCE INDEX (runs_claimable)
-WHERE {CLAIMABLE} GROUP BY `rank` ORDER BY `rank` DESC
+WHERE {CLAIMABLE} AND `rank` < %(below)s ORDER BY `rank` DESC LIMIT 1
 """
 
 CLAIMABLE_OF_RANK = f"""
@@ -95,11 +104,9 @@ WHERE {CLAIMABLE} AND `rank` = %(rank)s AND available_at <= %(now)s AND needs IN
 ORDER BY available_at, planned_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 """
 
-NEXT_AVAILABLE = f"""
-SELECT MIN(earliest) FROM (
-  SELECT `rank`, MIN(available_at) AS earliest FROM runs FORCE INDEX (runs_claimable)
-  WHERE {CLAIMABLE} GROUP BY `rank`
-) AS ranks
+AVAILABLE_IN_RANK = f"""
+SELECT available_at FROM runs FORCE INDEX (runs_claimable)
+WHERE {CLAIMABLE} AND `rank` = %(rank)s ORDER BY available_at LIMIT 1
 """
 
 
@@ -148,7 +155,8 @@ class MariadbDialect(Dialect):
         return connection.exec_driver_sql(ADMITTED, {"keys": tuple(keys)}).all()
 
     def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:
-        return connection.exec_driver_sql(BLOCKED_KEYS, {"keys": tuple(keys)}).scalars().all()
+        given = {"keys": _plain(list(keys))}
+        return connection.exec_driver_sql(BLOCKED_KEYS, given).scalars().all()
 
     def slots_taken(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
         return connection.exec_driver_sql(SLOTS_TAKEN, {"pairs": _plain(list(pairs))}).all()
@@ -169,9 +177,7 @@ class MariadbDialect(Dialect):
         found: list[Any] = []
         if not offers:
             return found
-        for rank in connection.exec_driver_sql(RANKS).scalars().all():
-            if len(found) >= limit:
-                break
+        for rank in _ranks(connection):
             given = {
                 "rank": rank,
                 "now": now,
@@ -179,13 +185,30 @@ class MariadbDialect(Dialect):
                 "limit": limit - len(found),
             }
             found.extend(connection.exec_driver_sql(CLAIMABLE_OF_RANK, given).all())
+            if len(found) >= limit:
+                break
         return found
 
     def next_available(self, connection: Connection) -> int | None:
-        return _integer(connection.exec_driver_sql(NEXT_AVAILABLE).scalar())
+        heads = (
+            _integer(connection.exec_driver_sql(AVAILABLE_IN_RANK, {"rank": rank}).scalar())
+            for rank in _ranks(connection)
+        )
+        return min((head for head in heads if head is not None), default=None)
 
     def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
         _update_many(connection, runs, values)
+
+
+def _ranks(connection: Connection) -> Iterator[int]:
+    """Of the claimable runs, highest first."""
+    below = _ABOVE_ALL
+    while True:
+        rank = _integer(connection.exec_driver_sql(NEXT_RANK, {"below": below}).scalar())
+        if rank is None:
+            return
+        yield rank
+        below = rank
 
 
 def _plain(value: object) -> str:

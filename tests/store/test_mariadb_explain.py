@@ -1,0 +1,193 @@
+"""The hot statements walk an index: their cost must not grow with the tables.
+
+On tables with rows in them, because MariaDB plans by what it finds there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Select, bindparam, select, text
+from sqlalchemy.dialects import mysql
+
+from chimes.store.sql import SqlStore, nodes, settling
+from chimes.store.sql import store as store_module
+from chimes.store.sql.dialects import mariadb
+from chimes.store.sql.mariadb_wakeups import _LOOK
+from chimes.store.sql.runs import ENDED_BEFORE
+from chimes.store.sql.tables import WAITING, runs, schedules
+from tests.servers import MARIADB, shared
+from tests.store.mariadb_rig import connect, opened, rows_of
+
+DIALECT = mariadb.MariadbDialect()
+ROWS = 2000
+
+
+async def fill(url: str) -> None:
+    """Schedules, and a history of runs of which few are active."""
+    connection = await connect(url)
+    try:
+        await rows_of(
+            connection,
+            "INSERT INTO schedules SELECT CONCAT('s', seq), 'native', CONCAT('name ', seq), 'user',"
+            " CONCAT('u', seq MOD 50), 'http', '{}', '{}', '{}', 0, '{}', seq MOD 10 <> 0, '',"
+            " NULL, NULL, '{}', seq, IF(seq MOD 10 = 0, NULL, seq), NULL, NULL, NULL, NULL, '',"
+            " NULL, 0, NULL, 1, seq, '', seq, '', IF(seq MOD 20 = 0, 1, NULL), 'active', 0"
+            f" FROM seq_1_to_{ROWS}",
+        )
+        await rows_of(
+            connection,
+            "INSERT INTO runs SELECT CONCAT('r', seq), CONCAT('s', seq MOD 40), '', 1, 'native',"
+            " 'user', 'u1', seq, 'schedule', IF(seq MOD 100 = 0, 'r1', NULL), '', NULL, 'http',"
+            " '{}', '{}', 0, 0, seq MOD 3, CONCAT('k', seq MOD 40), 1, IF(seq MOD 50 = 7, 1, 0),"
+            " CASE WHEN seq MOD 50 IN (7, 8) THEN 'queued' WHEN seq MOD 50 = 9 THEN 'running'"
+            " ELSE 'succeeded' END, 1, 1, IF(seq MOD 50 = 9, CONCAT('n', seq MOD 4), NULL), 0, 0,"
+            " seq, seq, seq, seq, seq, IF(seq MOD 50 IN (7, 8, 9), NULL, seq), NULL, '', '', 0,"
+            f" NULL, '[]', 'http', NULL FROM seq_1_to_{ROWS * 2}",
+        )
+        await rows_of(connection, "ANALYZE TABLE schedules, runs PERSISTENT FOR ALL")
+    finally:
+        await connection.ensure_closed()
+
+
+@pytest.fixture(scope="module")
+def filled() -> Any:
+    """One database for all: filling it takes longer than explaining."""
+    import asyncio
+
+    url = shared(MARIADB).new_database()
+
+    async def set_up() -> None:
+        async with opened(url):
+            await fill(url)
+
+    asyncio.run(set_up())
+    yield url
+    shared(MARIADB).drop_database(url)
+
+
+@pytest.fixture
+async def connection(filled: str) -> AsyncIterator[Any]:
+    connection = await connect(filled)
+    yield connection
+    await connection.ensure_closed()
+
+
+def compiled(statement: Select[Any], **given: object) -> str:
+    written = statement.compile(dialect=mysql.dialect(paramstyle="pyformat"))
+    expanded = written.construct_expanded_state(given)
+    return filled_in(expanded.statement, **expanded.parameters)
+
+
+def filled_in(statement: str, **given: object) -> str:
+    return statement % {name: _literal(value) for name, value in given.items()}
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(_literal(each) for each in value)})"
+    return str(value) if isinstance(value, int) else f"'{value}'"
+
+
+IDS = ["r7", "r8", "r9"]
+HOT: dict[str, tuple[str, list[str]]] = {
+    "next due": (mariadb.NEXT_DUE, ["schedules_due"]),
+    "due": (filled_in(mariadb.DUE_SCHEDULES, now=100, limit=10), ["schedules_due"]),
+    "admitted": (filled_in(mariadb.ADMITTED, keys=("k1", "k2")), ["runs_by_key"]),
+    "blocked keys": (filled_in(mariadb.BLOCKED_KEYS, keys='["k1", "k7"]'), ["runs_by_key"]),
+    "slots": (
+        filled_in(mariadb.SLOTS_TAKEN, pairs=json.dumps([["s1", 1], ["s2", 2]])),
+        ["runs_one_per_slot"],
+    ),
+    "next rank": (filled_in(mariadb.NEXT_RANK, below=2), ["runs_claimable"]),
+    "claimable": (
+        filled_in(mariadb.CLAIMABLE_OF_RANK, rank=1, now=500, offers=("http",), limit=10),
+        ["runs_claimable"],
+    ),
+    "available": (filled_in(mariadb.AVAILABLE_IN_RANK, rank=1), ["runs_claimable"]),
+    "finish": (compiled(select(runs).where(DIALECT.among(runs.c.id, "ids")), ids=IDS), ["PRIMARY"]),
+    "recording": (
+        compiled(select(schedules).where(DIALECT.among(schedules.c.id, "ids")), ids=["s1", "s2"]),
+        ["PRIMARY"],
+    ),
+    "waiting of a key": (compiled(settling.WAITING_OF_KEY, key="k7", most=5), ["runs_by_key"]),
+    "waiting of a schedule": (
+        compiled(
+            select(runs).where(runs.c.schedule_id == bindparam("one"), text(WAITING)), one="s7"
+        ),
+        ["runs_by_schedule", "runs_one_per_slot", "runs_by_status|runs_one_per_slot"],
+    ),
+    "cancels to hear": (compiled(nodes.TO_CANCEL, node_id="n1"), ["runs_held"]),
+    "lost": (compiled(nodes.held_by_any(DIALECT), holders=["n1"], most=9), ["runs_held"]),
+    "holders": (compiled(nodes.HOLDERS), ["runs_held"]),
+    "old runs": (compiled(ENDED_BEFORE, before=50, most=10), ["runs_ended"]),
+    "wake-ups": (_LOOK, ["PRIMARY"]),
+    "runs by status": (compiled(store_module.STATUSES), ["runs_by_status", "runs_claimable"]),
+}
+#: These give all rows of an index, because all are asked for.
+WHOLE = {"runs by status", "holders"}
+
+
+async def explained(connection: Any, statement: str) -> list[dict[str, Any]]:
+    rows = await rows_of(connection, f"EXPLAIN {statement}")
+    names = ("id", "kind", "table", "type", "possible", "key", "length", "ref", "rows", "extra")
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+@pytest.mark.parametrize("name", HOT)
+async def test_a_hot_statement_walks_its_index(connection: Any, name: str) -> None:
+    statement, indexes = HOT[name]
+    steps = await explained(connection, statement)
+    ours = [step for step in steps if step["table"] in ("runs", "schedules", "wakeups")]
+    assert ours, steps
+    for step in ours:
+        assert step["key"] in indexes, steps
+        assert step["type"] != "ALL", steps
+        assert name in WHOLE or step["type"] != "index", steps
+
+
+@pytest.mark.parametrize("name", ["next due", "due", "claimable", "waiting of a key", "old runs"])
+async def test_an_ordered_statement_needs_no_sort(connection: Any, name: str) -> None:
+    steps = await explained(connection, HOT[name][0])
+    assert not any("filesort" in (step["extra"] or "") for step in steps), steps
+
+
+async def read_by(connection: Any, statement: str) -> int:
+    """How many rows and index entries the server looked at."""
+
+    async def reads() -> int:
+        rows = await rows_of(connection, "SHOW SESSION STATUS LIKE 'Handler_read%'")
+        return sum(int(value) for name, value in rows if not name.endswith("_tmp"))
+
+    before = await reads()
+    asking = await reads() - before
+    await rows_of(connection, statement)
+    return await reads() - before - 2 * asking
+
+
+# PERFORMANCE: what a claim costs depends on what is claimed.
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("due", 15),
+        ("claimable", 15),
+        ("next due", 2),
+        ("admitted", 12),
+        # 40 and more wait in each rank and under each key.
+        ("next rank", 2),
+        ("available", 2),
+        ("blocked keys", 8),
+        ("waiting of a key", 8),
+    ],
+)
+async def test_few_rows_are_looked_at(connection: Any, name: str, most: int) -> None:
+    assert await read_by(connection, HOT[name][0]) <= most
+
+
+async def test_a_store_works_on_it(filled: str) -> None:
+    async with opened(filled) as store:
+        assert isinstance(store, SqlStore)
+        assert (await store.counts()).schedules > 1000
