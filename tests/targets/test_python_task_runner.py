@@ -270,7 +270,8 @@ async def test_a_traceback_is_logged_from_the_task_on_and_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "seconds"), [(90, 90), (1.5, 1.5), (timedelta(minutes=1), 60), (None, None)]
+    ("after", "seconds"),
+    [(90, 90), (1.5, 1.5), (timedelta(minutes=1), 60), ("2m", 120), (0, 0), (None, None)],
 )
 async def test_a_task_may_ask_to_be_tried_again(after: Any, seconds: float | None) -> None:
     async def again() -> None:

@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable
+from contextlib import suppress
 from types import FrameType
 
 from chimes.errors import ChimesError, InvalidInput, NotFound
@@ -172,9 +173,10 @@ def die_with(parent: int, lifeline: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         # The worker has the other end. When it is gone the kernel signals the whole group, even
         # if this process never lets go of the interpreter.
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+        with suppress(OSError):  # some sandboxes have no such signals
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+            fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
     # It may have been too late for that.
     if os.getppid() != parent:
         os._exit(1)

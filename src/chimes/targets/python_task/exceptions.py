@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from chimes.triggers.duration import parse_duration
+
 
 class Retry(Exception):
-    """Try again, not before `after` (seconds or a timedelta). It counts as a failed attempt: the
-    task's `retries` are the limit."""
+    """Try again, not before `after`: seconds, a timedelta, or text such as `90s`. It counts as a
+    failed attempt: the task's `retries` are the limit."""
 
-    def __init__(self, message: str = "", *, after: timedelta | float | None = None) -> None:
+    def __init__(self, message: str = "", *, after: timedelta | float | str | None = None) -> None:
         super().__init__(message or "the task asked to be tried again")
-        self.after = timedelta(seconds=after) if isinstance(after, int | float) else after
+        if isinstance(after, int | float):
+            after = timedelta(seconds=after)
+        self.after = None if after is None else parse_duration(after, allow_zero=True)
 
 
 class Reject(Exception):
