@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
+from chimes.doors.compat.catbird.wire import cron_spec
 from chimes.model.schedule import Schedule
 from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
-from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleInfo:
     id: str
     name: str
+    namespace: str
     #: `task`, `flow` or `http`.
     kind: str
     #: Name of the task or flow, or the URL.
@@ -47,6 +48,7 @@ def info_of(schedule: Schedule) -> ScheduleInfo:
     return ScheduleInfo(
         id=schedule.id,
         name=schedule.name,
+        namespace=schedule.namespace,
         kind=schedule.target.kind,
         target=name,
         input=given,
@@ -79,16 +81,3 @@ def _target(schedule: Schedule) -> tuple[str, Mapping[str, object]]:
             return name, given
         case _:
             assert_never(schedule.target)
-
-
-def cron_spec(trigger: Trigger) -> str:
-    """R2.4; what is not cron is written the way `app.schedule` reads it."""
-    match trigger:
-        case Cron(expression=expression):
-            return expression
-        case Every(every=every):
-            return f"@every {format_duration_go(every)}"
-        case Once(at=at):
-            return at
-        case _:
-            assert_never(trigger)

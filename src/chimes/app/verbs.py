@@ -28,10 +28,15 @@ class Verbs(ABC):
     @abstractmethod
     def run_handle(self, run_id: str) -> RunHandle: ...
 
-    async def list_schedules(self) -> list[ScheduleInfo]:
-        """R2.19: those of the namespace in the store, by next_run_at; those without come last."""
+    async def list_schedules(self, *, everywhere: bool = False) -> list[ScheduleInfo]:
+        """R2.19: those of the namespace in the store, or all, by next_run_at; those without come
+        last."""
         runtime = self.runtime()
-        query = ScheduleQuery(namespace=self.namespace, sort=ScheduleSort.NEXT_RUN_AT, limit=None)
+        query = ScheduleQuery(
+            namespace=None if everywhere else self.namespace,
+            sort=ScheduleSort.NEXT_RUN_AT,
+            limit=None,
+        )
         page = await runtime.services.schedules.find(runtime.actor, query)
         return [info_of(each) for each in page.items]
 

@@ -1,0 +1,325 @@
+"""Declared schedules in the store: created once, kept, changed, found by name."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from chimes import Chimes, Cron
+from chimes.errors import Conflict, InvalidInput, NotFound
+from chimes.model.access import Actor
+from chimes.model.ids import ScheduleId
+from chimes.model.run import Origin, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.model.target import HttpTarget
+from chimes.testing import SettableClock
+from tests.app.looking import QUICK, audited, eventually, runs_of, stored
+
+
+def an_app(url: str, spec: str = "0 9 * * *", clock: Any = None, **options: Any) -> Chimes:
+    """A release of the application."""
+    app = Chimes(url, settings=QUICK, clock=clock)
+
+    @app.task
+    async def report(day: str = "today") -> str:
+        return day
+
+    app.schedule("nightly", spec, report, **options)
+    return app
+
+
+async def release(url: str, spec: str = "0 9 * * *", **options: Any) -> Schedule:
+    """What the next start of the application leaves in the store."""
+    async with an_app(url, spec, **options) as app:
+        await app.sync()
+        return await stored(app, "nightly")
+
+
+async def test_created_once_and_then_left_alone(shared_url: str) -> None:
+    first = await release(shared_url, args={"day": "Monday"}, labels={"team": "ops"})
+    again = await release(shared_url, args={"day": "Monday"}, labels={"team": "ops"})
+    assert again == first
+    assert first.version == 1
+    assert first.namespace == "catbird"
+    async with an_app(shared_url) as app:
+        assert await audited(app) == [("sdk", "system:app", "create")]
+
+
+async def test_the_same_spec_keeps_the_cursor_and_the_rest_is_replaced(shared_url: str) -> None:
+    first = await release(shared_url)
+    async with an_app(shared_url) as app:
+        moved = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
+        await app.reschedule_for("nightly", moved)
+    second = await release(
+        shared_url, args={"day": "Monday"}, catch_up="all", timeout="20s", priority=5
+    )
+    assert second.id == first.id
+    assert second.next_run_at == moved
+    assert second.target.args == {"day": "Monday"}  # type: ignore[union-attr]
+    assert second.policy.misfire.value == "all"
+    assert second.policy.timeout == timedelta(seconds=20)
+    assert second.priority == 5
+    third = await release(shared_url)
+    assert third.target.args == {}  # type: ignore[union-attr]
+    assert third.policy.misfire.value == "one"
+    assert third.next_run_at == moved
+
+
+async def test_a_changed_spec_is_planned_anew(shared_url: str) -> None:
+    first = await release(shared_url, "0 9 * * *")
+    second = await release(shared_url, "0 10 * * *")
+    assert second.id == first.id
+    assert second.version == first.version + 1
+    assert second.next_run_at is not None
+    assert second.next_run_at.hour == 10
+    third = await release(shared_url, "0 10 * * *", timezone="Asia/Bangkok")
+    assert third.next_run_at is not None
+    assert third.next_run_at.hour == 3
+
+
+async def test_enabled_counts_for_a_new_schedule_only(shared_url: str) -> None:
+    first = await release(shared_url, enabled=True)
+    assert first.enabled
+    async with an_app(shared_url) as app:
+        await app.set_schedule_enabled("nightly", False)
+    assert (await release(shared_url, enabled=True)).enabled is False
+    assert (await release(shared_url, "0 10 * * *", enabled=True)).enabled is False
+    async with an_app(shared_url) as app:
+        await app.set_schedule_enabled("nightly", True)
+    assert (await release(shared_url, enabled=False)).enabled is True
+
+
+async def test_a_backlog_survives_a_redeploy() -> None:
+    """The original's promise: same spec keeps next_run_at, so what was missed is caught up."""
+    clock = SettableClock(datetime(2030, 1, 1, 8, 59, tzinfo=UTC))
+    app = an_app("memory://", clock=clock, catch_up="all")
+    async with app:
+        await app.sync()
+        clock.advance(timedelta(days=3))
+        again = an_app("memory://", catch_up="all")
+        again.attach(app.runtime())
+        await again.sync()
+        assert (await stored(again, "nightly")).next_run_at == datetime(2030, 1, 1, 9, tzinfo=UTC)
+        await again.start()
+        runs = await eventually(lambda: runs_of(again), lambda runs: len(runs) == 3)
+        assert [run.slot.day for run in runs if run.slot] == [1, 2, 3]
+        await again.stop()
+
+
+async def test_nodes_that_start_together_make_one_schedule(shared_url: str) -> None:
+    apps = [an_app(shared_url) for _ in range(5)]
+    for app in apps:
+        await app.open()
+    try:
+        answers = await asyncio.gather(*(app.sync() for app in apps))
+        assert len({answer[0].id for answer in answers}) == 1
+        assert len(await apps[0].list_schedules()) == 1
+        assert await audited(apps[0]) == [("sdk", "system:app", "create")]
+    finally:
+        for app in apps:
+            await app.close()
+
+
+async def test_a_deleted_schedule_comes_back_as_a_new_one(shared_url: str) -> None:
+    first = await release(shared_url)
+    ids = [first.id]
+    for _ in range(4):
+        async with an_app(shared_url) as app:
+            assert await app.delete_schedule("nightly") is True
+            assert await app.delete_schedule("nightly") is False
+        ids.append((await release(shared_url)).id)
+    assert len(set(ids)) == 5
+
+
+async def test_one_that_another_door_made_is_found_by_its_name(shared_url: str) -> None:
+    async with an_app(shared_url) as app:
+        now = datetime.now(UTC)
+        services = app.runtime().services
+        made = await services.schedules.create(
+            Actor(),
+            Schedule(
+                id=ScheduleId("made-elsewhere"),
+                namespace="catbird",
+                name="nightly",
+                trigger=Cron("0 9 * * *"),
+                target=HttpTarget(url="https://example.com/hook"),
+                created_at=now,
+                updated_at=now,
+            ),
+        )
+        await app.sync()
+        found = await stored(app, "nightly")
+        assert found.id == made.id
+        assert found.next_run_at == made.next_run_at
+        assert found.target.kind == "task"
+
+
+async def test_an_interval_lies_on_one_grid_for_all(shared_url: str) -> None:
+    first = await release(shared_url, "every 10m")
+    assert first.next_run_at is not None
+    assert first.next_run_at.minute % 10 == first.next_run_at.second == 0
+    assert (await release(shared_url, "every 10m")) == first
+    assert (await release(shared_url, "@every 10m")).next_run_at == first.next_run_at
+
+
+async def test_one_that_is_over_stops_no_start(caplog: pytest.LogCaptureFixture) -> None:
+    app = Chimes("memory://")
+
+    @app.task
+    async def report() -> None: ...
+
+    app.schedule("long ago", "2020-01-01T00:00:00Z", report)
+    app.schedule("daily", "@daily", report)
+    async with app:
+        await app.sync()
+        assert [info.name for info in await app.list_schedules()] == ["daily"]
+        assert "is over and was not created" in caplog.text
+
+
+# R2.39
+async def test_dependencies_by_name(url: str) -> None:
+    app = Chimes(url, settings=QUICK)
+
+    @app.task
+    async def report() -> None: ...
+
+    app.schedule("third", "@daily", report, depends_on="second")
+    app.schedule("second", "@daily", report, depends_on="first", depends_within="2h")
+    app.schedule("first", "@daily", report)
+    async with app:
+        await app.sync()
+        first, second = await stored(app, "first"), await stored(app, "second")
+        third = await stored(app, "third")
+        assert second.depends_on is not None
+        assert second.depends_on.schedule_id == first.id
+        assert second.depends_on.within == timedelta(hours=2)
+        assert third.depends_on is not None
+        assert third.depends_on.schedule_id == second.id
+        await app.sync()
+        assert (await stored(app, "third")).version == 1
+
+
+@pytest.mark.parametrize(
+    ("others", "why"),
+    [
+        ({"b": "nobody"}, "there is no schedule 'nobody' to depend on"),
+        ({"b": "a", "a": "b"}, "a -> b -> a|b -> a -> b"),
+    ],
+)
+async def test_dependencies_that_cannot_be(others: dict[str, str], why: str) -> None:
+    app = Chimes("memory://")
+
+    @app.task
+    async def report() -> None: ...
+
+    for name, depends_on in others.items():
+        app.schedule(name, "@daily", report, depends_on=depends_on)
+    async with app:
+        with pytest.raises(InvalidInput, match=why):
+            await app.sync()
+
+
+async def test_a_refused_schedule_names_itself() -> None:
+    app = Chimes("memory://")
+
+    @app.task
+    async def report() -> None: ...
+
+    app.schedule("too fast", "every 10ms", report)
+    async with app:
+        with pytest.raises(InvalidInput, match="schedule 'too fast': the shortest interval"):
+            await app.sync()
+
+
+# --- verbs ------------------------------------------------------------------------------------
+# R2.21, C7
+async def test_trigger_leaves_next_run_at_alone(url: str) -> None:
+    app = an_app(url)
+    await app.start()
+    try:
+        before = await app.get_schedule("nightly")
+        handle = await app.trigger_schedule("nightly")
+        assert await handle.result("10s") == "today"
+        run = await handle.run()
+        assert (run.origin, run.slot) == (Origin.MANUAL, None)
+        await app.set_schedule_enabled("nightly", False)
+        assert await (await app.trigger_schedule("nightly")).result("10s") == "today"
+        await app.set_schedule_enabled("nightly", True)
+        assert (await app.get_schedule("nightly")).next_run_at == before.next_run_at
+    finally:
+        await app.stop()
+
+
+# R2.22
+async def test_reschedule_for(url: str) -> None:
+    app = an_app(url)
+    await app.start()
+    try:
+        later = datetime.now(UTC).replace(microsecond=0) + timedelta(days=40)
+        assert (await app.reschedule_for("nightly", later)).next_run_at == later
+        assert await runs_of(app) == []
+        await app.reschedule_for("nightly", "2020-01-01T00:00:00Z")
+        runs = await eventually(lambda: runs_of(app, "nightly", RunStatus.SUCCEEDED), len)
+        assert runs[0].origin is Origin.SCHEDULE
+        assert (await app.get_schedule("nightly")).next_run_at != later
+        await app.set_schedule_enabled("nightly", False)
+        with pytest.raises(Conflict, match="paused"):
+            await app.reschedule_for("nightly", later)
+    finally:
+        await app.stop()
+
+
+# R2.19
+async def test_list_is_ordered_by_what_comes_next(url: str) -> None:
+    app = Chimes(url)
+
+    @app.task
+    async def report() -> None: ...
+
+    for name, spec in (("late", "0 0 1 1 *"), ("soon", "* * * * *"), ("off", "* * * * *")):
+        app.schedule(name, spec, report, enabled=name != "off", catch_up="skip")
+    app.schedule("call", "every 5m", "https://example.com/hook")
+    async with app:
+        await app.sync()
+        infos = await app.list_schedules()
+        names = [info.name for info in infos]
+        assert names[0] == "soon"
+        assert names[2:] == ["late", "off"]
+        by_name = {info.name: info for info in infos}
+        late, call = by_name["late"], by_name["call"]
+        assert (late.kind, late.target, late.cron_spec) == ("task", "report", "0 0 1 1 *")
+        assert (late.catch_up, late.enabled, late.timezone) == ("skip", True, "UTC")
+        assert (late.last_run_at, late.last_enqueued_at, late.last_status) == (None, None, None)
+        assert late.created_at == late.updated_at
+        assert (call.kind, call.cron_spec) == ("http", "@every 5m")
+        assert by_name["off"].next_run_at is None
+
+
+async def test_a_name_that_nobody_has(url: str) -> None:
+    async with an_app(url) as app:
+        await app.sync()
+        for verb in (
+            app.get_schedule("nihgtly"),
+            app.trigger_schedule("nihgtly"),
+            app.reschedule_for("nihgtly", "2030-01-01T00:00:00Z"),
+            app.set_schedule_enabled("nihgtly", True),
+        ):
+            with pytest.raises(NotFound, match="did you mean nightly"):
+                await verb
+        assert await app.delete_schedule("nihgtly") is False
+
+
+async def test_namespaces_do_not_see_each_other(shared_url: str) -> None:
+    for namespace in ("shop", "bank"):
+        app = Chimes(shared_url, namespace=namespace)
+
+        @app.task
+        async def report() -> None: ...
+
+        app.schedule("nightly", "@daily", report)
+        async with app:
+            await app.sync()
+            assert len(await app.list_schedules()) == 1
