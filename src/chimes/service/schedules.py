@@ -121,6 +121,8 @@ class ScheduleService(ScheduleChanges):
             if after.trigger != before.trigger:
                 trigger = self._settled_trigger(after.trigger, before.trigger, now)
                 after = replace(after, trigger=trigger)
+                if after == before:
+                    return before
                 if trigger != before.trigger:
                     self._check_trigger(actor, trigger, now)
             if after.enabled and not before.enabled:

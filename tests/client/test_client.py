@@ -1,0 +1,222 @@
+"""The verbs against a real server, blocking and awaiting."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from chimes.client import AsyncClient, Client
+from chimes.errors import (
+    Conflict,
+    InvalidInput,
+    InvalidTrigger,
+    NotAuthenticated,
+    NotFound,
+    RunCanceled,
+    RunFailed,
+)
+from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
+from chimes.triggers import Every
+from tests.cli.conftest import Server
+from tests.client.conftest import KEY
+
+FAR = datetime(2099, 1, 1, tzinfo=UTC)
+
+
+def new_name() -> str:
+    return f"n-{uuid.uuid4().hex[:12]}"
+
+
+# R2.21–R2.23
+def test_the_verbs_of_the_seed(client: Client) -> None:
+    name = new_name()
+    made = client.schedule(name, "0 2 * * *", "task:greet", args={"name": "Ada"})
+    assert (made.name, made.namespace, made.kind, made.target) == (name, "catbird", "task", "greet")
+    assert (made.cron_spec, made.input, made.last_run_at) == ("0 2 * * *", {"name": "Ada"}, None)
+    assert made.next_run_at is not None
+    assert made.next_run_at.tzinfo is UTC
+    assert client.get_schedule(name) == made
+    assert client.get_schedule(made.id) == made
+    assert client.trigger_schedule(name).result(timeout=30) == "hello Ada"
+    assert client.get_schedule(name).next_run_at == made.next_run_at
+    assert client.reschedule_for(name, FAR).next_run_at == FAR
+    paused = client.set_schedule_enabled(name, False)
+    assert (paused.enabled, paused.next_run_at) == (False, None)
+    assert paused in client.list_schedules()
+    resumed = client.set_schedule_enabled(name, True)
+    assert (resumed.enabled, resumed.next_run_at) == (True, made.next_run_at)
+    assert client.pause(name, note="lunch", until=FAR).enabled is False
+    assert client.resume(name).enabled is True
+    assert client.delete_schedule(name) is True
+    assert client.delete_schedule(name) is False
+    with pytest.raises(NotFound, match=name):
+        client.trigger_schedule(name)
+
+
+def test_the_past_means_now(client: Client) -> None:
+    name = new_name()
+    client.schedule(name, "0 2 1 1 *", "greet", args={"name": "Bo"})
+    client.reschedule_for(name, "2000-01-01T00:00:00Z")
+    run = _first_run(client, name)
+    assert client.run_handle(run).result(30) == "hello Bo"
+
+
+def _first_run(client: Client, name: str) -> str:
+    deadline = datetime.now(UTC) + timedelta(seconds=30)
+    while datetime.now(UTC) < deadline:
+        if found := client.runs(schedule=name):
+            return found[0].id
+    raise AssertionError("it never ran")
+
+
+# C22
+def test_scheduling_again_changes_what_differs(client: Client) -> None:
+    name = new_name()
+    first = client.schedule(name, "every 1h", "task:greet", args={"name": "Ada"}, priority=3)
+    assert client.schedule(name, "every 1h", "task:greet", args={"name": "Ada"}) == first
+    changed = client.schedule(name, "every 1h", "flow:pipeline", input={"source": "x"}, retries=2)
+    assert (changed.id, changed.next_run_at) == (first.id, first.next_run_at)
+    assert (changed.kind, changed.priority, changed.version) == ("flow", 3, 2)
+    moved = client.schedule(name, Every("2h"), FlowTarget(name="pipeline"))
+    assert moved.cron_spec == "@every 2h0m0s"
+    assert len([each for each in client.list_schedules() if each.name == name]) == 1
+    client.delete_schedule(name)
+    again = client.schedule(name, "every 1h", "greet", args={"name": "x"}, labels={"a": None})
+    assert again.id != first.id
+    assert again.labels == {"a": None}
+
+
+def test_options_reach_the_policy(client: Client) -> None:
+    name = new_name()
+    made = client.schedule(
+        name,
+        "2099-01-01T09:00:00",
+        HttpTarget(url="http://127.0.0.1:9999/", headers={"X-A": "1"}),
+        timezone="Asia/Bangkok",
+        catch_up="all",
+        max_concurrent_runs=4,
+        timeout=timedelta(seconds=5),
+        retry_backoff="2s",
+        misfire_grace=90,
+        enabled=False,
+        owner="user:alice",
+    )
+    assert (made.kind, made.target, made.enabled) == ("http", "http://127.0.0.1:9999/", False)
+    assert (made.catch_up, made.max_concurrent_runs, made.owner) == ("all", 4, "user:alice")
+    assert made.timezone == "Asia/Bangkok"
+    assert not [each for each in client.list_schedules() if each.namespace != "catbird"]
+    assert made in client.list_schedules(everywhere=True)
+
+
+def test_runs_without_a_schedule(client: Client) -> None:
+    handle = client.enqueue("greet", {"name": "Ada", "times": 2})
+    assert handle.result(timeout="30s") == "hello Ada, hello Ada"
+    run = handle.run()
+    assert (run.status, run.ended, run.kind, run.origin) == ("succeeded", True, "task", "manual")
+    assert run.started_at is not None
+    assert run.finished_at is not None
+    assert run.finished_at >= run.started_at
+    assert [line.number for line in handle.logs()] == sorted(line.number for line in handle.logs())
+    again = client.retry(run.id)
+    assert again.result(30) == "hello Ada, hello Ada"
+    assert again.run().retry_of == run.id
+
+
+def test_a_flow_and_its_steps(client: Client) -> None:
+    handle = client.enqueue("flow:pipeline", input={"source": "s"})
+    handle.result(timeout=30)
+    steps = client.runs(parent_id=handle.id)
+    assert {step.step for step in steps} == {"load", "total"}
+    assert {step.origin for step in steps} == {"child"}
+    values = {step.step: step.value for step in steps}
+    assert values == {"load": [1, 2, 3], "total": 6}
+
+
+def test_failures_are_told_as_errors(client: Client) -> None:
+    with pytest.raises(RunFailed, match="it broke") as caught:
+        client.enqueue("broken").result(30)
+    assert (caught.value.status, caught.value.error != "") == ("failed", True)
+    waiting = client.enqueue("greet", {"name": "x"}, at=FAR - timedelta(days=26000))
+    with pytest.raises(TimeoutError):
+        waiting.result(timeout=0)
+    assert waiting.cancel() is True
+    with pytest.raises(RunCanceled):
+        waiting.result(5)
+    assert waiting.cancel() is False
+    with pytest.raises(Conflict):
+        client.cancel(waiting.id)
+
+
+def test_bad_input_names_its_field(client: Client) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        client.enqueue("gret", {"name": "x"})
+    assert (caught.value.field, caught.value.code) == ("target.name", "unknown_task")
+    assert caught.value.hint == "did you mean greet?"
+    with pytest.raises(InvalidTrigger):
+        client.schedule(new_name(), "61 * * * *", "greet")
+    with pytest.raises(InvalidInput, match="aware"):
+        client.reschedule_for("x", datetime(2030, 1, 1))  # noqa: DTZ001
+    with pytest.raises(InvalidInput, match="task:NAME"):
+        client.schedule(new_name(), "every 1h", "shell:rm")
+    with pytest.raises(NotFound):
+        client.run("nope")
+
+
+def test_nodes(client: Client) -> None:
+    [node] = client.nodes()
+    assert node.alive
+    assert {"http", "task:greet", "flow:pipeline"} <= set(node.offers)
+    assert abs(node.clock_offset_seconds) < 5
+
+
+def test_runs_are_listed_over_pages(client: Client) -> None:
+    name = new_name()
+    client.schedule(name, "0 2 1 1 *", "greet", args={"name": "x"}, enabled=False, overlap="queue")
+    ids = [client.trigger_schedule(name).id for _ in range(3)]
+    found = client.runs(schedule=name, limit=None)
+    assert sorted(run.id for run in found) == sorted(ids)
+    assert len(client.runs(schedule=name, limit=2)) == 2
+
+
+# S31
+def test_the_key_is_not_shown(keyed_server: Server) -> None:
+    with Client(keyed_server.url, "chm_wrong-key") as client:
+        assert repr(client) == f"Client({keyed_server.url!r})"
+        with pytest.raises(NotAuthenticated) as caught:
+            client.list_schedules()
+        assert "wrong-key" not in f"{caught.value!r}{caught.value.details}"
+
+
+def test_where_and_who_come_from_the_environment(
+    keyed_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHIMES_URL", keyed_server.url)
+    monkeypatch.setenv("CHIMES_API_KEY", KEY)
+    with Client() as client:
+        assert client.url == keyed_server.url
+        assert client.nodes()
+
+
+async def test_the_same_verbs_awaited(keyed_server: Server) -> None:
+    name = new_name()
+    async with AsyncClient(keyed_server.url, KEY) as client:
+        made = await client.schedule(
+            name, "0 2 * * *", TaskTarget(name="greet", args={"name": "A"})
+        )
+        assert await client.get_schedule(name) == made
+        handle = await client.trigger_schedule(name)
+        assert await handle.result(30) == "hello A"
+        assert (await handle.run()).schedule_name == name
+        assert isinstance(await handle.logs(), list)
+        assert await handle.cancel() is False
+        assert await client.set_schedule_enabled(name, False) in await client.list_schedules()
+        assert await (await client.enqueue("greet", {"name": "B"})).result(30) == "hello B"
+        assert await client.delete_schedule(name)
+    other = Client(keyed_server.url, KEY, namespace="team").aio
+    try:
+        assert other.namespace == "team"
+        assert await other.list_schedules() == []
+    finally:
+        await other.close()
