@@ -28,6 +28,8 @@ NAMES = frozenset(
         "run.before_record",
         "run.after_record",
         "drain.mid",
+        "migrate.step",
+        "migrate.before_commit",
     }
 )
 ACTIONS = ("kill", "stop", "raise", "delay", "drop_answer")

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers import KINDS, shared
+from tests.system.link import Link
 from tests.system.node import Node
 from tests.system.receiver import Receiver
 
@@ -21,6 +23,29 @@ def receiver() -> Iterator[Receiver]:
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     paths = {"sqlite": tmp_path / "chimes.db", "json": tmp_path / "data"}
     return f"{request.param}:///{paths[request.param]}"
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """An empty database on the session's server, for tests that do the server no harm."""
+    server = shared(KINDS[request.param])
+    url = server.new_database()
+    yield url
+    server.drop_database(url)
+
+
+@pytest.fixture
+def link() -> Iterator[Callable[[str], Link]]:
+    """Makes proxies to the server of a URL."""
+    links: list[Link] = []
+
+    def connect(url: str) -> Link:
+        links.append(Link(url))
+        return links[-1]
+
+    yield connect
+    for each in links:
+        each.close()
 
 
 @pytest.fixture

@@ -1,0 +1,63 @@
+"""A fault proxy between a node and its database server, for tests that are not asynchronous."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from tests.system.torture.proxy import Proxy
+from tests.system.torture.wire import MysqlWatch, PostgresWatch
+
+T = TypeVar("T")
+
+
+class Link:
+    """`url` leads through it. Modes are those of `Proxy`."""
+
+    def __init__(self, server_url: str) -> None:
+        parts = urlsplit(server_url)
+        assert parts.port is not None
+        watch = PostgresWatch if parts.scheme == "postgresql" else MysqlWatch
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._proxy = self._do(self._made(parts.port, watch))
+        user = f"{parts.username}@" if parts.username else ""
+        self.url = parts._replace(netloc=f"{user}127.0.0.1:{self._proxy.port}").geturl()
+
+    @staticmethod
+    async def _made(port: int, watch: Any) -> Proxy:
+        proxy = Proxy(port, watch, random.Random(0))
+        await proxy.start()
+        return proxy
+
+    def set(self, mode: str, number: float = 0.0) -> None:
+        async def change() -> None:
+            self._proxy.set(mode, number)
+
+        self._do(change())
+
+    @property
+    def ambiguous(self) -> int:
+        """Commits whose answer was lost so far."""
+        return self._proxy.ambiguous
+
+    def close(self) -> None:
+        self._do(self._proxy.stop())
+        self._do(_settled())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def _do(self, what: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(30)
+
+
+async def _settled() -> None:
+    """Until the handlers of connections that were dropped have ended."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.wait(others, timeout=5) if others else None
