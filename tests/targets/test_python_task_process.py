@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from chimes.model.run import AttemptEnd
-from chimes.targets.python_task import PythonTask, Registry, Task
+from chimes.targets.python_task import PythonTask, Registry, Task, process
 from chimes.targets.python_task.importing import path_of, registry_at
 from tests.targets.python_tasks import PATH, registry
 from tests.targets.task_calls import a_call, alive, carry_out, running, until
@@ -310,6 +310,20 @@ async def test_the_handler_has_a_process_of_its_own(runner: PythonTask, name: st
 async def test_a_forked_copy_of_the_task_does_not_answer(runner: PythonTask) -> None:
     done = await carry_out(runner, "forks_and_returns")
     assert done.value == "from the first"
+
+
+@pytest.mark.parametrize("what", ["spawned", "watch_exit"])
+async def test_a_machine_that_gives_no_process(
+    runner: PythonTask, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def refuse(*given: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(process, what, refuse)
+    done = await carry_out(runner, "add", a=1)
+    assert (done.outcome.code, done.outcome.retryable) == ("not_started", True)
+    assert "Too many open files" in done.outcome.error
+    assert not processes_of_tasks()
 
 
 # Finding the application

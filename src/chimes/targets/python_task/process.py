@@ -52,7 +52,7 @@ async def run_in_process(app: str, work: Work) -> Outcome:
         args=work.args,
         error=work.error,
         memory_limit=work.task.memory_limit,
-    )
+    ).to_line()
     try:
         child = Child.started(work.log)
         canceled = await _surely(child.connect(request))
@@ -85,8 +85,10 @@ class Child:
         lifeline: int,
         log: RunLog,
     ) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
         self._process = process
-        self._channel = channel
+        self._out, self._err, self._channel = process.stdout, process.stderr, channel
         #: The end of a pipe that only this worker has: closed, also by the worker's own death, it
         #: has the kernel kill the group.
         self._lifeline = lifeline
@@ -122,7 +124,7 @@ class Child:
     def running(self) -> bool:
         return not self.exited.done() and not self.answered.done()
 
-    async def connect(self, request: Request) -> None:
+    async def connect(self, request: bytes) -> None:
         """Tells it what to do. Raises OSError, and ends it, if this worker has too much open."""
         try:
             await self._connect(request)
@@ -130,6 +132,8 @@ class Child:
             self._signal(signal.SIGKILL)
             self._process.wait()
             self._close()
+            for end in (self._out, self._err, self._channel):
+                end.close()
             raise
 
     async def wait(self, seconds: float) -> None:
@@ -162,13 +166,10 @@ class Child:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
-    async def _connect(self, request: Request) -> None:
+    async def _connect(self, request: bytes) -> None:
         loop = asyncio.get_running_loop()
         watch_exit(self._process, self.exited)
-        out, err = self._process.stdout, self._process.stderr
-        assert out is not None
-        assert err is not None
-        for pipe, level in ((out, "info"), (err, "error")):
+        for pipe, level in ((self._out, "info"), (self._err, "error")):
             reader = Output(self._log, level)
             transport, _ = await loop.connect_read_pipe(partial(_same, reader), pipe)
             self._pipes.append(transport)
@@ -177,7 +178,7 @@ class Child:
         channel, _ = await loop.create_unix_connection(lambda: messages, sock=self._channel)
         self._pipes.append(channel)
         self._readers.append(messages)
-        channel.write(request.to_line())
+        channel.write(request)
 
     def _close(self) -> None:
         for transport in self._pipes:
