@@ -55,7 +55,7 @@ class Site:
         self.tables.fill("every", count, due=due, first=herd.first)
         self.tables.sql("ANALYZE schedules")
         self.next_number += count
-        self.nodes.wait("runs WHERE status = 'succeeded'", self.next_number, 120)
+        self.nodes.wait_until_done(due, 120)
         self.herds.append(herd)
 
 

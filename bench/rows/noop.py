@@ -35,7 +35,7 @@ def measure(bench: Bench) -> list[Line]:
         tables.sql("ANALYZE runs")
         since = micros(available)
         given += count
-        nodes.wait("runs WHERE status = 'succeeded'", given, 180)
+        nodes.wait_until_done(available, 180)
         last = int(tables.sql(f"SELECT max(finished_at) FROM runs WHERE created_at = {since}"))
         return count / (last - since) * 1_000_000
 

@@ -9,10 +9,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 from suite.children import BENCH, stop
-from suite.chimes_tables import ChimesTables
+from suite.chimes_tables import ChimesTables, micros
 
 CHIMES = str(Path(sys.executable).with_name("chimes"))
 START_SECONDS = 30.0
@@ -53,14 +54,22 @@ class Nodes:
             self.close()
             raise
 
-    def wait(self, what: str, wanted: int, seconds: float) -> None:
-        """Until so many rows are there; looked at seldom, so that looking costs nothing."""
+    def wait_until_done(self, since: datetime, seconds: float) -> None:
+        """Until nothing that was due at `since` is left. Asked through indexes, so that asking
+        costs the nodes nothing."""
+        ask = (
+            "SET enable_seqscan = off; SELECT"
+            f" clock_timestamp() < to_timestamp({since.timestamp()!r})"
+            f" OR EXISTS (SELECT 1 FROM schedules WHERE enabled = 1 AND deleted_at IS NULL"
+            f" AND next_run_at IS NOT NULL AND next_run_at <= {micros(since)})"
+            " OR EXISTS (SELECT 1 FROM runs WHERE status = 'queued')"
+            " OR EXISTS (SELECT 1 FROM runs WHERE status = 'running')"
+        )
         deadline = time.monotonic() + seconds
-        while self._tables.count(what) < wanted:
+        while self._tables.sql(ask) == "t":
             self._check()
             if time.monotonic() > deadline:
-                found = self._tables.count(what)
-                raise TimeoutError(f"{found} of {wanted} after {seconds:.0f} s: {what}")
+                raise TimeoutError(f"the nodes were not through after {seconds:.0f} s")
             time.sleep(0.25)
 
     def close(self) -> list[tuple[int, float]]:
