@@ -1,0 +1,237 @@
+"""Many nodes on one MariaDB: each slot one run, limits kept, nothing left waiting for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from chimes.errors import QuotaExceeded
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import NodeId
+from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
+from chimes.model.run import Run, RunStatus
+from chimes.store.sql import SqlStore, open_mariadb
+from chimes.store.sql.database import Tx, Work
+from chimes.triggers import Every
+from tests.builders import NOW, a_node, a_run, a_schedule, a_verdict, places
+from tests.store.mariadb_rig import connect, database_of, rows_of, sql
+from tests.store_contract.scenes import all_runs
+
+LONG = timedelta(minutes=10)
+
+
+@pytest.fixture
+async def stores(mariadb_url: str) -> AsyncIterator[list[SqlStore]]:
+    """Five, as of five processes, each with a node of its number."""
+    made = [open_mariadb(mariadb_url) for _ in range(5)]
+    for number, store in enumerate(made):
+        await store.open()
+        await store.join(a_node(f"node-{number}"), LONG)
+    yield made
+    for store in made:
+        await store.close()
+
+
+async def add_due(store: SqlStore, many: int, **given: object) -> None:
+    now = await store.now()
+    for _ in range(many):
+        values = {"trigger": Every("1h", anchor=now), "created_at": now, "updated_at": now}
+        await store.add_schedule(a_schedule(next_slot=now, next_run_at=now, **(values | given)))
+
+
+# R2.24, R2.29
+async def test_one_of_ten_gets_what_is_due(stores: list[SqlStore]) -> None:
+    """Two workers on each of five nodes."""
+    for _ in range(10):
+        await add_due(stores[0], 1)
+        workers = [*enumerate(stores), *enumerate(stores)]
+        passes = await asyncio.gather(
+            *(
+                store.fire_due(plan, limit=10, places=places(f"node-{number}"))
+                for number, store in workers
+            )
+        )
+        assert sorted(len(fired.claimed) for fired in passes) == [0] * 9 + [1]
+    assert len(await all_runs(stores[0])) == 10
+
+
+# R2.24: the row lock is held during the transaction.
+async def test_a_schedule_in_other_hands_is_skipped(
+    stores: list[SqlStore], mariadb_url: str
+) -> None:
+    await add_due(stores[0], 2)
+    holder = await connect(mariadb_url, autocommit=False)
+    ((held,),) = await rows_of(holder, "SELECT id FROM schedules ORDER BY id LIMIT 1 FOR UPDATE")
+    async with asyncio.timeout(4):  # less than a wait for the lock takes
+        fired = await stores[0].fire_due(plan, limit=10)
+    assert [run.schedule_id for run in fired.others] != []
+    assert held not in [run.schedule_id for run in fired.others]
+    await holder.rollback()
+    await holder.ensure_closed()
+    later = await stores[0].fire_due(plan, limit=10)
+    assert [run.schedule_id for run in later.others] == [held]
+
+
+# I2, I5
+async def test_many_slots_and_many_nodes(stores: list[SqlStore]) -> None:
+    await add_due(stores[0], 60)
+
+    async def work(number: int) -> list[Run]:
+        store, node = stores[number], f"node-{number}"
+        mine: list[Run] = []
+        idle = 0
+        while idle < 3:
+            fired = await store.fire_due(plan, limit=7, places=places(node, 3))
+            taken = [*fired.claimed, *await store.claim(places(node, 4))]
+            mine.extend(taken)
+            idle = 0 if taken or fired.others or fired.more else idle + 1
+            now = await store.now()
+            finished = await store.finish([a_verdict(run, now) for run in taken])
+            assert finished.refused == ()
+        return mine
+
+    handed_out = [run for runs in await asyncio.gather(*map(work, range(5))) for run in runs]
+    rows = await all_runs(stores[0])
+    assert len(rows) == 60
+    assert Counter(run.id for run in handed_out) == Counter(rows.keys())
+    assert {row.status for row in rows.values()} == {RunStatus.SUCCEEDED}
+    assert {row.fence for row in rows.values()} == {1}
+
+
+# I3, I11: a limit that several schedules share, while runs are added, claimed, finished, canceled
+# and given back on all nodes at once.
+async def test_blocked_runs_are_never_left_behind(stores: list[SqlStore]) -> None:
+    policy = Policy(overlap=Overlap.QUEUE, max_concurrent_runs=2, concurrency_key="shared")
+    await add_due(stores[0], 12, policy=policy)
+    randomness = random.Random(7)
+    most = 0
+
+    async def work(number: int) -> None:
+        nonlocal most
+        store, node = stores[number], f"node-{number}"
+        idle = 0
+        while idle < 4:
+            fired = await store.fire_due(plan, limit=3, places=places(node, 1))
+            taken = [*fired.claimed, *await store.claim(places(node, 2))]
+            idle = 0 if taken or fired.others or fired.more else idle + 1
+            if not taken and number == 0 and idle == 1:
+                more = a_run(
+                    concurrency_key="shared", concurrency_limit=2, available_at=await store.now()
+                )
+                await store.add_runs([more])
+            held = await running(store)
+            most = max(most, held)
+            assert held <= 2
+            now = await store.now()
+            for run in taken:
+                match randomness.randrange(4):
+                    case 0:
+                        await store.release([(run.id, run.fence)])
+                    case 1:
+                        await store.cancel_run(run.id, "enough")
+                        await store.finish([a_verdict(run, now)])
+                    case _:
+                        await store.finish([a_verdict(run, now)])
+            await asyncio.sleep(0.01)  # lets the others have their turn
+
+    await asyncio.gather(*map(work, range(5)))
+    async with asyncio.timeout(30):
+        while runs := await stores[0].claim(places("node-0", 5)):
+            now = await stores[0].now()
+            await stores[0].finish([a_verdict(run, now) for run in runs])
+    left = [run for run in (await all_runs(stores[0])).values() if not run.status.terminal]
+    assert left == []
+    assert most > 0
+
+
+async def running(store: SqlStore) -> int:
+    return (await store.counts()).runs.get(RunStatus.RUNNING, 0)
+
+
+# S25: counted under a lock, so that two at once do not both find room.
+async def test_a_quota_holds_when_many_add_at_once(stores: list[SqlStore]) -> None:
+    async def add(store: SqlStore) -> bool:
+        try:
+            await store.add_schedule(a_schedule(), quota=4)
+        except QuotaExceeded:
+            return False
+        return True
+
+    answers = await asyncio.gather(*(add(store) for store in stores * 3))
+    assert sum(answers) == 4
+
+
+# The audit's chain has no forks.
+async def test_many_who_append_make_one_chain(stores: list[SqlStore], mariadb_url: str) -> None:
+    def entry(number: int) -> AuditEntry:
+        return AuditEntry(
+            at=NOW, actor=f"a{number}", door="native", verb="x", object_kind="y", object_id="z"
+        )
+
+    await asyncio.gather(*(store.append_audit(entry(n)) for n, store in enumerate(stores * 6)))
+    rows = await sql(mariadb_url, "SELECT number, previous_hash, hash FROM audit ORDER BY number")
+    assert [row[0] for row in rows] == list(range(1, 31))
+    assert [row[1] for row in rows[1:]] == [row[2] for row in rows[:-1]]
+
+
+# F26: each has one row and wants the other's.
+async def test_a_deadlock_is_repeated_as_a_whole(stores: list[SqlStore], mariadb_url: str) -> None:
+    await add_due(stores[0], 2)
+    first, second = [row[0] for row in await sql(mariadb_url, "SELECT id FROM schedules")]
+    calls = Counter[str]()
+
+    def touching(one: str, other: str) -> Work[None]:
+        def work(tx: Tx) -> None:
+            calls[one] += 1
+            count = "UPDATE schedules SET fired_count = fired_count + 1 WHERE id = %s"
+            tx.connection.exec_driver_sql(count, (one,))
+            tx.connection.exec_driver_sql("SELECT SLEEP(0.5)")
+            tx.connection.exec_driver_sql(count, (other,))
+
+        return work
+
+    await asyncio.gather(
+        database_of(stores[0]).write(touching(first, second)),
+        database_of(stores[1]).write(touching(second, first)),
+    )
+    counts = await sql(mariadb_url, "SELECT fired_count FROM schedules")
+    assert counts == [(2,), (2,)]
+    assert sum(calls.values()) >= 3
+    assert sum(database_of(store).counters.conflicts for store in stores[:2]) >= 1
+
+
+# F26: somebody holds a row for longer than a wait for locks takes.
+async def test_a_wait_for_a_lock_is_repeated(stores: list[SqlStore], mariadb_url: str) -> None:
+    await add_due(stores[0], 1)
+    schedule = (await stores[0].fire_due(plan, limit=1)).others[0].schedule_id
+    assert schedule is not None
+    holder = await connect(mariadb_url, autocommit=False)
+    await rows_of(holder, "SELECT id FROM schedules FOR UPDATE")
+    changing = asyncio.create_task(stores[1].change_schedule(schedule, lambda s, _: s))
+    await asyncio.sleep(5.7)  # a little more than LOCK_SECONDS
+    assert not changing.done()
+    await holder.rollback()
+    await holder.ensure_closed()
+    await asyncio.wait_for(changing, 10)
+    assert database_of(stores[1]).counters.conflicts >= 1
+
+
+# A claim races with the end of its node's lease: one of them wins.
+async def test_a_rescue_and_a_beat_at_once(stores: list[SqlStore], mariadb_url: str) -> None:
+    await add_due(stores[0], 5)
+    fired = await stores[0].fire_due(plan, limit=5, places=places("node-0"))
+    assert len(fired.claimed) == 5
+    await sql(mariadb_url, "UPDATE nodes SET lease_until = 1 WHERE id = 'node-0'")
+    answers = await asyncio.gather(
+        *(store.rescue(limit=10) for store in stores),
+        stores[0].beat(NodeId("node-0"), LONG, clock=await stores[0].now()),
+        return_exceptions=True,
+    )
+    rescued = [run.id for answer in answers if isinstance(answer, tuple) for run in answer]
+    assert sorted(rescued) == sorted(run.id for run in fired.claimed)
