@@ -37,6 +37,12 @@ _SESSION = {
     "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
     "statement_timeout": f"{STATEMENT_SECONDS}s",
     "lock_timeout": f"{LOCK_SECONDS}s",
+    # Rows are looked up by their keys. A plan that reads a whole table instead, because it is
+    # small today, would be kept and cost more with every row; so would compiling one.
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_seqscan": "off",
+    "jit": "off",
     # The server's side of a connection whose client has vanished without a word.
     "tcp_user_timeout": f"{SILENCE_SECONDS}s",
     "tcp_keepalives_idle": f"{SILENCE_SECONDS}s",

@@ -157,8 +157,10 @@ RETURNING id
 """
 
 # Fenced in the statement itself. A retry that somebody asked to stop is left to the long way, and
-# so are flows and their steps, which follow from each other. The
-# look for blocked runs is a later statement than the one that got the locks, as it has to be.
+# so are flows and their steps, which follow from each other. The conditions stand in a CASE, so
+# that rows are found by their id: without fresh statistics the planner takes running runs for
+# few, and would walk all of them for each verdict. The look for blocked runs is a later statement
+# than the one that got the locks, as it has to be.
 FINISH_PLAIN = f"""
 UPDATE runs SET
   holder = NULL, started = 0, status = new.status, result = new.result, error = new.error,
@@ -170,9 +172,10 @@ FROM unnest(
   $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
   $8::text[]
 ) AS new({", ".join(PLAIN_VERDICT)})
-WHERE runs.id = new.id AND runs.fence = new.fence AND runs.status = '{RunStatus.RUNNING}'
-AND (new.available_at IS NULL OR runs.cancel_requested = 0)
-AND runs.kind <> 'flow' AND runs.parent_id IS NULL
+WHERE runs.id = new.id AND CASE WHEN runs.fence = new.fence THEN
+  runs.status = '{RunStatus.RUNNING}' AND runs.kind <> 'flow' AND runs.parent_id IS NULL
+  AND (new.available_at IS NULL OR runs.cancel_requested = 0)
+ELSE false END
 RETURNING {_names(runs.c, "runs.")}, EXISTS (
   SELECT 1 FROM runs AS waiting
   WHERE waiting.{BLOCKED.replace("AND ", "AND waiting.")}

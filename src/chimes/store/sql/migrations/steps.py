@@ -34,7 +34,12 @@ def add_column(table: str, column: sa.Column[object]) -> None:
 
 
 def create_index(
-    name: str, table: str, columns: Sequence[str | sa.TextClause], *, where: str | None = None
+    name: str,
+    table: str,
+    columns: Sequence[str | sa.TextClause],
+    *,
+    where: str | None = None,
+    using: str | None = None,
 ) -> None:
     hit("migrate.step")
     condition = None if where is None else sa.text(where)
@@ -55,6 +60,7 @@ def create_index(
         sqlite_where=condition,
         postgresql_where=condition,
         postgresql_concurrently=concurrently,
+        postgresql_using=using,
     )
 
 

@@ -106,3 +106,20 @@ def _postgresql() -> None:
     # stay on their page and touch no index.
     for table in ("schedules", "runs"):
         execute(f"ALTER TABLE {table} SET (fillfactor = 70)")
+    create_index("schedules_created_at", "schedules", ["created_at"], where="deleted_at IS NULL")
+    create_index(
+        "runs_active",
+        "runs",
+        ["concurrency_key", "blocked"],
+        where="status IN ('queued', 'running')",
+    )
+    create_index("runs_ended_at", "runs", ["finished_at"], where="finished_at IS NOT NULL")
+    create_index(
+        "runs_unusual",
+        "runs",
+        ["status", "created_at"],
+        where="status NOT IN ('queued', 'running', 'succeeded')",
+    )
+    create_index("runs_of_schedule", "runs", ["schedule_id", "created_at"])
+    create_index("runs_created_at", "runs", ["created_at"])
+    create_index("runs_planned_at", "runs", ["planned_at"], using="brin")
