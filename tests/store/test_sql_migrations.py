@@ -14,7 +14,7 @@ from sqlalchemy import Connection, create_engine
 from chimes.errors import SchemaMismatch, StoreUnavailable
 from chimes.store.sql import migrations, open_sqlite
 from chimes.store.sql.tables import metadata
-from tests.builders import a_schedule
+from tests.builders import a_schedule, an_entry
 
 Schema = dict[str, str]
 
@@ -27,7 +27,8 @@ def path(tmp_path: Path) -> Path:
 def schema_of(connection: Connection) -> Schema:
     """Every table and index as SQLite remembers it, apart from line breaks and quotes."""
     rows = connection.exec_driver_sql(
-        "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name <> 'alembic_version'"
+        "SELECT name, sql FROM sqlite_master"
+        " WHERE sql IS NOT NULL AND type <> 'view' AND name <> 'alembic_version'"
     )
     return {name: re.sub(r'[\s"]+', " ", sql) for name, sql in rows}
 
@@ -70,7 +71,7 @@ async def test_an_empty_file_is_set_up(path: Path) -> None:
     await store.open()
     status = await store.status()
     await store.close()
-    assert (status.kind, status.location, status.schema) == ("sqlite", str(path), "0001")
+    assert (status.kind, status.location, status.schema) == ("sqlite", str(path), "0002")
 
 
 def stored(path: Path, statement: str) -> None:
@@ -80,26 +81,22 @@ def stored(path: Path, statement: str) -> None:
     connection.close()
 
 
-async def test_an_older_schema_is_brought_up_to_date(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There is only one revision yet: a base without tables stands for the one before it."""
-    monkeypatch.setattr("chimes.store.sql.sqlite_migration.REVISIONS", ("0000", "0001"))
-    stored(path, "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
-    stored(path, "INSERT INTO alembic_version VALUES ('0000')")
-    upgraded: list[str] = []
-
-    def upgrade(connection: Connection) -> None:
-        connection.exec_driver_sql("DELETE FROM alembic_version")
-        migrations.upgrade(connection)
-        upgraded.append(migrations.HEAD)
-
-    monkeypatch.setattr("chimes.store.sql.sqlite_migration.upgrade", upgrade)
+async def test_an_older_schema_is_brought_up_to_date(path: Path) -> None:
+    """A file of the first release, with an audit trail that has to go on where it ended."""
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        migrations.upgrade(connection, "0001")
+        connection.exec_driver_sql(
+            "INSERT INTO audit VALUES"
+            " (7, 1, 'a', 'd', 'v', 'k', 'i', 'o', '{}', '', '', 1, 'x', 'y')"
+        )
+    engine.dispose()
     store = open_sqlite(path)
     await store.open()
     await store.add_schedule(a_schedule())
+    entry = await store.append_audit(an_entry())
     await store.close()
-    assert upgraded == ["0001"]
+    assert (entry.number, entry.previous_hash) == (8, "y")
 
 
 async def test_a_migration_that_fails_leaves_the_file_as_it_was(

@@ -65,14 +65,29 @@ def store_options(function: Wrapped[R]) -> Wrapped[R]:
 @form_options
 @store_options
 def migrate(settings: Settings, output: Output) -> None:
-    """Bring the schema up to date; an empty store is set up. Safe to repeat.
+    """Bring the schema up to date; an empty store is set up. Safe to repeat, and on a database
+    server safe while nodes are at work.
 
     \b
     Examples:
       chimes store migrate
-      chimes store migrate --store sqlite:////var/lib/chimes/chimes.db
+      chimes store migrate --store postgresql://chimes@db.example.org/chimes
     """
-    asyncio.run(_status(store_location(settings), output))
+    location = store_location(settings)
+    asyncio.run(_migrate(location))
+    asyncio.run(_status(location, output))
+
+
+async def _migrate(location: StoreLocation) -> None:
+    from chimes.app import build_store
+    from chimes.clock import SystemClock
+    from chimes.store.port import Migrating
+
+    store = build_store(location, SystemClock())
+    if isinstance(store, Migrating):
+        before, after = await store.migrate()
+        if before is not None and before != after:
+            tell(f"The schema went from {before} to {after}.")
 
 
 @click.command("status", cls=Command)

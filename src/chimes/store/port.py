@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
@@ -91,6 +91,15 @@ class RunLog:
 
 #: What a store consists of, apart from what only lives as long as the processes (nodes, requests).
 Item = Schedule | Run | RunLog | AuditEntry | ApiKey
+
+
+@runtime_checkable
+class Migrating(Protocol):
+    """A store whose schema is brought up to date by hand."""
+
+    async def migrate(self) -> tuple[str | None, str]:
+        """Instead of `open`, and safe to repeat: from which revision (None: there was nothing, or
+        nobody can tell) to which. Raises SchemaMismatch or StoreUnavailable."""
 
 
 class Store(Protocol):

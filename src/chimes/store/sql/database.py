@@ -95,6 +95,15 @@ class Database(Protocol):
 
     async def close(self) -> None: ...
 
+    async def migrate(self) -> tuple[str | None, str]:
+        """Instead of `open`: bring the schema up to date; from which revision to which."""
+
+    def identity(self, connection: Connection) -> str:
+        """Which server and which of its histories this is; empty where that cannot change."""
+
+    def troubles(self) -> Mapping[str, int]:
+        """How often what went wrong; for the metrics."""
+
     @property
     def location(self) -> str: ...
 

@@ -20,6 +20,7 @@ from chimes.store.sql.rows.parts import micros
 from chimes.store.sql.rows.records import node_of, node_values
 from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.settling import Settling
+from chimes.store.sql.sql_changes import any_sql_changes, audit_sql_changes
 from chimes.store.sql.tables import HELD, nodes, runs
 from chimes.store.sql.without_schedules import write_runs
 
@@ -98,13 +99,16 @@ class SqlNodes(SqlBase):
     async def rescue(self, *, limit: int) -> tuple[Run, ...]:
         def needed(tx: Tx) -> bool:
             now = tx.now()
-            return bool(tx.rows(_ENDED, {"now": micros(now)}) or _gone(tx, now))
+            if tx.rows(_ENDED, {"now": micros(now)}) or any_sql_changes(tx):
+                return True
+            return bool(_gone(tx, now))
 
         def work(tx: Tx) -> tuple[Run, ...]:
             now = tx.now()
             rescued = _lose(tx, _lost_runs(tx, now, limit), now)
             tx.run(_FORGET_EMPTY, {"now": micros(now)})
             tx.wakes = bool(rescued)
+            audit_sql_changes(tx)
             return rescued
 
         return await write_runs(self._database, work) if await self._database.read(needed) else ()

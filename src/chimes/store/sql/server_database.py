@@ -15,8 +15,9 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import asdict
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -114,9 +115,11 @@ class ServerDatabase:
     def degraded(self) -> str:
         return ""
 
-    @property
-    def server(self) -> Server:
-        return self._server
+    def identity(self, connection: Connection) -> str:
+        return self._server.identity(connection)
+
+    def troubles(self) -> Mapping[str, int]:
+        return asdict(self.counters)
 
     # --- waking -------------------------------------------------------------------------------
     def changes(self) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
-from sqlalchemy import case, func, select, text
+from sqlalchemy import case, func, select, text, update
 
 from chimes.model.listing import Counts
 from chimes.model.run import RunStatus
+from chimes.store.epoch import Epoch
 from chimes.store.port import StoreStatus
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Dialect
@@ -19,7 +21,7 @@ from chimes.store.sql.records import SqlRecords
 from chimes.store.sql.rows.parts import micros
 from chimes.store.sql.runs import SqlRuns
 from chimes.store.sql.schedules import SqlSchedules
-from chimes.store.sql.tables import DUE, runs, schedules
+from chimes.store.sql.tables import DUE, runs, schedules, store_facts
 from chimes.store.sql.work import SqlWork
 
 
@@ -37,6 +39,24 @@ class SqlStore(SqlSchedules, SqlFiring, SqlRuns, SqlWork, SqlNodes, SqlRecords, 
             schema=HEAD,
             degraded=self._database.degraded,
         )
+
+    async def migrate(self) -> tuple[str | None, str]:
+        """Instead of `open`: from which revision of the schema to which. Safe to repeat, and on a
+        server safe while nodes are at work."""
+        return await self._database.migrate()
+
+    async def epoch(self) -> Epoch:
+        def work(tx: Tx) -> Epoch:
+            tx.run(_RAISE_EPOCH)
+            row = tx.first(_EPOCH)
+            assert row is not None
+            return Epoch(int(row.value), self._database.identity(tx.connection))
+
+        return await self._database.write(work)
+
+    def counters(self) -> Mapping[str, int]:
+        """What went wrong and was put right so far, by name (F22, F23, F26, F31)."""
+        return self._database.troubles()
 
     @property
     def dialect(self) -> Dialect:
@@ -62,6 +82,10 @@ class SqlStore(SqlSchedules, SqlFiring, SqlRuns, SqlWork, SqlNodes, SqlRecords, 
         return await self._database.read(_counts)
 
 
+_RAISE_EPOCH = (
+    update(store_facts).where(store_facts.c.name == "epoch").values(value=store_facts.c.value + 1)
+)
+_EPOCH = select(store_facts.c.value).where(store_facts.c.name == "epoch")
 _NUMBER = func.count().label("number")
 #: Both are answered from an index alone, at the price of a walk through it.
 ENABLED = select(

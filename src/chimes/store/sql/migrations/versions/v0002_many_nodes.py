@@ -20,6 +20,7 @@ from chimes.store.sql.migrations.versions.v0001_first import (
     WORD,
     word,
 )
+from chimes.store.sql.migrations.views_0002 import POSTGRES, SQLITE
 
 revision = "0002"
 down_revision = "0001"
@@ -44,6 +45,8 @@ def upgrade() -> None:
     _metrics()
     if dialect() == "postgresql":
         _postgresql()
+    for statement in POSTGRES if dialect() == "postgresql" else SQLITE:
+        execute(statement)
 
 
 def _locks() -> None:
