@@ -15,7 +15,7 @@ from chimes.errors import ConfigError, SchemaMismatch
 from chimes.failpoints import Injected
 from chimes.store.sql import mariadb_migration, open_mariadb
 from chimes.store.sql.mariadb_schema import STATEMENTS
-from chimes.store.sql.mariadb_server import MariadbServer, check_version
+from chimes.store.sql.mariadb_server import GALERA, MariadbServer, check_version
 from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
 from chimes.store.sql.tables import metadata
 from tests.builders import a_schedule
@@ -221,13 +221,42 @@ async def test_a_server_that_is_too_old_is_refused_at_open(
     assert await sql(mariadb_url, "SHOW TABLES") == []
 
 
+class Answers:
+    """A driver's connection to a server that is not here."""
+
+    def __init__(self, **answers: tuple[object, ...]) -> None:
+        self._answers = answers
+        self._last = ""
+
+    def cursor(self) -> Answers:
+        return self
+
+    def execute(self, statement: str) -> None:
+        self._last = "version" if "VERSION" in statement else "galera"
+
+    def fetchone(self) -> tuple[object, ...]:
+        return self._answers[self._last]
+
+    def close(self) -> None:
+        pass
+
+
 # RELIABILITY 15
-async def test_galera_is_warned_about(mariadb_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    server = MariadbServer(mariadb_url)
-    server._check("10.11.6-MariaDB", galera=False)
-    assert caplog.text == ""
-    server._check("10.11.6-MariaDB", galera=True)
-    assert "Galera" in caplog.text
+@pytest.mark.parametrize(
+    ("galera", "warned"),
+    [((1, "/usr/lib/galera/libgalera_smm.so"), True), ((1, "none"), False), ((0, ""), False)],
+)
+def test_galera_is_warned_about(
+    galera: tuple[object, ...], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = MariadbServer("mariadb://host/database")
+    server._look_at_server(Answers(version=("10.11.6-MariaDB",), galera=galera), None)
+    assert (GALERA in caplog.text) is warned
+
+
+def test_mysql_is_told_apart_before_anything_else_is_asked() -> None:
+    with pytest.raises(SchemaMismatch, match="not MariaDB"):
+        MariadbServer("mysql://host/db")._look_at_server(Answers(version=("8.4.3",)), None)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,10 @@ _SESSION = (
     f" idle_transaction_timeout = {IDLE_SECONDS}, max_statement_time = {STATEMENT_SECONDS},"
     f" innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = {LOCK_SECONDS}",
 )
+GALERA = (
+    "the store is a Galera cluster: all nodes have to use the same one of its servers, for with"
+    " several writers it may lose updates"
+)
 #: For the next transaction only, so that nothing has to be set back.
 _ONE_STATE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 #: Server-wide, so the database is in its name; a name has at most 64 characters.
@@ -75,8 +79,9 @@ class MariadbServer(Server):
             # Those least used are the ones that a lull lets go cold.
             pool_use_lifo=True,
         )
-        # Before SQLAlchemy looks at the server in its own way.
-        event.listen(engine.sync_engine, "connect", self._begin_session, insert=True)
+        # Before SQLAlchemy looks at the server in its own way, and after it has named the charset.
+        event.listen(engine.sync_engine, "connect", self._look_at_server, insert=True)
+        event.listen(engine.sync_engine, "connect", _begin_session)
         return engine
 
     def reading(self, engine: AsyncEngine) -> AsyncEngine:
@@ -84,25 +89,19 @@ class MariadbServer(Server):
         event.listen(reading.sync_engine, "begin", _see_one_state)
         return reading
 
-    def _begin_session(self, driver: Any, _record: object) -> None:
+    def _look_at_server(self, driver: Any, _record: object) -> None:
+        if self._checked:
+            return
         cursor = driver.cursor()
         try:
-            if not self._checked:
-                cursor.execute("SELECT VERSION(), @@wsrep_on, @@wsrep_provider")
-                version, galera, provider = cursor.fetchone()
-                self._check(version, galera=bool(galera) and provider not in ("", "none"))
-            for statement in _SESSION:
-                cursor.execute(statement)
+            cursor.execute("SELECT VERSION()")
+            check_version(cursor.fetchone()[0])
+            cursor.execute("SELECT @@wsrep_on, @@wsrep_provider")
+            on, provider = cursor.fetchone()
         finally:
             cursor.close()
-
-    def _check(self, version: str, *, galera: bool) -> None:
-        check_version(version)
-        if galera:
-            _log.warning(
-                "the store is a Galera cluster: all nodes have to use the same one of its servers,"
-                " for with several writers it may lose updates"
-            )
+        if on and provider not in ("", "none"):
+            _log.warning(GALERA)
         self._checked = True
 
     # --- errors -------------------------------------------------------------------------------
@@ -172,6 +171,15 @@ def check_version(version: str) -> None:
         raise SchemaMismatch(f"the server is not MariaDB but {version}; Chimes needs MariaDB 10.6")
     if (int(numbers[1]), int(numbers[2])) < OLDEST_SERVER:
         raise SchemaMismatch(f"the server is MariaDB {version}; Chimes needs 10.6 or newer")
+
+
+def _begin_session(driver: Any, _record: object) -> None:
+    cursor = driver.cursor()
+    try:
+        for statement in _SESSION:
+            cursor.execute(statement)
+    finally:
+        cursor.close()
 
 
 def _see_one_state(connection: Connection) -> None:

@@ -74,27 +74,30 @@ SELECT {column} FROM runs
 WHERE runs.schedule_id = schedules.id AND runs.status = 'running'
 ORDER BY runs.claimed_at DESC LIMIT 1
 """
-_CRON = "JSON_UNQUOTE(JSON_EXTRACT(schedules.`trigger`, '$.expression'))"
 
 
-def _from_door(key: str) -> str:
-    return f"COALESCE(JSON_UNQUOTE(JSON_EXTRACT(schedules.door_data, '$.{key}')), '')"
+def _word(column: str, key: str) -> str:
+    """What is text under this key, or nothing. The functions of JSON have a collation of their
+    own, which mixes with no other unless it is told to."""
+    text = f"JSON_UNQUOTE(JSON_EXTRACT(schedules.`{column}`, '$.{key}'))"
+    return f"COALESCE({text} COLLATE utf8mb4_nopad_bin, '')"
 
 
-def _from_target(key: str, without: str) -> str:
-    return f"COALESCE(JSON_EXTRACT(schedules.target, '$.{key}'), '{without}')"
+def _json(key: str, without: str) -> str:
+    found = f"JSON_EXTRACT(schedules.target, '$.{key}') COLLATE utf8mb4_nopad_bin"
+    return f"COALESCE({found}, '{without}')"
 
 
 _VIEW = f"""
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW t_action_schedule AS SELECT
   schedules.id AS f_id,
   schedules.name AS f_name,
-  {_from_door("kn_id")} AS f_kn_id,
-  {_from_door("branch")} AS f_branch,
-  {_from_door("action_type_id")} AS f_action_type_id,
-  COALESCE({_CRON}, '') AS f_cron_expression,
-  {_from_target("unique_identities", "[]")} AS f_unique_identities,
-  {_from_target("dynamic_params", "{}")} AS f_dynamic_params,
+  {_word("door_data", "kn_id")} AS f_kn_id,
+  {_word("door_data", "branch")} AS f_branch,
+  {_word("door_data", "action_type_id")} AS f_action_type_id,
+  {_word("trigger", "expression")} AS f_cron_expression,
+  {_json("unique_identities", "[]")} AS f_unique_identities,
+  {_json("dynamic_params", "{}")} AS f_dynamic_params,
   schedules.compat_status AS f_status,
   COALESCE(schedules.last_run_at DIV 1000, 0) AS f_last_run_time,
   schedules.compat_next_run_time AS f_next_run_time,
