@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import click
 
 from chimes.cli.backend import Backend, post
-from chimes.cli.failure import FAILED, USAGE, Failure
+from chimes.cli.failure import FAILED
 from chimes.cli.lazy import Command
 from chimes.cli.options import form_options, reach_options, yes_option
 from chimes.cli.output import Json, Output, echo, tell
 from chimes.cli.shapes import schedule_details
+from chimes.cli.targets import target_from_options
 from chimes.cli.time import default_zone, fires_after, shown_fire
 from chimes.clock import SystemClock
 from chimes.language import describe, note_in_words, warnings_in_words
@@ -26,10 +25,15 @@ _SHOWN = 5
 
 @click.command("add", cls=Command)
 @click.argument("expression")
-@click.option("--http", metavar="URL", required=True, help="Call this URL.")
-@click.option("--method", default="POST", show_default=True)
+@click.option("--http", metavar="URL", help="Call this URL.")
+@click.option("--method", help="Of the call; POST unless told.")
 @click.option("--header", multiple=True, metavar="'NAME: VALUE'")
 @click.option("--body", help="Text to send; @FILE reads a file, - reads stdin.")
+@click.option("--task", metavar="NAME", help="Run this task of an application.")
+@click.option("--arg", multiple=True, metavar="NAME=VALUE", help="An argument of the task.")
+@click.option("--args", metavar="JSON", help="All arguments; @FILE reads a file, - reads stdin.")
+@click.option("--flow", metavar="NAME", help="Run this flow of an application.")
+@click.option("--input", metavar="JSON", help="Of the flow; @FILE reads a file, - reads stdin.")
 @click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
 @click.option("--name", help="Else made from the method and the URL.")
 @click.option("--label", multiple=True, metavar="NAME[=VALUE]")
@@ -57,7 +61,7 @@ def add(
     dry_run: bool,
     **options: object,
 ) -> None:
-    """Create a schedule that calls a URL.
+    """Create a schedule that calls a URL, or runs a task or a flow.
 
     EXPRESSION is a cron expression, an interval ("every 5m"), or a moment for a single run.
 
@@ -66,6 +70,8 @@ def add(
       chimes add "0 9 * * 1-5" --tz Asia/Bangkok --http https://example.com/report
       chimes add "every 5m" --http http://localhost:8000/tick --method GET --retry 2
       chimes add 2030-02-10T09:00:00+07:00 --http https://example.com/once --body @order.json
+      chimes add "0 2 * * *" --task reports.nightly --arg days=7
+      chimes add @hourly --flow pipeline --input '{"source": "s3"}'
       chimes add "*/15 * * * *" --http https://example.com/ --dry-run
     """
     trigger = trigger_from_text(expression, zone or default_zone())
@@ -98,13 +104,7 @@ def _echo_reading(trigger: Trigger) -> None:
 
 
 def _request(trigger: Trigger, options: dict[str, object]) -> Json:
-    method, url = str(options["method"]).upper(), str(options["http"])
-    target: Json = {"kind": "http", "url": url, "method": method}
-    headers = _texts(options["header"])
-    if headers:
-        target["headers"] = dict(_header(each) for each in headers)
-    if isinstance(options["body"], str):
-        target["body"] = _content(options["body"])
+    target, usual_name = target_from_options(options)
     policy = {
         "max_retries": options["retry"],
         "timeout": options["timeout"],
@@ -112,7 +112,7 @@ def _request(trigger: Trigger, options: dict[str, object]) -> Json:
         "misfire": options["misfire"],
     }
     body: Json = {
-        "name": options["name"] or f"{method} {url}"[:200],
+        "name": options["name"] or usual_name[:200],
         "trigger": trigger.to_dict(),
         "target": target,
         "policy": {name: value for name, value in policy.items() if value is not None},
@@ -128,24 +128,6 @@ def _texts(value: object) -> Sequence[str]:
     return [str(each) for each in value] if isinstance(value, tuple) else []
 
 
-def _header(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition(":")
-    if not separator or not name.strip():
-        raise click.UsageError(f"A header is written as 'Name: value', not {text!r}.")
-    return name.strip(), value.strip()
-
-
 def _label(text: str) -> tuple[str, str | None]:
     name, separator, value = text.partition("=")
     return name, value if separator else None
-
-
-def _content(text: str) -> str:
-    if text == "-":
-        return sys.stdin.read()
-    if not text.startswith("@"):
-        return text
-    try:
-        return Path(text[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failure(f"{text[1:]} cannot be read: {error}", USAGE) from None

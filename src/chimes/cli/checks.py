@@ -8,40 +8,26 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final, Literal
 
 from chimes import __version__
 from chimes.cli.backend import HttpBackend, default_url
 from chimes.cli.failure import Failure
 from chimes.cli.output import Json
+from chimes.cli.server_checks import BAD, OKAY, WARN, Check, server_store_checks
 from chimes.clock import SystemClock
 from chimes.config import LoadedSettings, StoreLocation, load_settings, store_location
 from chimes.config.fields import FIELDS
 from chimes.errors import ChimesError, ConfigError, SchemaMismatch, StoreLocked
 from chimes.triggers.reading import nearest
 
-State = Literal["ok", "warning", "problem"]
-OKAY: Final[State] = "ok"
-WARN: Final[State] = "warning"
-BAD: Final[State] = "problem"
-
 _PACKAGES = ("aiohttp", "alembic", "fastapi", "pydantic", "sqlalchemy", "uvicorn")
 #: Variables of ours that are no settings.
 _OTHER_VARIABLES = ("CHIMES_URL", "CHIMES_API_KEY", "CHIMES_API_KEY_FILE", "CHIMES_CONFIG")
 _LEAST_DISK, _SOME_DISK = 100 * 2**20, 2**30
 _FARTHEST_CLOCK = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    name: str
-    state: State
-    detail: str
-    fix: str = ""
 
 
 class Findings:
@@ -146,6 +132,8 @@ class Findings:
         location = self._location
         if location is None:
             return []
+        if location.server:
+            return server_store_checks(location)
         if location.path is None:
             return [Check("store", WARN, "memory: nothing outlives the process", "use sqlite")]
         if not location.path.exists():

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
-from chimes.cli.checks import BAD, Check, Findings
+from chimes.cli.checks import Findings
 from chimes.cli.failure import OK, PROBLEMS
 from chimes.cli.lazy import Command
 from chimes.cli.options import form_options
 from chimes.cli.output import Column, Json, Output, echo, pick, tell
+from chimes.cli.server_checks import BAD, Check
 from chimes.redaction import escaped
 
 _SIGNS = {"ok": "✓", "warning": "!", "problem": "✕"}

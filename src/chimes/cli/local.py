@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from chimes.cli.backend import Answer
-from chimes.config import LoadedSettings, load_settings, store_location
+from chimes.config import LoadedSettings, load_settings, masked_store_url, store_location
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Scope
@@ -21,6 +21,8 @@ def local_backend(*, create: bool) -> LocalBackend | None:
     """For the store that is configured here, or that lies where it would be by default."""
     loaded = load_settings()
     location = store_location(loaded.settings)
+    if location.server:
+        return LocalBackend(loaded, masked_store_url(location.server))
     if location.path is None:
         return None
     there = location.path / "jobs.json" if location.kind == "json" else location.path

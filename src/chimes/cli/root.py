@@ -26,7 +26,6 @@ from chimes.redaction import Redactor, escaped
 #: The three most useful first; then by duty.
 COMMANDS = {
     "serve": Lazy("chimes.cli.serve", "serve", "Start the server."),
-    "worker": Lazy("chimes.cli.worker", "worker", "Carry out an application's tasks."),
     "add": Lazy("chimes.cli.add", "add", "Create a schedule."),
     "next": Lazy("chimes.cli.time", "next_fires", "Show when an expression fires; no server."),
     "explain": Lazy("chimes.cli.time", "explain", "Say in words what an expression means."),
@@ -43,6 +42,9 @@ COMMANDS = {
     "logs": Lazy("chimes.cli.runs", "logs", "Show the log of a run."),
     "cancel": Lazy("chimes.cli.runs", "cancel", "Cancel a run."),
     "retry": Lazy("chimes.cli.runs", "retry", "Run a run that has ended once more."),
+    "worker": Lazy("chimes.cli.worker", "worker", "Carry out an application's tasks."),
+    "nodes": Lazy("chimes.cli.nodes", "nodes", "List the nodes that share the store."),
+    "templates": Lazy("chimes.cli.templates", "templates", "List ready-made times; no server."),
     "upcoming": Lazy("chimes.cli.schedules", "upcoming", "Show what comes next."),
     "store": Lazy("chimes.cli.store", "store", "Migrate, export, import and copy the store."),
     "key": Lazy("chimes.cli.keys", "key", "Create, list and revoke API keys."),

@@ -20,6 +20,7 @@ _LEVELS = ("debug", "info", "warning", "error", "critical")
 @click.command("runs", cls=Command)
 @click.argument("schedule", required=False)
 @click.option("--status", multiple=True, help="Only these; may be given more than once.")
+@click.option("--parent", metavar="RUN", help="Only the steps of this run of a flow.")
 @click.option("--since", metavar="TIME", help="Planned at or after this moment.")
 @click.option("--until", metavar="TIME", help="Planned before this moment.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True)
@@ -30,6 +31,7 @@ def runs(
     output: Output,
     schedule: str | None,
     status: tuple[str, ...],
+    parent: str | None,
     since: str | None,
     until: str | None,
     limit: int,
@@ -40,12 +42,19 @@ def runs(
     Examples:
       chimes runs
       chimes runs "Morning report" --status failed --since 2026-01-01T00:00:00Z
+      chimes runs --parent 0199ab
       chimes runs -q --status queued | xargs -n 1 chimes cancel
     """
     path = "/runs"
     if schedule is not None:
         path = path_of("schedules", find_schedule(backend, schedule)["id"], "runs")
-    rows = pages(backend, path, limit, status=",".join(status), since=since, until=until)
+    query = {
+        "status": ",".join(status),
+        "parent_id": None if parent is None else find_run(backend, parent)["id"],
+        "since": since,
+        "until": until,
+    }
+    rows = pages(backend, path, limit, **query)
     output.rows(rows, RUN_COLUMNS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 
 from chimes.cli.output import Column, Json, countdown, inner, parsed, pick
@@ -55,13 +56,19 @@ def schedule_details(now: datetime) -> list[Column]:
 RUN_COLUMNS = [
     Column("id", pick("id")),
     Column("status", pick("status")),
-    Column("schedule", lambda item: item.get("schedule_name") or item.get("schedule_id"), rank=2),
+    Column("schedule", lambda item: _whose(item), rank=2),
     Column("planned", pick("planned_at"), time=True, rank=1),
     Column("took", lambda item: _took(item), rank=3),
     Column("attempt", pick("attempt"), rank=4),
     Column("origin", pick("origin"), rank=6),
     Column("why", lambda item: item.get("error") or item.get("reason"), rank=5, widest=60),
 ]
+
+
+def _whose(item: Json) -> object:
+    """A step by its own name; a run without a schedule by what it does."""
+    named = item.get("step") or item.get("schedule_name") or item.get("schedule_id")
+    return named or target_of(item)
 
 
 def state_of(item: Json) -> str:
@@ -72,6 +79,10 @@ def state_of(item: Json) -> str:
 
 def target_of(item: Json) -> str:
     target = inner(item, "target")
+    if target.get("kind") in ("task", "flow"):
+        given = target.get("args") or target.get("input")
+        shown = f" {json.dumps(given, ensure_ascii=False)}" if given else ""
+        return f"{target['kind']} {target.get('name', '')}{shown}"
     return f"{target.get('method', '')} {target.get('url', '')}".strip()
 
 

@@ -1,0 +1,27 @@
+"""A look at a store that lives on a server, before anything is opened there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chimes.config import StoreLocation
+
+if TYPE_CHECKING:
+    from chimes.store.sql.inspection import Inspection
+
+
+async def inspect_server_store(location: StoreLocation) -> Inspection:
+    """What `doctor` wants to know; nothing is set up."""
+    from chimes.store.sql.inspection import inspect_server
+    from chimes.store.sql.server import Server
+
+    server: Server
+    if location.kind == "mariadb":
+        from chimes.store.sql.mariadb_server import MariadbServer
+
+        server = MariadbServer(location.server)
+    else:
+        from chimes.store.sql.postgres_server import PostgresServer
+
+        server = PostgresServer(location.server)
+    return await inspect_server(server)

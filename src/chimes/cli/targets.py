@@ -1,0 +1,94 @@
+"""`add --http|--task|--flow`: what a schedule is to do, from the options of the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from chimes.cli.failure import USAGE, Failure
+from chimes.cli.output import Json
+
+_KINDS = ("http", "task", "flow")
+#: Which options belong to which kind.
+_OWN = {"http": ("method", "header", "body"), "task": ("arg", "args"), "flow": ("input",)}
+
+
+def target_from_options(options: Mapping[str, object]) -> tuple[Json, str]:
+    """The target, and a name for a schedule that was given none."""
+    given = [kind for kind in _KINDS if options[kind]]
+    if len(given) != 1:
+        raise click.UsageError("Say what to do with one of --http URL, --task NAME, --flow NAME.")
+    kind = given[0]
+    for other in _KINDS:
+        for option in _OWN[other]:
+            if other != kind and options[option]:
+                raise click.UsageError(f"--{option} is for --{other}, not for --{kind}.")
+    if kind == "http":
+        return _http(options)
+    name = str(options[kind])
+    if kind == "flow":
+        start = _json_object(options["input"], "--input")
+        return {"kind": "flow", "name": name, "input": start}, f"flow {name}"
+    args = _json_object(options["args"], "--args")
+    args |= dict(_argument(each) for each in _texts(options["arg"]))
+    return {"kind": "task", "name": name, "args": args}, f"task {name}"
+
+
+def _http(options: Mapping[str, object]) -> tuple[Json, str]:
+    method, url = str(options["method"] or "POST").upper(), str(options["http"])
+    target: Json = {"kind": "http", "url": url, "method": method}
+    headers = _texts(options["header"])
+    if headers:
+        target["headers"] = dict(_header(each) for each in headers)
+    if isinstance(options["body"], str):
+        target["body"] = _content(options["body"])
+    return target, f"{method} {url}"
+
+
+def _argument(text: str) -> tuple[str, object]:
+    """`n=5` is a number, `ok=true` a truth value; what is no JSON is text."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise click.UsageError(f"An argument is written as name=value, not {text!r}.")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _json_object(text: object, option: str) -> Json:
+    if not isinstance(text, str):
+        return {}
+    try:
+        found = json.loads(_content(text))
+    except ValueError as error:
+        raise click.UsageError(f"{option} is not JSON: {error}.") from None
+    if not isinstance(found, dict):
+        raise click.UsageError(f'{option} is a JSON object such as \'{{"name": "Ada"}}\'.')
+    return found
+
+
+def _texts(value: object) -> Sequence[str]:
+    return [str(each) for each in value] if isinstance(value, tuple) else []
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition(":")
+    if not separator or not name.strip():
+        raise click.UsageError(f"A header is written as 'Name: value', not {text!r}.")
+    return name.strip(), value.strip()
+
+
+def _content(text: str) -> str:
+    if text == "-":
+        return sys.stdin.read()
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"{text[1:]} cannot be read: {error}", USAGE) from None
