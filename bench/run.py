@@ -15,6 +15,7 @@ import platform
 import signal
 import sys
 import time
+import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -50,7 +51,12 @@ def main() -> int:
             since = time.monotonic()
             print(f"{name}: {ROWS[name]}", file=sys.stderr, flush=True)
             row: Row = importlib.import_module(f"rows.{name}").measure
-            report.add(row(bench))
+            try:
+                report.add(row(bench))
+            except Exception as error:
+                # The other rows are worth having.
+                traceback.print_exc()
+                report.failed.append(f"{name}: {type(error).__name__}: {error}")
             print(f"  {time.monotonic() - since:.0f} s", file=sys.stderr, flush=True)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     path = BENCH / "results" / f"{stamp}.json"
@@ -59,7 +65,9 @@ def main() -> int:
     print(f"\n{time.monotonic() - began:.0f} s, {given.rounds} rounds; {path}")
     missed = report.missed_goals
     print(f"{len(missed)} goals not met" if missed else "every goal is met")
-    return 1 if missed else 0
+    for failure in report.failed:
+        print(f"not measured: {failure}")
+    return 1 if missed or report.failed else 0
 
 
 def _arguments() -> argparse.Namespace:

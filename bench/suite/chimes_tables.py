@@ -21,6 +21,7 @@ from chimes.model.run import Origin, Run
 from chimes.model.schedule import Schedule
 from chimes.model.target import TaskTarget
 from chimes.store.port import Store
+from chimes.store.sql.tables import DUE
 from chimes.triggers import Cron, Every, Trigger
 from suite.postgres import Postgres
 from suite.report import Faults
@@ -116,8 +117,7 @@ class ChimesTables:
         names, chosen = self._chosen(self._run_columns, values)
         hour = 3_600_000_000
         return (
-            "WITH due AS (SELECT * FROM schedules WHERE enabled = 1 AND deleted_at IS NULL"
-            " AND next_run_at IS NOT NULL"
+            f"WITH due AS (SELECT * FROM schedules WHERE {DUE}"
             " AND next_run_at <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
             f" ORDER BY next_run_at, id LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED),"
             f" made AS (INSERT INTO runs ({names}) SELECT {chosen}"

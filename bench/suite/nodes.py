@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from chimes.store.sql.tables import DUE
 from suite.children import BENCH, stop
 from suite.chimes_tables import ChimesTables, micros
 
@@ -60,8 +61,7 @@ class Nodes:
         ask = (
             "SET enable_seqscan = off; SELECT"
             f" clock_timestamp() < to_timestamp({since.timestamp()!r})"
-            f" OR EXISTS (SELECT 1 FROM schedules WHERE enabled = 1 AND deleted_at IS NULL"
-            f" AND next_run_at IS NOT NULL AND next_run_at <= {micros(since)})"
+            f" OR EXISTS (SELECT 1 FROM schedules WHERE {DUE} AND next_run_at <= {micros(since)})"
             " OR EXISTS (SELECT 1 FROM runs WHERE status = 'queued')"
             " OR EXISTS (SELECT 1 FROM runs WHERE status = 'running')"
         )

@@ -35,6 +35,10 @@ APSCHEDULER3_MEMORY = Peer(
 APSCHEDULER4 = Peer(name="APScheduler 4 alpha", script="apscheduler4_peer.py", pins="apscheduler4")
 
 
+class PeerFailed(Exception):
+    """There is no figure for this round."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     calls: int
@@ -51,20 +55,25 @@ def measured(peer: Peer, postgres: Postgres, what: str, count: int, seconds: flo
     """`schedules` or `jobs`, on an empty database; an error if a job ran twice."""
     url = "memory" if peer.memory else postgres.fresh_database("peer")
     command = [str(python_of(peer)), str(BENCH / "peers" / peer.script)]
-    done = subprocess.run(
-        [*command, what, url, str(count), str(seconds)],
-        capture_output=True,
-        text=True,
-        timeout=seconds + AROUND_SECONDS,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [*command, what, url, str(count), str(seconds)],
+            capture_output=True,
+            text=True,
+            timeout=seconds + AROUND_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise PeerFailed(
+            f"{peer.name} did not end within {seconds + AROUND_SECONDS:.0f} s"
+        ) from None
     if done.returncode:
-        raise RuntimeError(f"{peer.name} failed:\n{done.stderr[-2000:]}")
+        raise PeerFailed(f"{peer.name} failed:\n{done.stderr[-2000:]}")
     answer = json.loads(done.stdout.splitlines()[-1])
     if answer["distinct"] != answer["calls"]:
-        raise RuntimeError(f"{peer.name} ran a job twice: {answer}")
+        raise PeerFailed(f"{peer.name} ran a job twice: {answer}")
     if not answer["calls"]:
-        raise RuntimeError(f"{peer.name} ran nothing in {seconds:.0f} s:\n{done.stderr[-2000:]}")
+        raise PeerFailed(f"{peer.name} ran nothing in {seconds:.0f} s:\n{done.stderr[-2000:]}")
     return Found(
         calls=answer["calls"], seconds=answer["seconds"], complete=bool(answer["complete"])
     )

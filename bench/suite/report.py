@@ -45,6 +45,8 @@ class Line:
 class Report:
     machine: Mapping[str, object]
     lines: list[Line] = field(default_factory=list)
+    #: Rows that ended with an error.
+    failed: list[str] = field(default_factory=list)
 
     def add(self, lines: Sequence[Line]) -> None:
         self.lines.extend(lines)
@@ -55,7 +57,11 @@ class Report:
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        answer = {"machine": dict(self.machine), "lines": [asdict(line) for line in self.lines]}
+        answer = {
+            "machine": dict(self.machine),
+            "lines": [asdict(line) for line in self.lines],
+            "failed": self.failed,
+        }
         path.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
 
 
