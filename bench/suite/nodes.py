@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from chimes.store.sql.tables import DUE
+from chimes.store.sql.tables import ACTIVE, DUE
 from suite.children import BENCH, stop
 from suite.chimes_tables import ChimesTables, micros
 
@@ -62,8 +62,7 @@ class Nodes:
             "SET enable_seqscan = off; SELECT"
             f" clock_timestamp() < to_timestamp({since.timestamp()!r})"
             f" OR EXISTS (SELECT 1 FROM schedules WHERE {DUE} AND next_run_at <= {micros(since)})"
-            " OR EXISTS (SELECT 1 FROM runs WHERE status = 'queued')"
-            " OR EXISTS (SELECT 1 FROM runs WHERE status = 'running')"
+            f" OR EXISTS (SELECT 1 FROM runs WHERE {ACTIVE})"
         )
         deadline = time.monotonic() + seconds
         while self._tables.sql(ask) == "t":
