@@ -37,7 +37,7 @@ async def test_fires_at_its_moment_and_not_before(rig: Rig) -> None:
     assert run.id == slot_run_id(schedule.id, slot)
     assert (run.status, run.attempt, run.fence) == (RunStatus.SUCCEEDED, 1, 1)
     (call,) = rig.runner.calls
-    # Loose, as any number measured on a busy machine; bench/lateness.py has the real ones.
+    # Loose, as any number measured on a busy machine; `make bench` has the real ones.
     assert timedelta(0) <= call.triggered_at - slot < SECOND
     after = await rig.schedule(schedule.id)
     assert (after.next_slot, after.last_status) == (slot + FAR, RunStatus.SUCCEEDED)
