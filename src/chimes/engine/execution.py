@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 from chimes.clock import Clock
@@ -59,7 +60,8 @@ class Hold:
         self.begun = False
         #: The attempt has ended for this process; at most its verdict is on its way.
         self.handed_over = False
-        self.began = 0.0
+        #: On the monotonic clock; before its first step it has all its time.
+        self.began = math.inf
         self.began_at: datetime | None = None
         self.seconds = 0.0
         self.stop: Stop | None = None
@@ -103,6 +105,7 @@ class Execution:
     async def attempt(self, hold: Hold) -> Verdict | None:
         """None: there is no verdict to write. If the attempt has not begun then, no effect can
         have happened and the run may be given back."""
+        hold.began = self._clock.monotonic()
         try:
             hit("run.claimed")
             if not await self._may_begin(hold):
@@ -146,11 +149,13 @@ class Execution:
                 return None
         return self._verdict(hold, outcome)
 
-    def time_left(self, run: Run) -> timedelta:
-        """Each attempt has its own time; what is resumable has it once, from its first start."""
+    def overtime(self, hold: Hold) -> float:
+        """Seconds past its deadline. Each attempt has its own time; what is resumable has it
+        once, from its first start."""
+        run = hold.run
         if run.resumable and run.started_at is not None:
-            return max(timedelta(0), run.started_at + run.policy.timeout - self._time.now())
-        return run.policy.timeout
+            return (self._time.now() - run.started_at - run.policy.timeout).total_seconds()
+        return self._clock.monotonic() - hold.began - run.policy.timeout.total_seconds()
 
     async def _may_begin(self, hold: Hold) -> bool:
         run = hold.run

@@ -16,6 +16,8 @@ from chimes.store.port import Store
 
 #: How much longer than its own deadline a target may take before it is stopped from outside.
 GUARD_SLACK = 0.5
+#: Seconds between two looks for targets that take longer.
+SWEEP = 0.25
 #: How long a target may go on after it was told to stop.
 STUCK_AFTER = 5.0
 
@@ -32,6 +34,7 @@ class Hands:
         self._holds: dict[tuple[RunId, int], Hold] = {}
         self._unstarted: list[tuple[RunId, int]] = []
         self._draining = False
+        self._sweeping = False
         #: Targets so far that did not stop when told.
         self.stuck = 0
         self.recorder = Recorder(store, self._settled)
@@ -63,6 +66,7 @@ class Hands:
             taken += 1
         if taken:
             self.empty.clear()
+            self._look_out()
         if taken or self._unstarted:
             self.stirred.set()
         return taken
@@ -100,13 +104,22 @@ class Hands:
         self._unstarted = [hold for hold in self._unstarted if hold not in holds]
 
     async def _carry_out(self, hold: Hold) -> None:
-        loop = asyncio.get_running_loop()
-        within = self._execution.time_left(hold.run).total_seconds() + GUARD_SLACK
-        hold.timer = loop.call_later(within, self._overdue, hold)
         self._hand_over(hold, await self._execution.attempt(hold))
 
-    def _overdue(self, hold: Hold) -> None:
-        self.stop(hold, Stop.TIMEOUT)
+    def _look_out(self) -> None:
+        """One timer for all, while there is anything in hand: most runs end long before their
+        deadline, and a timer for each would cost more than carrying it out."""
+        if not self._sweeping:
+            self._sweeping = True
+            asyncio.get_running_loop().call_later(SWEEP, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = False
+        for hold in self.executing.values():
+            if self._execution.overtime(hold) > GUARD_SLACK:
+                self.stop(hold, Stop.TIMEOUT)
+        if self._holds:
+            self._look_out()
 
     def _stuck(self, hold: Hold) -> None:
         if not hold.handed_over:
@@ -124,6 +137,8 @@ class Hands:
         hold.handed_over = True
         if hold.timer is not None:
             hold.timer.cancel()
+        # Its place is free: writing the verdict down goes on beside the next claim.
+        hold.capacity.give_back()
         if verdict is not None:
             self.recorder.put(verdict)
             return
@@ -146,6 +161,5 @@ class Hands:
 
     def _let_go(self, hold: Hold) -> None:
         del self._holds[hold.run.id, hold.run.fence]
-        hold.capacity.give_back()
         if not self._holds:
             self.empty.set()

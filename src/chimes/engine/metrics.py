@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from chimes.engine.events import (
     DutyFailed,
@@ -26,6 +26,7 @@ from chimes.engine.events import (
     TargetStuck,
     VerdictFenced,
 )
+from chimes.engine.tally import Count, Level, Spread, Tallies
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import RunId
 from chimes.model.run import Run, RunStatus
@@ -42,6 +43,7 @@ class Metrics:
         #: An attempt that is stopped before it began ends without having been counted.
         self._begun: set[RunId] = set()
         self.registry = registry or CollectorRegistry()
+        self._tallies = Tallies(self.registry)
         self.scheduled = self._counter("scheduled", "Slots that became runs")
         self.dispatched = self._counter("dispatched", "Attempts that began")
         self.success = self._counter("success", "Runs that succeeded")
@@ -169,11 +171,11 @@ class Metrics:
         elif run.status is RunStatus.CANCELED:
             self.canceled.inc()
 
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(f"chimes_{name}", text, registry=self.registry)
+    def _counter(self, name: str, text: str) -> Count:
+        return self._tallies.count(f"chimes_{name}", text)
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"chimes_{name}", text, registry=self.registry)
+    def _gauge(self, name: str, text: str) -> Level:
+        return self._tallies.level(f"chimes_{name}", text)
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(f"chimes_{name}", text, buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Spread:
+        return self._tallies.spread(f"chimes_{name}", text, buckets)
