@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 import asyncmy
 
 from chimes.store.sql import SqlStore, open_mariadb
-from chimes.store.sql.mariadb_server import MariadbServer
 from chimes.store.sql.server_database import ServerDatabase
 
 
@@ -62,9 +61,3 @@ def database_of(store: SqlStore) -> ServerDatabase:
     database = store._database
     assert isinstance(database, ServerDatabase)
     return database
-
-
-def server_of(store: SqlStore) -> MariadbServer:
-    server = database_of(store).server
-    assert isinstance(server, MariadbServer)
-    return server

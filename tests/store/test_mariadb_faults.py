@@ -209,7 +209,7 @@ async def test_a_read_only_server_reads_and_refuses_writes(
     schedule = await store.add_schedule(a_schedule())
     server.admin("SET GLOBAL read_only = 1")
     try:
-        with pytest.raises(StoreUnavailable, match="read.only"):
+        with pytest.raises(StoreUnavailable, match=r"read.only"):
             await store.add_schedule(a_schedule())
         assert await store.get_schedule(schedule.id) == schedule
     finally:

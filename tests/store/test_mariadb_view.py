@@ -10,6 +10,7 @@ import asyncmy.errors
 import pytest
 
 from chimes.model.ids import ScheduleId
+from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
 from chimes.model.schedule import deleted, paused, planned
 from chimes.store.plain import EPOCH
@@ -247,6 +248,59 @@ async def test_what_changes_nothing_is_no_change(store: SqlStore, mariadb_url: s
     before = await store.get_schedule(schedule_id)
     await sql(mariadb_url, "UPDATE t_action_schedule SET f_status = 'active'")
     assert await store.get_schedule(schedule_id) == before
+
+
+# C27: and into the audit, once.
+async def test_changes_by_sql_are_audited(store: SqlStore, mariadb_url: str) -> None:
+    schedule_id = await add(store)
+    wanted = await store.now() + timedelta(minutes=7)
+    for change in (
+        "f_status = 'inactive'",
+        "f_status = 'active'",
+        f"f_next_run_time = {ms(wanted)}",
+    ):
+        await sql(mariadb_url, f"UPDATE t_action_schedule SET {change}")
+    for _ in range(2):
+        await store.rescue(limit=10)
+    entries = await store.list_audit(AuditQuery(limit=10))
+    assert [(entry.verb, entry.object_id, entry.actor) for entry in reversed(entries)] == [
+        ("pause", schedule_id, "sql:chimes"),
+        ("resume", schedule_id, "sql:chimes"),
+        ("reschedule", schedule_id, "sql:chimes"),
+    ]
+    assert entries[2].changes == {"enabled": [True, False]}
+    before, after = entries[0].changes["next_run_at"]
+    assert datetime.fromisoformat(after) == datetime.fromtimestamp(ms(wanted) / 1000, UTC)
+    assert datetime.fromisoformat(before) < wanted
+
+
+# R2.10: one broken row does not break the view for the others.
+async def test_a_broken_row_shows_what_it_has(store: SqlStore, mariadb_url: str) -> None:
+    broken, good = await add(store), await add(store, trigger=Cron("5 4 * * *"))
+    await sql(
+        mariadb_url,
+        "UPDATE schedules SET `trigger` = 'x{', target = '', door_data = '['"
+        f" WHERE id = '{broken}'",
+    )
+    rows = await sql(
+        mariadb_url,
+        "SELECT f_id, f_cron_expression, f_unique_identities, f_kn_id FROM t_action_schedule"
+        " ORDER BY f_id",
+    )
+    assert rows == [(broken, "", "[]", ""), (good, "5 4 * * *", "[]", "")]
+
+
+# R2.40
+async def test_passes_are_measured(store: SqlStore, mariadb_url: str) -> None:
+    now = await store.now()
+    schedule_id = await add(store, next_slot=now, next_run_at=now)
+    await store.join(a_node("pod-7"), HOUR)
+    (run,) = (await store.fire_due(plan, limit=10, places=places("pod-7"))).claimed
+    ((*row,),) = await sql(mariadb_url, "SELECT * FROM cb_schedule_metrics")
+    assert row[:2] == [run.id, schedule_id]
+    assert row[3] == "pod-7"
+    assert row[2] <= row[4]
+    assert row[6:] == [1, None]
 
 
 # C27: nodes hear of it without having written themselves.

@@ -17,6 +17,13 @@ from __future__ import annotations
 #: The store's clock in microseconds, exact: UNIX_TIMESTAMP would depend on the session's zone.
 _NOW = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
+
+def _moment(column: str) -> str:
+    """As text, in UTC."""
+    moment = f"DATE_ADD('1970-01-01 00:00:00.000000', INTERVAL {column} MICROSECOND)"
+    return f"CONCAT(REPLACE({moment}, ' ', 'T'), 'Z')"
+
+
 _BEFORE_INSERT = """
 CREATE OR REPLACE TRIGGER schedules_compat_insert BEFORE INSERT ON schedules FOR EACH ROW
 SET NEW.compat_status = IF(NEW.enabled = 1, 'active', 'inactive'),
@@ -57,9 +64,13 @@ BEGIN
       at_now,
       NEW.updated_by,
       NEW.id,
-      IF(NEW.enabled = OLD.enabled,
-         JSON_OBJECT('next_run_at', JSON_ARRAY(OLD.next_run_at, NEW.next_run_at)),
-         JSON_OBJECT('enabled', JSON_ARRAY(OLD.enabled, NEW.enabled)))
+      CASE
+        WHEN NEW.enabled = OLD.enabled THEN JSON_OBJECT('next_run_at', JSON_ARRAY(
+          {_moment("OLD.next_run_at")}, {_moment("NEW.next_run_at")}
+        ))
+        WHEN NEW.enabled = 1 THEN '{{"enabled": [false, true]}}'
+        ELSE '{{"enabled": [true, false]}}'
+      END
     );
   END IF;
   SET NEW.compat_status = IF(NEW.enabled = 1, 'active', 'inactive'),
@@ -89,7 +100,7 @@ def _json(key: str, without: str) -> str:
 
 
 _VIEW = f"""
-CREATE OR REPLACE SQL SECURITY INVOKER VIEW t_action_schedule AS SELECT
+CREATE OR REPLACE VIEW t_action_schedule AS SELECT
   schedules.id AS f_id,
   schedules.name AS f_name,
   {_word("door_data", "kn_id")} AS f_kn_id,
@@ -110,4 +121,16 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW t_action_schedule AS SELECT
 FROM schedules WHERE schedules.deleted_at IS NULL
 """
 
-VIEW_STATEMENTS = (_BEFORE_INSERT, _BEFORE_UPDATE, _VIEW)
+# R2.40
+_METRICS = """
+CREATE OR REPLACE VIEW cb_schedule_metrics AS
+SELECT runs.id AS id, runs.schedule_id, batches.claimed_at, batches.node_id AS claimed_by_worker_id,
+  batches.enqueued_at, batches.duration_ms, 1 AS success, NULL AS error_message
+FROM runs JOIN fire_batches AS batches ON batches.id = runs.batch_id
+UNION ALL
+SELECT CONCAT(failures.batch_id, ':', failures.schedule_id), failures.schedule_id,
+  batches.claimed_at, batches.node_id, batches.enqueued_at, batches.duration_ms, 0, failures.error
+FROM fire_failures AS failures JOIN fire_batches AS batches ON batches.id = failures.batch_id
+"""
+
+VIEW_STATEMENTS = (_BEFORE_INSERT, _BEFORE_UPDATE, _VIEW, _METRICS)

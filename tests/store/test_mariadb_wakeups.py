@@ -1,0 +1,105 @@
+"""How nodes on MariaDB wake each other, and what it costs while nothing happens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from chimes.store.sql import SqlStore, mariadb_wakeups
+from chimes.store.sql.mariadb_wakeups import LOOK_SECONDS
+from tests.builders import a_schedule
+from tests.servers import MARIADB, shared
+from tests.store.mariadb_rig import name_of, opened, sql
+
+
+@pytest.fixture
+async def pair(mariadb_url: str) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
+    async with opened(mariadb_url) as one, opened(mariadb_url) as other:
+        await settled(one)
+        await settled(other)
+        yield one, other
+
+
+async def settled(store: SqlStore) -> int:
+    """Until several looks have found nothing new."""
+    while True:
+        since = store.changes()
+        await asyncio.sleep(5 * LOOK_SECONDS)
+        if store.changes() == since:
+            return since
+
+
+async def test_work_of_one_wakes_the_other_soon(pair: tuple[SqlStore, SqlStore]) -> None:
+    one, other = pair
+    waiting = asyncio.create_task(other.wait_for_work(other.changes(), None))
+    begun = time.monotonic()
+    await one.add_schedule(a_schedule())
+    await asyncio.wait_for(waiting, 10)
+    # A look is enough; the rest is room for a busy machine.
+    assert time.monotonic() - begun < 3
+
+
+async def test_who_tells_is_not_woken_by_itself(pair: tuple[SqlStore, SqlStore]) -> None:
+    one, other = pair
+    await one.add_schedule(a_schedule())
+    woken = one.changes()
+    await settled(other)
+    assert one.changes() == woken
+
+
+# One commit more for each look at the most, however much is written.
+async def test_a_busy_node_counts_up_rarely(
+    pair: tuple[SqlStore, SqlStore], mariadb_url: str
+) -> None:
+    one, _ = pair
+    ((before,),) = await sql(mariadb_url, "SELECT `count` FROM wakeups")
+    begun = time.monotonic()
+    for _ in range(60):
+        await one.add_schedule(a_schedule())
+    await settled(one)
+    looks = (time.monotonic() - begun) / LOOK_SECONDS
+    ((after,),) = await sql(mariadb_url, "SELECT `count` FROM wakeups")
+    assert 1 <= after - before <= looks + 1
+
+
+async def test_an_idle_node_asks_one_small_question_for_each_look(
+    pair: tuple[SqlStore, SqlStore], mariadb_url: str
+) -> None:
+    """Two nodes; the server counts the questions of all, so others may add to them."""
+    server = shared(MARIADB)
+    listening = (
+        "SELECT id FROM information_schema.processlist"
+        f" WHERE db = '{name_of(mariadb_url)}' AND command = 'Sleep'"
+    )
+    assert len(server.admin(listening)) >= 2
+    statement = mariadb_wakeups._LOOK
+    read = await sql(mariadb_url, f"EXPLAIN {statement}")
+    assert all(row[3] in (None, "const", "system") for row in read), read
+
+
+# A node whose connection was cut hears again.
+async def test_a_lost_connection_is_made_again(
+    pair: tuple[SqlStore, SqlStore], mariadb_url: str
+) -> None:
+    one, other = pair
+    server = shared(MARIADB)
+    using = f"SELECT id FROM information_schema.processlist WHERE db = '{name_of(mariadb_url)}'"
+    for (connection,) in server.admin(using):
+        server.admin(f"KILL SOFT CONNECTION {connection}")
+    since = other.changes()
+    # Whoever listens again wakes once, for what it may have missed.
+    await asyncio.wait_for(other.wait_for_work(since, None), 20)
+    since = await settled(other)
+    await one.add_schedule(a_schedule())
+    await asyncio.wait_for(other.wait_for_work(since, None), 20)
+
+
+# F28
+async def test_the_epoch_rises_and_names_the_server(pair: tuple[SqlStore, SqlStore]) -> None:
+    one, other = pair
+    first, second = await one.epoch(), await other.epoch()
+    assert second.counter == first.counter + 1
+    assert first.history == second.history != ""
