@@ -82,7 +82,7 @@ async def test_the_process_is_gone_before_the_verdict_on_a_time_out(
 ) -> None:
     """Even if it ignores SIGTERM: a retry never meets the attempt before it."""
     pid = tmp_path / "pid"
-    run_id = await add(rig, "ignores_sigterm", {"pid": str(pid)}, timeout=timedelta(seconds=3))
+    run_id = await add(rig, "ignores_sigterm", {"pid": str(pid)}, timeout=timedelta(seconds=6))
     run = await ended(rig, run_id)
     assert not alive(int(pid.read_text()))
     assert (run.status, run.reason) == (RunStatus.TIMEOUT, "timeout")

@@ -92,11 +92,13 @@ async def test_a_memory_limit_ends_in_a_memory_error(runner: PythonTask) -> None
 
 async def test_a_fork_bomb_dies_with_its_group(runner: PythonTask, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    done = await carry_out(runner, "forks", timeout=3, pids=str(pids))
-    assert done.outcome.end is AttemptEnd.TIMEOUT
-    forked = [int(line) for line in pids.read_text().split()]
-    assert len(set(forked)) == 16
-    assert not [pid for pid in forked if alive(pid)]
+    pids.touch()
+    attempt = asyncio.create_task(runner.execute(a_call("forks", timeout=60, pids=str(pids))))
+    await until(lambda: pids.read_text().count("\n") == 16, 60)
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert not [pid for pid in pids.read_text().split() if alive(int(pid))]
 
 
 @pytest.mark.parametrize("name", ["floods", "floods_one_line"])
@@ -128,11 +130,11 @@ async def test_one_that_ignores_sigterm_is_killed_after_the_grace(
 ) -> None:
     pid = tmp_path / "pid"
     began = time.monotonic()
-    done = await carry_out(runner, "ignores_sigterm", timeout=2, pid=str(pid))
+    done = await carry_out(runner, "ignores_sigterm", timeout=6, pid=str(pid))
     assert done.outcome.end is AttemptEnd.TIMEOUT
     assert not alive(int(pid.read_text()))
     # The engine calls a target stuck that takes five seconds more.
-    assert time.monotonic() - began < 2 + 5
+    assert time.monotonic() - began < 6 + 5
 
 
 async def test_other_runs_go_on_beside_poison(runner: PythonTask, tmp_path: Path) -> None:
@@ -181,10 +183,10 @@ async def test_a_stopped_task_can_clean_up(
 ) -> None:
     started, cleaned = tmp_path / "started", tmp_path / "cleaned"
     call = a_call(
-        name, timeout=3 if why == "timeout" else 60, started=str(started), cleaned=str(cleaned)
+        name, timeout=6 if why == "timeout" else 60, started=str(started), cleaned=str(cleaned)
     )
     attempt = asyncio.create_task(runner.execute(call))
-    await until(started.exists)
+    await until(started.exists, 60)
     if why == "cancel":
         attempt.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -211,9 +213,9 @@ async def test_the_guard_of_the_engine_does_not_cut_the_grace_short(
     the process is gone before the answer."""
     pid = tmp_path / "pid"
     attempt = asyncio.create_task(
-        runner.execute(a_call("ignores_sigterm", timeout=2, pid=str(pid)))
+        runner.execute(a_call("ignores_sigterm", timeout=6, pid=str(pid)))
     )
-    asyncio.get_running_loop().call_later(2.5, attempt.cancel)
+    asyncio.get_running_loop().call_later(6.5, attempt.cancel)
     assert (await attempt).end is AttemptEnd.TIMEOUT
     assert not alive(int(pid.read_text()))
 
@@ -225,7 +227,7 @@ async def test_what_a_task_started_ends_with_it(runner: PythonTask, tmp_path: Pa
     pid = tmp_path / "pid"
     done = await carry_out(runner, "leaves_a_child", pid=str(pid))
     assert done.value == "done"
-    await until(lambda: not alive(int(pid.read_text())))
+    assert not alive(int(pid.read_text()))
 
 
 async def test_one_that_does_not_end_after_its_result_is_killed(runner: PythonTask) -> None:
@@ -298,9 +300,13 @@ async def test_results_that_cannot_be_kept(runner: PythonTask) -> None:
         assert not outcome.retryable
 
 
-@pytest.mark.parametrize("name", ["fails_with_handler", "hangs_with_handler"])
-async def test_the_handler_has_a_process_of_its_own(runner: PythonTask, name: str) -> None:
-    done = await carry_out(runner, name, timeout=3)
+@pytest.mark.parametrize(
+    ("name", "seconds"), [("fails_with_handler", 60), ("hangs_with_handler", 2)]
+)
+async def test_the_handler_has_a_process_of_its_own(
+    runner: PythonTask, name: str, seconds: float
+) -> None:
+    done = await carry_out(runner, name, timeout=seconds)
     level, message = done.lines[-1]
     told, _, pid = message.rpartition(" by ")
     assert (level, told) == ("info", f"told of {done.outcome.error}")

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from tests.builders import NOW
 from tests.targets import python_tasks
 from tests.targets.task_calls import Carried, a_call, a_registry, carry_out, running, until
 
+ROOT = Path(__file__).parents[2]
 ALL = ["inline", "thread", "process"]
 
 
@@ -426,6 +428,27 @@ async def test_threads_that_never_end_are_counted_and_replaced(
         await until(lambda: runner.abandoned_threads == 0)
 
 
+async def test_a_thread_that_is_given_up_twice_is_given_up_at_once() -> None:
+    """The second cancel is the engine's: there is no time left for the grace."""
+    free, started = threading.Event(), threading.Event()
+
+    def stuck() -> None:
+        started.set()
+        free.wait(60)
+
+    async with running(a_registry(stuck)) as runner:
+        attempt = asyncio.create_task(runner.execute(a_call("stuck")))
+        await until(started.is_set)
+        attempt.cancel()
+        asyncio.get_running_loop().call_soon(attempt.cancel)
+        began = time.monotonic()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+        assert time.monotonic() - began < threads.GRACE
+        assert runner.abandoned_threads == 1
+        free.set()
+
+
 async def test_there_is_an_end_to_the_threads_that_never_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -496,7 +519,7 @@ asyncio.run(main())
 
 async def test_a_thread_that_never_ends_does_not_keep_the_node() -> None:
     node = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", STUCK_NODE, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", STUCK_NODE, stdout=asyncio.subprocess.PIPE, cwd=ROOT
     )
     async with asyncio.timeout(60):
         output, _ = await node.communicate()

@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 #: How long a process may go on after SIGTERM, or after its answer. Less than the engine's patience
 #: with a target that was told to stop.
 GRACE = 3.0
-#: How long the pipes of a process that has ended may stay open; somebody else has them then.
+#: How long the pipes of a process that has ended may stay open, if somebody else has them, and
+#: how long those that were killed with it may take to end.
 DRAIN = 1.0
 #: A message is at most a result, its escapes and its frame.
 MAX_MESSAGE = 2 * RESULT_LIMIT
@@ -156,11 +157,24 @@ class Child:
         if self.exited.done():
             # Only now is its number free for others: no signal above can have hit them.
             self._process.wait()
+            await self._group_gone()
         else:
             # Not even SIGKILL ends what hangs in the kernel, on a dead disk for instance.
             logger.error("a task's process cannot be killed", extra={"pid": self._process.pid})
         await asyncio.wait([reader.closed for reader in self._readers], timeout=DRAIN)
         self._close()
+
+    async def _group_gone(self) -> None:
+        """A process ends a moment after it was killed. Not waited for longer than that: where
+        nobody reaps orphans, as in a container without an init, they stay as zombies."""
+        for _ in range(20):
+            try:
+                os.killpg(self._process.pid, 0)
+            except ProcessLookupError:
+                return
+            except PermissionError:
+                pass
+            await asyncio.sleep(DRAIN / 20)
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):

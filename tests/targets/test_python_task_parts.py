@@ -1,0 +1,212 @@
+"""The small parts that processes of tasks are made of."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from chimes.errors import ConfigError
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.run import AttemptEnd, Outcome
+from chimes.targets.python_task import TaskError, importing
+from chimes.targets.python_task.context import facts_of
+from chimes.targets.python_task.importing import path_of, registry_at
+from chimes.targets.python_task.lines import RunLog
+from chimes.targets.python_task.reading import LineReader, Messages, Output
+from chimes.targets.python_task.spawning import watch_exit
+from chimes.targets.python_task.wire import Answer, LogLine, Request, message_of
+from tests.builders import NOW, a_run
+
+# Reading
+
+
+class Lines(LineReader):
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.got: list[tuple[bytes, bool]] = []
+
+    def take(self, line: bytes, *, whole: bool) -> None:
+        self.got.append((line, whole))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        ([b"ab\ncd\n"], [(b"ab", True), (b"cd", True)]),
+        ([b"a", b"b\nc", b"d"], [(b"ab", True), (b"cd", False)]),
+        ([b"\n\n"], [(b"", True), (b"", True)]),
+        ([b"12345678\n"], [(b"12345678", True)]),
+        ([b"123456789\nx\n"], [(b"12345678", False), (b"x", True)]),
+        ([b"12345", b"6789", b"0" * 50, b"\nx\n"], [(b"12345678", False), (b"x", True)]),
+        ([b"123456789" * 9], [(b"12345678", False)]),
+        ([], []),
+    ],
+)
+async def test_lines_are_cut(pieces: list[bytes], lines: list[tuple[bytes, bool]]) -> None:
+    reader = Lines(8)
+    for piece in pieces:
+        reader.data_received(piece)
+    reader.connection_lost(None)
+    assert reader.got == lines
+    assert reader.closed.done()
+
+
+async def test_output_stops_when_the_log_is_full() -> None:
+    written: list[str] = []
+    log = RunLog(lambda level, message: written.append(message))
+    reader = Output(log, "info")
+    reader.data_received(b"one\r\n\xff\n" + b"x\n" * 5000)
+    reader.data_received(b"more\n")
+    reader.connection_lost(None)
+    assert written[:3] == ["one", "\ufffd", "x"]
+    assert len(written) == 991
+    log.close()
+
+
+async def test_half_a_message_means_nothing() -> None:
+    got: list[bytes] = []
+    reader = Messages(100, got.append)
+    reader.data_received(b'{"a": 1}\n{"b"')
+    reader.connection_lost(None)
+    assert got == [b'{"a": 1}']
+
+
+# The wire
+
+
+def test_a_request_comes_through_whole() -> None:
+    run = a_run(
+        schedule_id=ScheduleId("s"),
+        schedule_name="ä",
+        slot=datetime(2026, 1, 1, tzinfo=UTC),
+        parent_id=RunId("p"),
+        attempt=3,
+    )
+    for each in (run, a_run()):
+        request = Request(
+            app="m:app",
+            path=("/a", ""),
+            facts=facts_of(each, task="t", started_at=NOW, timeout=timedelta(seconds=5)),
+            args={"a": [1, None, "\n"]},
+            error=None if each is run else TaskError(message="x", code="y"),
+            memory_limit=None if each is run else 10**9,
+        )
+        line = request.to_line()
+        assert line.count(b"\n") == 1
+        assert Request.from_line(line) == request
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        LogLine("warning", "a\nb ส"),
+        Answer(Outcome(end=AttemptEnd.SUCCEEDED, result={"value": [1]})),
+        Answer(
+            Outcome(
+                end=AttemptEnd.FAILED,
+                retryable=True,
+                error="e",
+                code="c",
+                retry_after=timedelta(seconds=1.5),
+            ),
+            "trace",
+        ),
+    ],
+)
+def test_a_message_comes_through_whole(message: LogLine | Answer) -> None:
+    assert message_of(message.to_line()) == message
+
+
+@pytest.mark.parametrize("line", [b"", b"no", b"{}", b'{"log": 1}', b'{"end": "never"}', b"5"])
+def test_what_is_no_message(line: bytes) -> None:
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        message_of(line)
+
+
+# Finding applications
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "jobs.py"
+    path.write_text(
+        "from chimes.targets.python_task import Registry\n"
+        "class App:\n"
+        "    def __init__(self):\n"
+        "        self.registry = Registry()\n"
+        "class Holder:\n"
+        "    app = App()\n"
+        "app = Holder.app\n"
+        "assert __name__ != '__main__'\n"
+    )
+    yield path
+    sys.modules.pop(importing.SCRIPT_NAME, None)
+
+
+def test_an_app_by_the_path_of_its_file(script: Path) -> None:
+    registry = registry_at(f"{script}:app")
+    assert path_of(registry) == f"{importing.SCRIPT_NAME}:app"
+    assert registry_at(f"{script}:Holder.app") is not registry, "imported afresh"
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("jobs", "named as module:name"),
+        (":app", "named as module:name"),
+        ("jobs:", "named as module:name"),
+        ("SCRIPT:nothing", "has no 'nothing'"),
+        ("SCRIPT:Holder.nothing", "has no 'Holder.nothing'"),
+        ("SCRIPT:Holder", "is no application"),
+    ],
+)
+def test_apps_that_are_none(script: Path, path: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        registry_at(path.replace("SCRIPT", str(script)))
+
+
+def test_an_app_in_main_is_found_by_its_file(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = registry_at(f"{script}:app")
+    module = sys.modules.pop(importing.SCRIPT_NAME)
+    module.__name__, module.__spec__ = "__main__", None
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    assert path_of(registry) == f"{script}:app"
+    del module.__file__
+    assert path_of(registry) == "", "typed in at a prompt"
+
+
+# Ends
+
+
+@pytest.mark.parametrize("without", [(), ("pidfd_open",), ("pidfd_open", "waitid")])
+async def test_the_end_of_a_process_is_seen_on_every_system(
+    monkeypatch: pytest.MonkeyPatch, without: tuple[str, ...]
+) -> None:
+    for name in without:
+        monkeypatch.delattr(os, name)
+    ours, theirs = socket.socketpair()
+    with ours:
+        process = started(theirs)
+        exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        watch_exit(process, exited)
+        await asyncio.sleep(0)  # nothing is to come of this
+        assert not exited.done()
+    async with asyncio.timeout(20):
+        await exited
+    assert process.wait(20) == 7
+
+
+def started(stdin: socket.socket) -> subprocess.Popen[bytes]:
+    """Ends with status 7 when its input does."""
+    with stdin:
+        return subprocess.Popen(
+            [sys.executable, "-S", "-c", "import sys; sys.stdin.read(); sys.exit(7)"], stdin=stdin
+        )
