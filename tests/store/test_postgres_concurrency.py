@@ -1,0 +1,341 @@
+"""Many nodes on one PostgreSQL: every row has one owner, nobody waits for ever, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from chimes.errors import QuotaExceeded
+from chimes.model.audit import verify_chain
+from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.listing import AuditQuery, RunQuery
+from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
+from chimes.model.run import Run, RunStatus
+from chimes.model.schedule import rescheduled
+from chimes.store.port import Fired, Places
+from chimes.store.sql import SqlStore, open_postgres
+from chimes.triggers import Every
+from tests.builders import (
+    ALICE,
+    LEASE,
+    a_node,
+    a_run,
+    a_schedule,
+    a_verdict,
+    an_entry,
+)
+
+
+class Nodes:
+    """Stores as of several processes: each has its own connections."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._stack = AsyncExitStack()
+
+    async def store(self) -> SqlStore:
+        store = open_postgres(self._url)
+        await store.open()
+        self._stack.push_async_callback(store.close)
+        return store
+
+    async def stores(self, count: int) -> list[SqlStore]:
+        return [await self.store() for _ in range(count)]
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+
+@pytest.fixture
+async def nodes(postgres_url: str) -> AsyncIterator[Nodes]:
+    nodes = Nodes(postgres_url)
+    yield nodes
+    await nodes.close()
+
+
+async def due_now(store: SqlStore, **given: Any) -> ScheduleId:
+    now = await store.now()
+    trigger = Every("1m", anchor=now)
+    schedule = a_schedule(trigger=trigger, next_slot=now, next_run_at=now, **given)
+    await store.add_schedule(schedule)
+    return schedule.id
+
+
+def runs_of(fired: Fired) -> tuple[Run, ...]:
+    return fired.claimed + fired.others
+
+
+# R2.24, R2.29
+@pytest.mark.parametrize("workers", [5, 10])
+async def test_one_of_many_workers_gets_a_due_schedule(nodes: Nodes, workers: int) -> None:
+    stores = await nodes.stores(workers)
+    schedule_id = await due_now(stores[0])
+    answers = await asyncio.gather(*(s.fire_due(plan, limit=10) for s in stores))
+    got = [answer for answer in answers if runs_of(answer)]
+    assert len(got) == 1
+    assert len(runs_of(got[0])) == 1
+    page = await stores[0].list_runs(RunQuery(schedule_id=schedule_id))
+    assert len(page.items) == 1
+
+
+# R2.24: the row lock is held during the transaction.
+async def test_a_schedule_that_somebody_holds_is_left_out_and_found_later(
+    nodes: Nodes, postgres_url: str
+) -> None:
+    store = await nodes.store()
+    held = await due_now(store)
+    free = await due_now(store)
+    other = await asyncpg.connect(postgres_url)
+    try:
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute("SELECT 1 FROM schedules WHERE id = $1 FOR UPDATE", held)
+        first = await store.fire_due(plan, limit=10)
+        assert [run.schedule_id for run in runs_of(first)] == [free]
+        second = await store.fire_due(plan, limit=10)
+        assert (runs_of(second), second.more) == ((), True)
+        await transaction.rollback()
+    finally:
+        await other.close()
+    third = await store.fire_due(plan, limit=10)
+    assert [run.schedule_id for run in runs_of(third)] == [held]
+
+
+# R2.27: whoever fires it, the slot has the same run.
+async def test_a_slot_that_is_fired_again_keeps_its_run(nodes: Nodes) -> None:
+    first, second = await nodes.stores(2)
+    schedule_id = await due_now(first)
+    (run,) = runs_of(await first.fire_due(plan, limit=1))
+    back = await first.get_schedule(schedule_id)
+    assert back is not None
+    await second.change_schedule(
+        back.id, lambda s, now: replace(s, next_slot=run.slot, next_run_at=run.slot)
+    )
+    again = await second.fire_due(plan, limit=1)
+    assert runs_of(again) == ()
+    moved = await second.get_schedule(back.id)
+    assert moved is not None
+    assert moved.next_slot == back.next_slot
+    assert (await second.get_run(run.id)) == run
+
+
+async def test_every_slot_has_one_run_however_many_fire(nodes: Nodes) -> None:
+    stores = await nodes.stores(4)
+    names = [await due_now(stores[0]) for _ in range(60)]
+
+    async def drain(store: SqlStore) -> int:
+        made = 0
+        while True:
+            fired = await store.fire_due(plan, limit=7)
+            made += len(runs_of(fired))
+            if not fired.more:
+                return made
+
+    made = await asyncio.gather(*(drain(store) for store in stores))
+    assert sum(made) == len(names)
+    page = await stores[0].list_runs(RunQuery(limit=None))
+    assert Counter(run.schedule_id for run in page.items) == dict.fromkeys(names, 1)
+
+
+async def test_a_run_is_handed_to_one_node(nodes: Nodes) -> None:
+    stores = await nodes.stores(4)
+    now = await stores[0].now()
+    for number, store in enumerate(stores):
+        await store.join(a_node(f"n{number}"), LEASE)
+    await stores[0].add_runs(
+        [replace(a_run(), created_at=now, planned_at=now, available_at=now) for _ in range(60)]
+    )
+
+    async def take(number: int) -> list[RunId]:
+        offer = Places(node_id=NodeId(f"n{number}"), offers=frozenset({"http"}), free=5)
+        got: list[RunId] = []
+        while claimed := await stores[number].claim(offer):
+            got.extend(run.id for run in claimed)
+        return got
+
+    taken = await asyncio.gather(*(take(number) for number in range(4)))
+    everything = [run_id for each in taken for run_id in each]
+    assert len(everything) == len(set(everything)) == 60
+
+
+class Crowd:
+    """Does everything that adds or ends runs of one concurrency key, all at the same time."""
+
+    def __init__(
+        self, stores: list[SqlStore], key: str | None, schedules: list[ScheduleId]
+    ) -> None:
+        self._stores = stores
+        self._key = key
+        self._schedules = schedules
+        self._random = random.Random(7)
+
+    async def work(self, number: int, seconds: float) -> None:
+        store = self._stores[number % len(self._stores)]
+        node = NodeId(f"node-{number}")
+        await store.join(a_node(node), timedelta(minutes=5))
+        offer = Places(node_id=node, offers=frozenset({"http"}), free=2)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while loop.time() < deadline:
+            await self._act(store, offer)
+        await store.leave(node)
+
+    async def _act(self, store: SqlStore, offer: Places) -> None:
+        name = self._random.choice(self._schedules)
+        now = await store.now()
+        match self._random.randrange(6):
+            case 0:
+                await store.change_schedule(
+                    name,
+                    lambda s, at: rescheduled(s, at, at, "me"),
+                )
+                await store.fire_due(plan, limit=5, places=offer)
+            case 1:
+                new = replace(
+                    a_run(schedule_id=name, concurrency_key=self._key or f"schedule:{name}"),
+                    created_at=now,
+                    planned_at=now,
+                    available_at=now,
+                )
+                await store.add_runs([new])
+            case 2:
+                page = await store.list_runs(RunQuery(statuses=(RunStatus.QUEUED,), limit=5))
+                for run in page.items[:1]:
+                    await store.cancel_run(run.id, "because")
+            case 3:
+                claimed = await store.claim(offer)
+                await store.release([(run.id, run.fence) for run in claimed])
+            case _:
+                claimed = await store.claim(offer)
+                await store.finish([a_verdict(run, now) for run in claimed])
+
+
+@pytest.mark.parametrize("key", [None, "shared"])
+async def test_no_blocked_run_is_left_behind(nodes: Nodes, key: str | None) -> None:
+    """What this is about: a run inserted blocked while another node ends the one it waits for."""
+    stores = await nodes.stores(3)
+    policy = Policy(overlap=Overlap.QUEUE, max_concurrent_runs=1, concurrency_key=key)
+    names = [await due_now(stores[0], policy=policy) for _ in range(2)]
+    crowd = Crowd(stores, key, names)
+    await asyncio.gather(*(crowd.work(number, 2.5) for number in range(9)))
+    await check_keys(stores[0])
+    await run_dry(stores[0])
+
+
+async def check_keys(store: SqlStore) -> None:
+    """At most one of a key is admitted, and if any waits, then one is."""
+    admitted: Counter[str | None] = Counter()
+    blocked: Counter[str | None] = Counter()
+    page = await store.list_runs(
+        RunQuery(statuses=(RunStatus.QUEUED, RunStatus.RUNNING), limit=None)
+    )
+    for run in page.items:
+        (blocked if run.blocked else admitted)[run.concurrency_key] += 1
+    assert all(count == 1 for count in admitted.values()), admitted
+    assert set(blocked) <= set(admitted), (blocked, admitted)
+
+
+async def run_dry(store: SqlStore) -> None:
+    """Everything that waits gets its turn."""
+    node = NodeId("the-last")
+    await store.join(a_node(node), timedelta(minutes=5))
+    offer = Places(node_id=node, offers=frozenset({"http"}), free=10)
+    while claimed := await store.claim(offer):
+        now = await store.now()
+        await store.finish([a_verdict(run, now) for run in claimed])
+    left = await store.list_runs(
+        RunQuery(statuses=(RunStatus.QUEUED, RunStatus.RUNNING), limit=None)
+    )
+    assert left.items == ()
+
+
+async def test_the_audit_is_one_chain_whoever_appends(nodes: Nodes) -> None:
+    stores = await nodes.stores(4)
+
+    async def append(number: int) -> None:
+        for _ in range(10):
+            await stores[number % 4].append_audit(an_entry(object_id=f"o{number}"))
+
+    await asyncio.gather(*(append(number) for number in range(8)))
+    entries = sorted(await stores[0].list_audit(AuditQuery(limit=1000)), key=lambda e: e.number)
+    assert [entry.number for entry in entries] == list(range(1, 81))
+    assert verify_chain(list(entries)) is None
+
+
+# S25
+async def test_a_quota_holds_however_many_add_at_once(nodes: Nodes) -> None:
+    stores = await nodes.stores(4)
+
+    async def add(number: int) -> bool:
+        try:
+            await stores[number % 4].add_schedule(a_schedule(owner=ALICE), quota=3)
+        except QuotaExceeded:
+            return False
+        return True
+
+    added = await asyncio.gather(*(add(number) for number in range(12)))
+    assert sum(added) == 3
+
+
+async def test_of_two_first_requests_one_is_the_first(nodes: Nodes) -> None:
+    stores = await nodes.stores(4)
+    answers = await asyncio.gather(
+        *(s.remember_request("s", "k", "f", keep=timedelta(hours=1)) for s in stores * 3)
+    )
+    assert answers.count(None) == 1
+    assert {answer.fingerprint for answer in answers if answer} == {"f"}
+
+
+async def test_the_same_run_added_by_many_is_there_once(nodes: Nodes) -> None:
+    stores = await nodes.stores(4)
+    run = a_run()
+    answers = await asyncio.gather(*(store.add_runs([run]) for store in stores * 3))
+    assert answers == [(run,)] * 12
+
+
+# F26: two transactions that lock each other out.
+async def test_a_deadlock_is_tried_again(nodes: Nodes, postgres_url: str) -> None:
+    store = await nodes.store()
+    schedule = await store.add_schedule(a_schedule())
+    (run,) = await store.add_runs([a_run(schedule_id=schedule.id)])
+    other = await asyncpg.connect(postgres_url)
+    try:
+        # The store takes schedules before runs; this one does it the other way round.
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute("SELECT 1 FROM runs WHERE id = $1 FOR UPDATE", run.id)
+        canceling = asyncio.ensure_future(store.cancel_run(run.id, "because"))
+        await blocked(other)
+        gave_way = False
+        try:
+            await other.execute("SELECT 1 FROM schedules WHERE id = $1 FOR UPDATE", schedule.id)
+        except asyncpg.DeadlockDetectedError:
+            gave_way = True
+        await transaction.rollback()
+        after = await canceling
+    finally:
+        await other.close()
+    assert after is not None
+    assert after.status is RunStatus.CANCELED
+    # PostgreSQL chooses who gives way: the first whose patience ends, mostly the store.
+    assert gave_way or store.counters()["conflicts"] >= 1
+
+
+async def blocked(connection: asyncpg.Connection) -> None:
+    """Until somebody waits for a lock of this connection."""
+    async with asyncio.timeout(10):
+        while not await connection.fetchval(  # noqa: ASYNC110
+            "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY"
+            " (pg_blocking_pids(pid))"
+        ):
+            await asyncio.sleep(0.01)  # nobody announces a wait
