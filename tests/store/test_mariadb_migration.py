@@ -19,6 +19,7 @@ from chimes.store.sql.mariadb_server import GALERA, MariadbServer, check_version
 from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
 from chimes.store.sql.tables import metadata
 from tests.builders import a_schedule
+from tests.servers import MARIADB, shared, start_mariadb
 from tests.store.mariadb_rig import database_of, name_of, opened, sql
 
 ROOT = Path(__file__).parents[2]
@@ -112,8 +113,6 @@ async def test_a_set_up_that_stops_at_any_step_is_simply_begun_again(
 
 async def untouched() -> dict[str, list[tuple[object, ...]]]:
     """What a set-up without any trouble makes."""
-    from tests.servers import MARIADB, shared
-
     url = shared(MARIADB).new_database()
     try:
         async with opened(url):
@@ -219,6 +218,20 @@ async def test_a_server_that_is_too_old_is_refused_at_open(
     with pytest.raises(SchemaMismatch, match=r"needs 10\.6"):
         await open_mariadb(mariadb_url).open()
     assert await sql(mariadb_url, "SHOW TABLES") == []
+
+
+async def test_a_server_with_a_binary_log_says_what_it_needs() -> None:
+    with start_mariadb(settings={"log_bin": "binlog", "server_id": "7"}) as server:
+        url = server.new_database()
+        with pytest.raises(SchemaMismatch, match="log_bin_trust_function_creators"):
+            await open_mariadb(url).open()
+        server.admin("SET GLOBAL log_bin_trust_function_creators = 1")
+        async with opened(url):
+            pass
+        server.admin("SET GLOBAL log_bin_trust_function_creators = 0")
+        async with opened(url) as store:
+            schedule = await store.add_schedule(a_schedule())
+            assert await store.get_schedule(schedule.id) == schedule
 
 
 class Answers:

@@ -7,11 +7,15 @@ last one: whoever comes after a migrator that was killed begins that revision ag
 from __future__ import annotations
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
+from chimes.errors import SchemaMismatch
 from chimes.failpoints import hit
+from chimes.store.sql.mariadb_errors import error_number
 from chimes.store.sql.mariadb_schema import STATEMENTS
 from chimes.store.sql.migrations import SERVER_VERSIONS
 
+_NO_TRIGGERS = 1419
 _REMEMBER = f"CREATE TABLE IF NOT EXISTS {SERVER_VERSIONS} (version_num VARCHAR(32) NOT NULL)"
 
 
@@ -25,10 +29,24 @@ def bring_up_to_date(connection: Connection) -> None:
             continue
         for statement in statements:
             hit("migrate.step")
-            connection.exec_driver_sql(statement)
+            _carry_out(connection, statement)
         connection.exec_driver_sql(f"DELETE FROM {SERVER_VERSIONS}")  # noqa: S608
         connection.exec_driver_sql(
             f"INSERT INTO {SERVER_VERSIONS} (version_num) VALUES (%s)",  # noqa: S608
             (revision,),
         )
         connection.commit()
+
+
+def _carry_out(connection: Connection, statement: str) -> None:
+    try:
+        connection.exec_driver_sql(statement)
+    except DBAPIError as error:
+        if error.orig is not None and error_number(error.orig) == _NO_TRIGGERS:
+            raise SchemaMismatch(
+                "the server keeps a binary log and lets only administrators create triggers, which"
+                " the view t_action_schedule needs. Let one of them say SET GLOBAL"
+                " log_bin_trust_function_creators = 1, or set up the store with the right SUPER;"
+                " later neither is needed"
+            ) from error
+        raise
