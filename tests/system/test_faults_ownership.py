@@ -176,10 +176,9 @@ def test_a_takeover_takes_a_lease_a_poll_and_a_second(
         path = f"/takeover{number}"
         # While the other one stands ready, whoever claims the run is the one to kill.
         victim = start(server_url, **TIMES)
-        schedule_id, _ = asked_for(victim, receiver.slow(path, 6))
-        (call,) = receiver.wait_for(path, 1)
-        holder = call.headers["x-chimes-node"]
-        mine = f"-{victim.pid}-" in holder
+        schedule_id, run_id = asked_for(victim, receiver.slow(path, 6))
+        receiver.wait_for(path, 1)
+        mine = f"-{victim.pid}-" in victim.get(f"/api/v1/runs/{run_id}")["node"]
         hurt = victim if mine else second
         hurt.kill()
         began = time.monotonic()

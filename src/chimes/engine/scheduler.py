@@ -96,7 +96,8 @@ class Scheduler:
             fired = await self._store.fire_due(
                 self._plan, limit=limit, places=self._places(reserved)
             )
-            hit("fire.after")
+            if fired.claimed or fired.others:
+                hit("fire.after")
             if self._hands is not None and self._capacity is not None:
                 reserved.used = self._hands.take(fired.claimed, self._capacity)
         queued = {run.target.needs for run in fired.others if run.claimable}

@@ -54,7 +54,8 @@ class Worker:
             if not reserved.free:
                 return Told(event=self._capacity.room)
             runs = await self._store.claim(self._places(reserved.free))
-            hit("claim.after")
+            if runs:
+                hit("claim.after")
             reserved.used = self._hands.take(runs, self._capacity)
         self._capacity.backlog = len(runs) == reserved.free
         self._in_vain = not runs

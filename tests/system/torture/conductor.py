@@ -169,7 +169,7 @@ class Conductor:
             Nemesis((), self._nodes, self._store, self._note).keep()
         )  # failpoints may still be armed
         try:
-            stubborn = await workload.wind_down(DRAIN_SECONDS)
+            stubborn = await workload.wind_down(2 * DRAIN_SECONDS)
             if stubborn:
                 self._wrong.append(("run_without_end", f"could not be paused: {stubborn}"))
             await self._finished(workload)

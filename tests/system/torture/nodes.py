@@ -20,6 +20,8 @@ BOOT_SECONDS = 60.0
 #: RELIABILITY 2: the times of the torture.
 TIMES = {"CHIMES_LEASE": "3s", "CHIMES_HEARTBEAT": "1s", "CHIMES_POLL_INTERVAL": "200ms"}
 LEASE = 3.0
+#: `serve` could not reach its store (UX.md B).
+STORE_AWAY = 7
 
 
 class TortureNode:
@@ -92,7 +94,9 @@ class TortureNode:
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         code = await process.wait()
-        if not self._ending:
+        # One that comes while the store is away says so and ends; somebody starts it again.
+        waits = code == STORE_AWAY and not self.port
+        if not self._ending and not waits:
             self.exits.append(code)
         if self._process is process:
             self.port = 0

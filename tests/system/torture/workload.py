@@ -83,11 +83,17 @@ class Workload:
     async def wind_down(self, within: float) -> list[str]:
         """Pause everything, so that the work left is finite; those that could not be paused."""
         deadline = time.monotonic() + within
-        left = {*self._idle, *self._doubtful}
+        gate = asyncio.Semaphore(8)
+
+        async def settled(schedule_id: str) -> bool:
+            async with gate:
+                return await self._settle(schedule_id)
+
+        left = sorted({*self._idle, *self._doubtful})
         while left and time.monotonic() < deadline:
-            done = await asyncio.gather(*(self._settle(each) for each in sorted(left)))
-            left = {each for each, settled in zip(sorted(left), done, strict=True) if not settled}
-        return sorted(left)
+            done = await asyncio.gather(*(settled(each) for each in left))
+            left = [each for each, ok in zip(left, done, strict=True) if not ok]
+        return left
 
     async def backlog(self) -> int | None:
         """Runs that have not ended; None if nobody answers."""
