@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -12,12 +14,13 @@ from chimes.doors import envelope
 from chimes.errors import StoreUnavailable
 from chimes.model.access import Role
 from chimes.model.audit import AuditEntry
+from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.store.memory import MemoryStore
 from chimes.store.port import Remembered
 from chimes.testing import SettableClock
 from tests.builders import ALICE, BOB
-from tests.doors.rig import Rig, definition, serving
+from tests.doors.rig import HTTP, Rig, definition, serving
 
 PATH = "/api/v1/schedules"
 KEY = {"Idempotency-Key": "k-1"}
@@ -169,6 +172,118 @@ async def test_a_failure_of_the_server_is_not_kept() -> None:
         store.broken = False
         again = await rig.client.post(PATH, json=definition(), headers=KEY)
         assert (again.status_code, "idempotency-replayed" in again.headers) == (201, False)
+
+
+class DyingStore(MemoryStore):
+    """Its process dies, or loses the answer, right after something was written."""
+
+    dying: BaseException | None = None
+
+    async def add_schedule(
+        self, schedule: Schedule, audit: AuditEntry | None = None, *, quota: int | None = None
+    ) -> Schedule:
+        made = await super().add_schedule(schedule, audit, quota=quota)
+        if self.dying is not None:
+            raise self.dying
+        return made
+
+    async def add_runs(
+        self, runs: Sequence[Run], audit: AuditEntry | None = None
+    ) -> tuple[Run, ...]:
+        made = await super().add_runs(runs, audit)
+        if self.dying is not None:
+            raise self.dying
+        return made
+
+    async def change_schedule(self, *args: Any, **named: Any) -> Schedule:
+        made = await super().change_schedule(*args, **named)
+        if self.dying is not None:
+            raise self.dying
+        return made
+
+    async def answer_request(self, scope: str, key: str, answer: Remembered) -> None:
+        if isinstance(self.dying, asyncio.CancelledError):
+            return  # dead processes write nothing
+        await super().answer_request(scope, key, answer)
+
+    async def forget_request(self, scope: str, key: str) -> None:
+        if isinstance(self.dying, asyncio.CancelledError):
+            return
+        await super().forget_request(scope, key)
+
+
+# ADR 17
+@pytest.mark.parametrize("case", ["schedule", "run", "retry", "start", "backfill"])
+async def test_a_request_whose_process_died_is_taken_over(case: str) -> None:
+    clock = SettableClock()
+    store = DyingStore(clock)
+    async with serving(store, clock) as rig:
+        path, body = await _to_do(rig, case)
+        before = len(await rig.snapshot())
+        store.dying = asyncio.CancelledError()
+        with pytest.raises(asyncio.CancelledError):
+            await rig.client.post(path, json=body, headers=KEY)
+        store.dying = None
+        done = await rig.snapshot()
+        assert len(done) == before + 1
+        early = await rig.client.post(path, json=body, headers=KEY)
+        assert (early.status_code, early.json()["code"]) == (409, "request_under_way")
+        clock.advance(61)
+        taken = await rig.client.post(path, json=body, headers=KEY)
+        assert taken.status_code in (200, 201, 202), taken.text
+        assert await rig.snapshot() == done
+        again = await rig.client.post(path, json=body, headers=KEY)
+        assert again.json() == taken.json()
+        assert again.headers["idempotency-replayed"] == "true"
+
+
+async def _to_do(rig: Rig, case: str) -> tuple[str, dict[str, Any]]:
+    if case == "schedule":
+        return PATH, definition()
+    if case == "start":
+        return "/api/v1/runs", {"target": HTTP}
+    made = await rig.create(
+        trigger={"kind": "every", "every": "1h", "anchor": "2030-01-15T07:30:00Z"}
+    )
+    if case == "run":
+        return f"{PATH}/{made['id']}/run", {}
+    if case == "backfill":
+        span = {"from": "2030-01-15T08:00:00Z", "to": "2030-01-15T09:00:00Z"}
+        return f"{PATH}/{made['id']}/backfill", span
+    run = (await rig.client.post(f"{PATH}/{made['id']}/run")).json()
+    await rig.client.post(f"/api/v1/runs/{run['id']}/cancel")
+    return f"/api/v1/runs/{run['id']}/retry", {}
+
+
+# F23
+async def test_a_commit_whose_answer_was_lost_is_found_again_at_once() -> None:
+    clock = SettableClock()
+    store = DyingStore(clock)
+    async with serving(store, clock) as rig:
+        store.dying = StoreUnavailable("lost", code="commit_unknown")
+        first = await rig.client.post(PATH, json=definition(), headers=KEY)
+        assert (first.status_code, first.json()["code"]) == (503, "commit_unknown")
+        store.dying = None
+        again = await rig.client.post(PATH, json=definition(), headers=KEY)
+        assert again.status_code == 201
+        assert len(await rig.snapshot()) == 1
+        other = await rig.client.post(PATH, json=definition(name="other"), headers=KEY)
+        assert other.json()["code"] == "key_reused"
+
+
+async def test_what_must_not_be_done_twice_stays_taken() -> None:
+    clock = SettableClock()
+    store = DyingStore(clock)
+    async with serving(store, clock) as rig:
+        made = await rig.create()
+        path = f"{PATH}/{made['id']}/skip"
+        store.dying = StoreUnavailable("lost", code="commit_unknown")
+        assert (await rig.client.post(path, headers=KEY)).status_code == 503
+        store.dying = None
+        clock.advance(3600)
+        again = await rig.client.post(path, headers=KEY)
+        assert (again.status_code, again.json()["code"]) == (409, "request_under_way")
+        assert len((await rig.client.get("/api/v1/runs")).json()["items"]) == 1
 
 
 async def test_a_new_key_is_shown_once(rig: Rig) -> None:

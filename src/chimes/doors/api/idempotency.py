@@ -1,8 +1,9 @@
 """Idempotency-Key: the same request twice is done once and answered twice (S26).
 
-A first request whose process died leaves its key without an answer. After `TAKE_OVER` the next
-request under the key does the work in its place: what it makes gets an id that follows from the
-first request, so that what was made already is found instead of made again (ADR 17).
+A first request that failed half way, or whose process died, leaves its key without an answer. The
+next request under the key does the work in its place, at once or after `TAKE_OVER`: what it makes
+gets an id that follows from the first request, so that what was made already is found instead of
+made again (ADR 17).
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ KEEP = timedelta(hours=24)
 TAKE_OVER = timedelta(seconds=60)
 #: Doing these again would do more than the first time; their key stays taken.
 _ONCE_ONLY = ("/skip", "/move", "/reschedule", "/keys")
+#: The body on record of a request that failed and may be taken over at once.
+_GIVEN_UP = "given up"
 _MADE_IDS = uuid.UUID("a2a3e5f6-6d0c-5b7e-8a51-2f4b9d6f0c11")
+#: As a store says that the answer to its COMMIT was lost.
+COMMIT_UNKNOWN = "commit_unknown"
 _LONGEST = 200
 _KEPT_HEADERS = frozenset({"content-type", "location", "etag", "link"})
 _log = logging.getLogger("chimes.http")
@@ -82,7 +87,8 @@ async def answered_once(
             raise _key_reused()
         if known.status:
             return _replayed(known)
-        if not first_mark.abandoned(now) or request.url.path.endswith(_ONCE_ONLY):
+        given_up = known.body == _GIVEN_UP or first_mark.abandoned(now)
+        if not given_up or request.url.path.endswith(_ONCE_ONLY):
             raise refusal.under_way()
         mark = first_mark
     request.state.made_id = str(uuid.uuid5(_MADE_IDS, f"{scope}\n{key}\n{mark}"))
@@ -110,16 +116,19 @@ class _First:
     async def answer(self, request: Request, handle: Handler) -> Response:
         try:
             answer = await handle(request)
-        except (NotAllowed, RateLimited, StoreError):
-            await self._forget()
+        except (NotAllowed, RateLimited):
+            await self._noted(self._store.forget_request(self._scope, self._key))
+            raise
+        except StoreError as error:
+            await self._give_up(request, certain=error.details.get("code") != COMMIT_UNKNOWN)
             raise
         except (ChimesError, RequestValidationError) as error:
             answer = answer_to(request, error)
         except BaseException:
-            await self._forget()
+            await self._give_up(request, certain=False)
             raise
         if answer.status_code >= 500:
-            await self._forget()
+            await self._give_up(request, certain=False)
             return answer
         content = answer.kept if isinstance(answer, OneTimeAnswer) else answer.body
         await self._store.answer_request(
@@ -138,11 +147,20 @@ class _First:
         )
         return answer
 
-    async def _forget(self) -> None:
+    async def _give_up(self, request: Request, *, certain: bool) -> None:
+        """`certain`: nothing was done. Otherwise what was done must be found again, so the record
+        stays; where doing it again would do more, it stays taken."""
+        if not request.url.path.endswith(_ONCE_ONLY):
+            left = Remembered(fingerprint=self._fingerprint, body=_GIVEN_UP)
+            await self._noted(self._store.answer_request(self._scope, self._key, left))
+        elif certain:
+            await self._noted(self._store.forget_request(self._scope, self._key))
+
+    async def _noted(self, writing: Awaitable[None]) -> None:
         try:
-            await self._store.forget_request(self._scope, self._key)
+            await writing
         except StoreError:
-            _log.warning("a failed request stays on record until its key expires")
+            _log.warning("a failed request stays on record for a while")
 
 
 def _replayed(known: Remembered) -> Response:

@@ -503,3 +503,59 @@ class TestKeys:
             assert one.json()["http"]["headers"] == expected, role
             (listed,) = (await door.client.get("/jobs", headers=sent)).json()
             assert listed["http"]["headers"] == expected, role
+
+
+# --- tasks and flows of other doors -----------------------------------------------------------
+async def a_task(door: Door) -> dict[str, Any]:
+    await door.doorway.store.join(a_node("node-1", offers=("task:greet",)), LEASE)
+    answer = await door.client.post(
+        "/api/v1/schedules",
+        json={
+            "name": "greeting",
+            "trigger": {"kind": "every", "every": "1h"},
+            "target": {"kind": "task", "name": "greet", "args": {"name": "Ada", "token": "t0p"}},
+        },
+    )
+    assert answer.status_code == 201, answer.text
+    return await door.get(answer.json()["id"])
+
+
+async def test_a_task_is_a_job_of_its_own_type(door: Door) -> None:
+    shown = await a_task(door)
+    assert shown["type"] == "task"
+    assert shown["task"] == {"name": "greet", "args": {"name": "Ada", "token": "t0p"}}
+    assert shown["http"] == {"method": "", "url": "", "headers": {}, "body": ""}
+    assert (shown["timeout"], shown["max_retries"]) == ("5m0s", 0)
+    assert shown in (await door.client.get("/jobs")).json()
+
+
+async def test_a_task_sent_back_as_it_was_read_changes_nothing(door: Door) -> None:
+    shown = await a_task(door)
+    answer = await door.client.patch(f"/jobs/{shown['id']}", json=shown)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == shown
+    renamed = await door.client.patch(f"/jobs/{shown['id']}", json={**shown, "name": "other"})
+    assert (renamed.status_code, renamed.json()["name"]) == (200, "other")
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"http": {"url": URL}},
+        {"http": {"method": "GET", "url": "", "headers": {}, "body": ""}},
+        {"task": {"name": "other", "args": {}}},
+        {"type": "http"},
+        {"flow": {"name": "f"}},
+    ],
+)
+async def test_what_a_task_does_is_not_changed_here(door: Door, patch: dict[str, Any]) -> None:
+    shown = await a_task(door)
+    answer = await door.client.patch(f"/jobs/{shown['id']}", json=patch)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"] == "Validation failed"
+    assert await door.get(shown["id"]) == shown
+
+
+async def test_only_http_jobs_are_made_here(door: Door) -> None:
+    answer = await door.client.post("/jobs", json=job(type="task"))
+    assert (answer.status_code, answer.json()["message"]) == (400, "job type must be 'http'")

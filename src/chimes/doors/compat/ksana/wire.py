@@ -335,7 +335,8 @@ def _schedule_out(trigger: Trigger, given: Mapping[str, object]) -> dict[str, st
         return {"kind": "once", "run_at": _time_out(trigger.instant)}
     if isinstance(trigger, Cron):
         return {"kind": "cron", "expression": trigger.expression, "timezone": trigger.zone}
-    start_at = trigger.anchor if given.get("start_at") or not given else None
+    # An interval that this door was given without a start shows none; one of another door does.
+    start_at = trigger.anchor if given.get("start_at") or "every" not in given else None
     return {
         "kind": "every",
         "every": _duration_out(trigger.every, given.get("every")),
