@@ -1,6 +1,6 @@
 """How processes wake each other on MariaDB, which has no LISTEN and NOTIFY.
 
-One row is counted up by whoever has made work for others, and looked at by everybody ten times a
+One row is counted up by whoever has made work for others, and looked at by everybody five times a
 second: reading one row by its key takes the server a tenth of a millisecond. Counting is done
 after the commit, by the connection that looks, and at most once for each look, so that no
 transaction waits for that row and a busy node costs a few more commits a second. What was changed
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 #: How often to look.
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.2
 #: F24: a server that does not answer for this long counts as gone.
 LONGEST_SECONDS = 10.0
 
