@@ -1,0 +1,85 @@
+"""What tests of faults do to a database by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncmy
+import asyncpg
+
+from tests.servers.server import wait_for
+
+Row = Sequence[Any]
+
+
+def sql(url: str, *statements: str) -> list[Row]:
+    """As the user of the URL, in autocommit; the rows of the last statement."""
+    return wait_for(_postgres(url, statements) if _is_postgres(url) else _mariadb(url, statements))
+
+
+def cut_connections(url: str) -> int:
+    """F22: the server ends every other connection to this database; how many there were."""
+    name = urlsplit(url).path[1:]
+    if _is_postgres(url):
+        return len(
+            sql(
+                url,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                f" WHERE datname = '{name}' AND pid <> pg_backend_pid()",
+            )
+        )
+    found = sql(
+        url,
+        "SELECT id FROM information_schema.processlist"
+        f" WHERE db = '{name}' AND id <> connection_id()",
+    )
+    ended = 0
+    for (connection,) in found:
+        try:
+            sql(url, f"KILL CONNECTION {connection}")
+            ended += 1
+        except asyncmy.errors.OperationalError:
+            continue  # it has gone by itself
+    return ended
+
+
+def quoted(url: str, name: str) -> str:
+    return f'"{name}"' if _is_postgres(url) else f"`{name}`"
+
+
+def _is_postgres(url: str) -> bool:
+    return url.startswith("postgresql")
+
+
+async def _postgres(url: str, statements: Sequence[str]) -> list[Row]:
+    connection = await asyncpg.connect(url, ssl=False, timeout=10)
+    rows: list[Row] = []
+    try:
+        for statement in statements:
+            rows = [tuple(row) for row in await connection.fetch(statement, timeout=30)]
+    finally:
+        await connection.close(timeout=10)
+    return rows
+
+
+async def _mariadb(url: str, statements: Sequence[str]) -> list[Row]:
+    parts = urlsplit(url)
+    connection = await asyncmy.connect(
+        host=parts.hostname,
+        port=parts.port,
+        user=parts.username,
+        db=parts.path[1:],
+        autocommit=True,
+        connect_timeout=10,
+    )
+    rows: list[Row] = []
+    try:
+        async with connection.cursor() as cursor:
+            for statement in statements:
+                await cursor.execute(statement)
+                rows = [tuple(row) for row in await cursor.fetchall() or ()]
+    finally:
+        await connection.ensure_closed()
+    return rows

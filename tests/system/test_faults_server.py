@@ -1,0 +1,309 @@
+"""A database server that goes away, loses answers, is slow, full or read-only while real nodes use
+it (RELIABILITY F17, F21–F27, F31)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count, pairwise
+from typing import Any
+
+import pytest
+
+from tests.servers import KINDS
+from tests.servers import start as start_server
+from tests.servers.server import PrivateServer
+from tests.system.conftest import Start
+from tests.system.link import Link
+from tests.system.node import Answer, Node, wait_until
+from tests.system.receiver import Receiver
+from tests.system.servers import cut_connections
+from tests.system.test_callbacks import http, instant
+from tests.system.test_faults_ownership import LEASE, TIMES, all_ended, asked_for, failing_at
+
+Connect = Callable[[str], Link]
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def own_server(request: pytest.FixtureRequest) -> Iterator[PrivateServer]:
+    """With the settings of production."""
+    with start_server(KINDS[request.param], durable=True) as server:
+        yield server
+
+
+def ticking(node: Node, receiver: Receiver, how_many: int, every: str = "1s") -> list[str]:
+    return [
+        node.create(
+            name=f"tick {number}",
+            trigger={"kind": "every", "every": every},
+            target=http(receiver.url(f"/tick{number}")),
+            policy={"overlap": "allow", "misfire": "all", "max_retries": 0},
+        )["id"]
+        for number in range(how_many)
+    ]
+
+
+def goes_on(receiver: Receiver, path: str = "/tick0", calls: int = 3) -> None:
+    receiver.wait_for(path, len(receiver.calls(path)) + calls, within=60)
+
+
+def every_slot_once(node: Node, schedules: list[str], step: float = 1.0) -> None:
+    """I1, I2, I3: nothing is missing between the first row and the last, and all has ended."""
+    for schedule_id in schedules:
+        done = node.call("POST", f"/api/v1/schedules/{schedule_id}/pause")
+        assert done.status == 200, done
+    for schedule_id in schedules:
+        rows = wait_until(
+            lambda each=schedule_id: all_ended(node, each), "every run to end", within=60
+        )
+        slots = sorted(instant(row["slot"]) for row in rows)
+        assert {(b - a).total_seconds() for a, b in pairwise(slots)} == {step}
+        assert {row["status"] for row in rows} == {"succeeded"}
+
+
+def answered(node: Node, method: str, path: str, body: object = None) -> tuple[float, Answer]:
+    began = time.monotonic()
+    answer = node.call(method, path, body)
+    return time.monotonic() - began, answer
+
+
+DRAFT = {
+    "name": "more",
+    "trigger": {"kind": "cron", "expression": "0 0 1 1 *"},
+    "target": {"kind": "http", "url": "http://127.0.0.1:9/"},
+}
+
+
+@pytest.mark.parametrize("how", ["fast", "crash"])
+def test_nodes_live_through_a_restart_of_the_server(
+    own_server: PrivateServer, start: Start, receiver: Receiver, how: str
+) -> None:
+    # F21
+    url = own_server.new_database()
+    nodes = [start(url, **TIMES) for _ in range(2)]
+    ticks = ticking(nodes[0], receiver, 5)
+    made = {nodes[n % 2].create(**DRAFT | {"name": f"kept {n}"})["id"] for n in range(20)}
+    goes_on(receiver)
+    if how == "fast":
+        own_server.shut_down()
+    else:
+        own_server.kill9()
+    refused = [answered(node, "POST", "/api/v1/schedules", DRAFT) for node in nodes for _ in "ab"]
+    for _, answer in refused:
+        assert answer.status == 503
+        assert int(answer.headers["Retry-After"]) >= 1
+    assert min(took for took, _ in refused) < 2.0, refused
+    assert max(took for took, _ in refused) < 10.0, refused
+    for node in nodes:
+        assert node.call("GET", "/health").status == 200
+        assert node.call("GET", "/ready").status == 503
+    own_server.restart()
+    goes_on(receiver)
+    for node in nodes:
+        wait_until(lambda node=node: node.try_get("/ready"), "the node to be ready again")
+        listed = node.get("/api/v1/schedules?limit=200")["items"]
+        assert made <= {each["id"] for each in listed}, "acknowledged rows are back"
+    every_slot_once(nodes[0], ticks)
+
+
+def test_nothing_is_half_done_when_connections_are_cut(
+    server_url: str, start: Start, receiver: Receiver
+) -> None:
+    # F22, I1, I12
+    nodes = [start(server_url, **TIMES) for _ in range(2)]
+    ticks = ticking(nodes[0], receiver, 10)
+    goes_on(receiver)
+    cut = 0
+    for _ in range(6):
+        cut += cut_connections(server_url)
+        goes_on(receiver, calls=1)
+    assert cut >= 6
+    every_slot_once(nodes[1], ticks)
+
+
+def test_lost_answers_to_commits_are_resolved(
+    server_url: str, start: Start, receiver: Receiver, link: Connect
+) -> None:
+    # F23, I2, I4: claims, verdicts and creates; never two of anything
+    way = link(server_url)
+    node = start(way.url, **TIMES)
+    ticks = ticking(node, receiver, 5)
+    goes_on(receiver, calls=1)
+    made: list[str] = []
+    numbers = count()
+    while way.ambiguous < 12:
+        way.set("ambiguous")
+        number = next(numbers)
+        body = DRAFT | {"id": f"made-{number}", "name": f"made {number}"}
+        made.append(body["id"])
+        wait_until(lambda body=body: created(node, body), "the create to be resolved")
+    goes_on(receiver)
+    way.set("pass")
+    listed = node.get("/api/v1/schedules?limit=200")["items"]
+    assert sorted(each["id"] for each in listed if each["name"].startswith("made")) == sorted(made)
+    every_slot_once(node, ticks)
+
+
+def created(node: Node, body: dict[str, Any]) -> bool:
+    """With the same key and id until it is known to be there."""
+    answer = node.call("POST", "/api/v1/schedules", body, {"Idempotency-Key": body["id"]})
+    assert answer.status in (201, 409, 503), answer
+    return answer.status == 201 or node.try_get(f"/api/v1/schedules/{body['id']}") is not None
+
+
+def test_a_node_that_cannot_reach_the_store_stops_at_its_trust_limit(
+    server_url: str, start: Start, receiver: Receiver, link: Connect
+) -> None:
+    # F24, I5, I6
+    way = link(server_url)
+    alone = start(way.url, **TIMES)
+    ticks = ticking(alone, receiver, 10)
+    goes_on(receiver)
+    other = start(server_url, **TIMES)
+    way.set("blackhole")
+    dark = time.time()
+    wait_until(lambda: "lease lost" in alone.output, "the trust to end", within=20)
+    goes_on(receiver, calls=4)
+    way.set("pass")
+    wait_until(lambda: alone.output.count("node joined") >= 2, "it to join anew", within=60)
+    goes_on(receiver)
+    every_slot_once(other, ticks)
+    mine = {
+        (run["id"], attempt["fence"])
+        for each in ticks
+        for run in other.runs(each)
+        for attempt in run["attempts"]
+        if attempt["node"] == first_name(alone)
+    }
+    assert mine, "it had run some before"
+    for call in receiver.calls():
+        if (call.run_id, int(call.headers["x-chimes-fence"])) in mine:
+            assert call.at <= dark + LEASE, "an effect after the lease"
+
+
+def first_name(node: Node) -> str:
+    joined = next(line for line in node.output.splitlines() if '"node joined"' in line)
+    name: str = json.loads(joined)["node"]
+    return name
+
+
+def test_a_slow_store_is_slow_and_nothing_else(
+    server_url: str, start: Start, receiver: Receiver, link: Connect
+) -> None:
+    # F25: every answer 2 s late, with the lease of production
+    way = link(server_url)
+    node = start(way.url)
+    way.set("delay", 1.0)
+    schedule_id, _ = asked_for(node, receiver.url("/late"))
+    (call,) = receiver.wait_for("/late", 1, within=60)
+    way.set("pass")
+    (run,) = node.ended(schedule_id)
+    assert (run["status"], run["id"]) == ("succeeded", call.run_id)
+    assert "lease lost" not in node.output
+
+
+def test_a_store_slower_than_the_margin_lets_nothing_begin(
+    server_url: str, start: Start, receiver: Receiver, link: Connect
+) -> None:
+    # F25: a node starts nothing that it cannot prove to own, and comes back by itself
+    way = link(server_url)
+    node = start(way.url, **TIMES)
+    ticks = ticking(node, receiver, 2)
+    goes_on(receiver)
+    way.set("delay", 1.0)
+    wait_until(lambda: "lease lost" in node.output, "the trust to end", within=20)
+    lost = time.time()
+    time.sleep(2 * LEASE)  # the slow time itself
+    way.set("pass")
+    healed = time.time()
+    goes_on(receiver)
+    assert not [call for call in receiver.calls() if lost + 1 < call.at < healed]
+    every_slot_once(node, ticks)
+
+
+def test_locks_of_a_node_that_stands_still_are_freed(
+    server_url: str, start: Start, receiver: Receiver
+) -> None:
+    # F17: it stops inside its transaction; the session's limit ends it, others go on
+    steady = start(server_url, **TIMES)
+    ticks = ticking(steady, receiver, 3)
+    goes_on(receiver)
+    sleeper = start(server_url, **failing_at("fire.before_commit@2:stop:40"))
+    wait_until(lambda: standing(sleeper), "it to stand still", within=60)
+    for number in range(3):
+        goes_on(receiver, f"/tick{number}", calls=14)
+    assert standing(sleeper), "all that while"
+    sleeper.kill()
+    every_slot_once(steady, ticks)
+
+
+def standing(node: Node) -> bool:
+    with open(f"/proc/{node.pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0] == "T"
+
+
+READ_ONLY = {
+    "postgres": (
+        ("ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"),
+        ("ALTER SYSTEM SET default_transaction_read_only = off", "SELECT pg_reload_conf()"),
+    ),
+    "mariadb": (("SET GLOBAL read_only = 1",), ("SET GLOBAL read_only = 0",)),
+}
+
+
+def test_a_read_only_store(own_server: PrivateServer, start: Start, receiver: Receiver) -> None:
+    # F27
+    url = own_server.new_database()
+    node = start(url, **TIMES)
+    ticks = ticking(node, receiver, 2)
+    goes_on(receiver)
+    on, off = READ_ONLY[own_server.kind.name]
+    own_server.admin(*on)
+    refused = wait_until(lambda: writing_refused(node), "a write to be refused")
+    assert refused.json["code"] == "store_read_only"
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert node.call("GET", "/api/v1/schedules").status == 200
+    assert node.call("GET", "/health").status == 200
+    wait_until(lambda: node.call("GET", "/ready").status == 503, "it to say that it is not ready")
+    own_server.admin(*off)
+    goes_on(receiver)
+    wait_until(lambda: node.try_get("/ready"), "it to be ready again")
+    every_slot_once(node, ticks)
+
+
+def writing_refused(node: Node) -> Answer | None:
+    answer = node.call("POST", "/api/v1/schedules", DRAFT)
+    return answer if answer.status == 503 else None
+
+
+LIMITED = {"postgres": "18", "mariadb": "15"}
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_heartbeats_do_not_starve_when_connections_run_out(
+    kind: str, start: Start, receiver: Receiver
+) -> None:
+    # F31, I5
+    settings = {"max_connections": LIMITED[kind]}
+    with start_server(KINDS[kind], durable=True, settings=settings) as server:
+        url = server.new_database()
+        nodes = [start(url, **TIMES) for _ in range(2)]
+        ticks = ticking(nodes[0], receiver, 3)
+        goes_on(receiver)
+        with ThreadPoolExecutor(40) as pool:
+            asked = [
+                pool.submit(answered, node, "GET", "/api/v1/runs?limit=200")
+                for _ in range(60)
+                for node in nodes
+            ]
+            found = [each.result(60) for each in asked]
+        assert {answer.status for _, answer in found} <= {200, 503}
+        assert max(took for took, _ in found) < 30
+        goes_on(receiver)
+        for node in nodes:
+            assert "lease lost" not in node.output
+        every_slot_once(nodes[0], ticks)
+        for node in nodes:
+            node.stop()
