@@ -224,7 +224,10 @@ def _trouble(error: BaseException) -> Trouble | None:
         return Trouble.REFUSED
     if isinstance(error, OSError):
         return Trouble.LOST
-    if isinstance(error, asyncpg.InterfaceError) and _CLOSED.search(str(error)):
+    # A link that is cut in mid-answer leaves the driver's connection in a state that it
+    # names an internal error of its own.
+    ended = isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError)
+    if ended and _CLOSED.search(str(error)):
         return Trouble.LOST
     return None
 
