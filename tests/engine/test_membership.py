@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from chimes.engine.capacity import Capacity
-from chimes.engine.events import Event, Events, NodeLost, StoreClockJumped
+from chimes.engine.epochs import EpochWatch
+from chimes.engine.events import Event, Events, NodeLost, StoreClockJumped, StoreRegressed
 from chimes.engine.execution import Execution
 from chimes.engine.hands import Hands
 from chimes.engine.heartbeat import Heartbeat
@@ -19,8 +20,10 @@ from chimes.engine.steps import FlowSteps
 from chimes.engine.storetime import StoreTime
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import NodeId
+from chimes.model.listing import AuditQuery
 from chimes.model.node import Beat
 from chimes.model.run import RunStatus
+from chimes.store.epoch import Epoch
 from chimes.store.memory import MemoryStore
 from chimes.store.port import Places
 from chimes.testing import SettableClock
@@ -242,3 +245,38 @@ async def test_the_heartbeat_keeps_the_period_it_was_given(node: Node) -> None:
     quick.start()
     await until(lambda: beats["beat"] >= 5)
     await quick.stop()
+
+
+class Histories:
+    """A store that says which epoch it is in."""
+
+    def __init__(self, *epochs: Epoch) -> None:
+        self._epochs = list(epochs)
+
+    async def epoch(self) -> Epoch:
+        return self._epochs.pop(0)
+
+
+# F28: what is held from before a fail-over that lost commits is held no more
+async def test_a_store_that_went_back_costs_the_node_its_lease(node: Node) -> None:
+    watch = EpochWatch(
+        node.faults.store,
+        Histories(Epoch(7, "a"), Epoch(9, "a"), Epoch(10, "b"), Epoch(4, "c"), Epoch(5, "c")),
+        node.membership,
+        time=node.time,
+        events=node.events,
+    )
+    for _ in range(3):
+        await watch.once()
+    assert node.membership.trusted
+    node.faults.failing = {"append_audit": StoreUnavailable("not now")}
+    with pytest.raises(StoreUnavailable):
+        await watch.once()
+    assert not node.membership.trusted
+    await until(lambda: node.membership.lost.is_set())
+    node.faults.failing = {}
+    await watch.once()
+    (told,) = [event for event in node.told if isinstance(event, StoreRegressed)]
+    assert "from epoch 10 to 4" in told.why
+    (entry,) = await node.memory.list_audit(AuditQuery())
+    assert (entry.verb, entry.object_kind, entry.reason) == ("regress", "store", told.why)

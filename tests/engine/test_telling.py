@@ -32,6 +32,7 @@ from chimes.engine.events import (
     SchedulesFired,
     SlotsTaken,
     StoreClockJumped,
+    StoreRegressed,
     TargetBroken,
     TargetStuck,
     VerdictFenced,
@@ -77,6 +78,7 @@ EVERY_EVENT: list[events.Event] = [
     NodeJoined(node_id=NODE),
     NodeLost(node_id=NODE, why="no heartbeat"),
     NodeBeat(node_id=NODE, clock_skew=-600.0),
+    StoreRegressed(why="the store went back"),
     StoreClockJumped(seconds=600.0),
     StoreClockJumped(seconds=-600.0),
     DutyFailed(duty="scheduler", error=StoreUnavailable("gone"), first=True),
@@ -126,6 +128,7 @@ def test_every_event_is_counted() -> None:
         "engine_errors": 1,
         "duplicates": 2,
         "db_clock_jumped": 1,
+        "store_regressed": 1,
         "db_clock_regressed": 1,
     }
     assert {name: value(metrics, f"{name}_total") for name in counted} == counted

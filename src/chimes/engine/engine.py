@@ -11,6 +11,7 @@ from datetime import timedelta
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings
 from chimes.engine.capacity import Capacity
+from chimes.engine.epochs import EpochWatch
 from chimes.engine.events import DrainEnded, DrainStarted, Events, Listener
 from chimes.engine.execution import Execution, Stop
 from chimes.engine.hands import Hands
@@ -28,6 +29,7 @@ from chimes.engine.worker import Worker
 from chimes.errors import StoreError
 from chimes.failpoints import hit
 from chimes.model.ids import NodeId, RunId
+from chimes.store.epoch import WithEpoch
 from chimes.store.port import Store
 from chimes.targets.base import TargetRunner
 
@@ -116,6 +118,9 @@ class Engine:
         store, settings, member = self._store, self._settings, self._membership
         taking: list[Poller] = []
         keeping: list[Poller] = [self._poller(Rejoining(store, member, self._hands))]
+        if isinstance(store, WithEpoch):
+            watch = EpochWatch(store, store, member, time=time, events=self._events)
+            taking.append(self._poller(watch))
         for capacity in self._capacities:
             worker = Worker(
                 store, member, self._hands, capacity, time=time, poll=settings.poll_interval

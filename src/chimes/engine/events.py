@@ -141,6 +141,13 @@ class StoreClockJumped:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StoreRegressed:
+    """The store has forgotten what it had taken down (F28); this node lets everything go."""
+
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DutyFailed:
     """A pass failed and will be tried again. `first`: the one before it had not failed."""
 
@@ -206,6 +213,7 @@ Event = (
     | NodeLost
     | NodeBeat
     | StoreClockJumped
+    | StoreRegressed
     | DutyFailed
     | DutyRecovered
     | FallbackBegan

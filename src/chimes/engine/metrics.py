@@ -23,6 +23,7 @@ from chimes.engine.events import (
     SchedulesFired,
     SlotsTaken,
     StoreClockJumped,
+    StoreRegressed,
     TargetStuck,
     VerdictFenced,
 )
@@ -66,6 +67,7 @@ class Metrics:
         self.clock_regressed = self._counter(
             "db_clock_regressed", "Times the store's clock was put back"
         )
+        self.regressed = self._counter("store_regressed", "Times the store had gone back")
         self.store_errors = self._counter("store_errors", "Passes that the store did not answer")
         self.engine_errors = self._counter("engine_errors", "Passes that ended in a bug")
         self.duplicates = self._counter(
@@ -132,8 +134,8 @@ class Metrics:
                 self.pruned.inc(event.count)
             case NodeLost():
                 self.leases_lost.inc()
-            case StoreClockJumped():
-                (self.clock_jumped if event.seconds > 0 else self.clock_regressed).inc()
+            case StoreRegressed() | StoreClockJumped():
+                self._strange(event)
             case FallbackBegan():
                 self.fallback.set(1)
             case FallbackEnded():
@@ -145,6 +147,12 @@ class Metrics:
                 (self.store_errors if unavailable else self.engine_errors).inc()
             case _:
                 pass
+
+    def _strange(self, event: StoreRegressed | StoreClockJumped) -> None:
+        if isinstance(event, StoreRegressed):
+            self.regressed.inc()
+        else:
+            (self.clock_jumped if event.seconds > 0 else self.clock_regressed).inc()
 
     def _fired(self, event: SchedulesFired) -> None:
         self.fire_seconds.observe(event.seconds)

@@ -27,6 +27,7 @@ from chimes.engine.events import (
     ScheduleBroken,
     SchedulesFired,
     StoreClockJumped,
+    StoreRegressed,
     TargetBroken,
     TargetStuck,
     VerdictFenced,
@@ -143,6 +144,8 @@ class Reports:
                 self._line(logging.INFO, "node joined", node=node_id)
             case NodeLost(node_id=node_id):
                 self._line(logging.WARNING, "lease lost", node=node_id, why=event.why)
+            case StoreRegressed():
+                self._line(logging.ERROR, "the store has gone back", why=event.why)
             case StoreClockJumped(seconds=seconds):
                 self._line(logging.WARNING, "the store's clock jumped", seconds=round(seconds, 3))
             case RunsPruned(count=count):
