@@ -1,0 +1,482 @@
+"""What a PostgreSQL store makes of a server that fails, stops, refuses or does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import asyncpg
+import pytest
+from sqlalchemy import text
+
+from chimes.clock import SystemClock
+from chimes.errors import ConfigError, StoreUnavailable
+from chimes.model.listing import AuditQuery, RunQuery
+from chimes.model.node import Beat
+from chimes.model.planning import FireContext, Firing, plan
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Schedule
+from chimes.store.port import Places
+from chimes.store.sql import SqlStore, open_postgres, postgres_server
+from chimes.store.sql.database import Tx
+from chimes.store.sql.postgres_server import normalized
+from chimes.store.sql.server_database import ServerDatabase
+from chimes.triggers import Every
+from tests.builders import LEASE, a_node, a_run, a_schedule, a_verdict, an_entry
+from tests.servers import Server, start_postgres
+from tests.system.link import Link
+
+NODE = a_node("node-1")
+PLACES = Places(node_id=NODE.id, offers=frozenset({"http"}), free=5)
+
+
+async def opened(url: str) -> SqlStore:
+    store = open_postgres(url)
+    await store.open()
+    return store
+
+
+@pytest.fixture
+async def store(postgres_url: str) -> AsyncIterator[SqlStore]:
+    store = await opened(postgres_url)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def admin(postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection of somebody else."""
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+def link(postgres_url: str) -> Iterator[Link]:
+    link = Link(postgres_url)
+    yield link
+    link.close()
+
+
+async def due_now(store: SqlStore) -> Schedule:
+    now = await store.now()
+    trigger = Every("1m", anchor=now)
+    return await store.add_schedule(a_schedule(trigger=trigger, next_slot=now, next_run_at=now))
+
+
+# --- connecting ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+asyncpg"])
+async def test_every_spelling_of_the_scheme_connects(postgres_url: str, scheme: str) -> None:
+    store = await opened(postgres_url.replace("postgresql", scheme))
+    status = await store.status()
+    await store.close()
+    assert (status.kind, status.location) == ("postgresql", postgres_url)
+
+
+@pytest.mark.parametrize("url", ["mysql://h/d", "postgresql+psycopg://h/d", "postgresql:"])
+def test_another_scheme_is_named(url: str) -> None:
+    with pytest.raises(ConfigError, match="not a PostgreSQL URL"):
+        normalized(url)
+
+
+def test_no_password_is_shown() -> None:
+    server = open_postgres("postgresql://me:secret@h:5/d?sslmode=require")._database
+    assert server.location == "postgresql://me@h:5/d"
+
+
+async def test_an_unknown_pooler_is_refused() -> None:
+    with pytest.raises(ConfigError, match="pooler=session"):
+        open_postgres("postgresql://h/d?pooler=session")
+
+
+async def test_behind_a_pooler_nothing_is_kept_in_a_session(postgres_url: str) -> None:
+    store = await opened(f"{postgres_url}?pooler=transaction")
+    await due_now(store)
+    assert len((await store.fire_due(plan, limit=5)).others) == 1
+    names = await store._database.read(
+        lambda tx: tx.connection.exec_driver_sql("SELECT name FROM pg_prepared_statements").all()
+    )
+    await store.close()
+    assert len(names) <= 1
+
+
+async def test_sessions_have_their_limits(store: SqlStore) -> None:
+    def limits(tx: Tx) -> dict[str, str]:
+        rows = tx.connection.exec_driver_sql("SELECT name, setting FROM pg_settings")
+        return {row[0]: row[1] for row in rows}
+
+    found = await store._database.read(limits)
+    assert found["idle_in_transaction_session_timeout"] == "10000"
+    assert found["statement_timeout"] == "15000"
+    assert found["lock_timeout"] == "5000"
+    assert found["client_connection_check_interval"] == "500"
+    assert found["application_name"] == "chimes"
+
+
+async def test_nobody_there_is_said_at_once() -> None:
+    store = open_postgres("postgresql://chimes@127.0.0.1:1/nothing")
+    begun = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        await store.open()
+    assert time.monotonic() - begun < 3
+
+
+async def test_a_store_that_is_not_open_says_so(postgres_url: str) -> None:
+    store = open_postgres(postgres_url)
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.counts()
+
+
+# --- losing connections -------------------------------------------------------------------------
+async def kill_backends(admin: asyncpg.Connection) -> None:
+    await admin.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+
+
+# F22
+async def test_a_unit_whose_connection_is_killed_is_done_once_more_as_a_whole(
+    store: SqlStore, admin: asyncpg.Connection
+) -> None:
+    await due_now(store)
+    asked = threading.Event()
+    answered = threading.Event()
+    times = 0
+
+    def slow_plan(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+        nonlocal times
+        times += 1
+        if times == 1:
+            # In mid-transaction, with the schedule locked.
+            loop.call_soon_threadsafe(asked.set)
+            answered.wait(10)
+        return plan(schedule, context, now)
+
+    # The planner blocks its event loop, so it gets one of its own.
+    loop = asyncio.get_running_loop()
+
+    async def fire() -> int:
+        own = await opened(store._database.location)
+        try:
+            return len((await own.fire_due(slow_plan, limit=5)).others)
+        finally:
+            await own.close()
+
+    firing = loop.run_in_executor(None, lambda: asyncio.run(fire()))
+    async with asyncio.timeout(10):
+        while not asked.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # set from another thread
+    await kill_backends(admin)
+    answered.set()
+    assert await firing == 1
+    assert times == 2
+    assert len((await store.list_runs(RunQuery())).items) == 1
+
+
+async def test_idle_connections_that_died_cost_nobody_an_error(
+    store: SqlStore, admin: asyncpg.Connection
+) -> None:
+    await asyncio.gather(*(store.counts() for _ in range(5)))
+    await kill_backends(admin)
+    await store.counts()
+    await store.add_schedule(a_schedule())
+    assert store.counters()["lost"] >= 1
+
+
+# F23
+async def test_a_commit_whose_answer_is_lost_is_not_repeated_in_secret(link: Link) -> None:
+    store = await opened(link.url)
+    await store.join(NODE, LEASE)
+    link.set("ambiguous")
+    with pytest.raises(StoreUnavailable, match="may have happened") as caught:
+        await store.append_audit(an_entry())
+    assert caught.value.details["code"] == "commit_unknown"
+    link.set("pass")
+    assert link.ambiguous >= 1
+    assert store.counters()["ambiguous"] == 1
+    # It did happen, once; and the caller may repeat what it meant.
+    assert len(await store.list_audit(AuditQuery())) == 1
+    await store.close()
+
+
+# F23: the same verdict again is accepted again.
+async def test_a_verdict_is_repeated_after_a_lost_answer(link: Link) -> None:
+    store = await opened(link.url)
+    await store.join(NODE, LEASE)
+    await due_now(store)
+    (run,) = (await store.fire_due(plan, limit=1, places=PLACES)).claimed
+    verdict = a_verdict(run, await store.now())
+    link.set("ambiguous")
+    with pytest.raises(StoreUnavailable):
+        await store.finish([verdict])
+    link.set("pass")
+    again = await store.finish([verdict])
+    assert [each.status for each in again.accepted] == [RunStatus.SUCCEEDED]
+    assert again.refused == ()
+    await store.close()
+
+
+# --- a server that stops ------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[Server]:
+    with start_postgres(durable=True, settings={"max_connections": "16"}) as server:
+        yield server
+
+
+# F21
+@pytest.mark.parametrize("mode", ["fast", "crash"])
+async def test_a_restart_loses_nothing_and_needs_no_help(own_server: Server, mode: str) -> None:
+    store = await opened(own_server.new_database())
+    added = [await store.add_schedule(a_schedule()) for _ in range(20)]
+    own_server.shut_down() if mode == "fast" else own_server.kill9()
+    begun = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        await store.add_schedule(a_schedule())
+    assert time.monotonic() - begun < 3
+    await asyncio.to_thread(own_server.restart)
+    for schedule in added:
+        assert await store.get_schedule(schedule.id) == schedule
+    await store.add_schedule(a_schedule())
+    await store.close()
+
+
+# F27
+async def test_a_read_only_server_is_told_apart(own_server: Server) -> None:
+    store = await opened(own_server.new_database())
+    own_server.admin(
+        "ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"
+    )
+    try:
+        await until_read_only(store)
+        with pytest.raises(StoreUnavailable, match="store_read_only") as caught:
+            await store.add_schedule(a_schedule())
+        assert caught.value.details["code"] == "store_read_only"
+        assert (await store.counts()).schedules == 0
+    finally:
+        own_server.admin(
+            "SET default_transaction_read_only = off",
+            "ALTER SYSTEM RESET default_transaction_read_only",
+            "SELECT pg_reload_conf()",
+        )
+        await store.close()
+
+
+async def until_read_only(store: SqlStore) -> None:
+    """Sessions hear of a reload a moment later."""
+
+    async def told() -> bool:
+        show = "SHOW default_transaction_read_only"
+        read = store._database.read
+        return await read(lambda tx: tx.connection.exec_driver_sql(show).scalar()) == "on"
+
+    await until(told)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """For what a server announces to nobody."""
+    async with asyncio.timeout(20):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+# F31: the pool waits, then says so; the heartbeat has its own connection.
+async def test_a_heartbeat_gets_through_when_every_connection_is_taken(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chimes.store.sql.postgres_server.POOL_SECONDS", 0.5)
+    store = await opened(own_server.new_database())
+    await store.join(NODE, timedelta(minutes=5))
+    with _Heart(store) as heart:
+        assert heart.beat().alive
+        async with _Full(own_server, store) as refused:
+            assert "cannot" in refused or "in use" in refused
+            assert heart.beat().alive
+    await store.close()
+
+
+class _Heart:
+    """Beats in a thread with a loop of its own, as the engine's does."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._store = store
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            self._stop = asyncio.Event()
+            runner.run(self._stop.wait())
+
+    def __enter__(self) -> _Heart:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+    def beat(self) -> Beat:
+        beating = self._store.beat(NODE.id, timedelta(minutes=5), clock=SystemClock().now())
+        return asyncio.run_coroutine_threadsafe(beating, self._loop).result(10)
+
+
+class _Full:
+    """Every connection that the server has is taken."""
+
+    def __init__(self, server: Server, store: SqlStore) -> None:
+        self._url = store._database.location
+        self._store = store
+        self._taken: list[asyncpg.Connection] = []
+
+    async def __aenter__(self) -> str:
+        try:
+            while True:
+                self._taken.append(await asyncpg.connect(self._url))
+        except asyncpg.TooManyConnectionsError:
+            pass
+        answers = await asyncio.gather(
+            *(self._store.counts() for _ in range(14)), return_exceptions=True
+        )
+        refused = [each for each in answers if isinstance(each, StoreUnavailable)]
+        assert len(refused) + sum(not isinstance(each, Exception) for each in answers) == 14
+        assert refused
+        return str(refused[0])
+
+    async def __aexit__(self, *_: object) -> None:
+        for connection in self._taken:
+            await connection.close()
+
+
+# F17: somebody stopped in the middle of a transaction holds its rows, but not for ever.
+async def test_rows_of_a_client_that_stopped_come_free(
+    store: SqlStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = await due_now(store)
+    await store._database.close()
+    monkeypatch.setitem(postgres_server._SESSION, "idle_in_transaction_session_timeout", "700ms")
+    stopped = await opened(postgres_url)
+    database = stopped._database
+    assert isinstance(database, ServerDatabase)
+    held = database._pools.here().engine
+    await store.open()
+    async with held.connect() as connection:
+        await connection.execute(
+            text("SELECT 1 FROM schedules WHERE id = :id FOR UPDATE"), {"id": schedule.id}
+        )
+        begun = time.monotonic()
+        async with asyncio.timeout(10):
+            while not (fired := await store.fire_due(plan, limit=5)).others:
+                assert fired.more
+        assert time.monotonic() - begun < 5
+        await connection.invalidate()
+    await stopped.close()
+
+
+# F03: a claim under way when its node dies is given up, not carried out for nobody.
+async def test_a_claim_of_a_dead_process_is_nobodys(
+    store: SqlStore, postgres_url: str, admin: asyncpg.Connection
+) -> None:
+    await store.join(NODE, timedelta(minutes=5))
+    now = await store.now()
+    (run,) = await store.add_runs(
+        [replace(a_run(), created_at=now, planned_at=now, available_at=now)]
+    )
+    await admin.execute(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN PERFORM pg_sleep(10); RETURN NEW; END';"
+        "CREATE TRIGGER slow BEFORE UPDATE ON runs FOR EACH ROW EXECUTE FUNCTION slow()"
+    )
+    claiming = subprocess.Popen(  # noqa: ASYNC220 it returns at once
+        [sys.executable, "-c", CLAIM, postgres_url]
+    )
+    try:
+        await sleeping(admin, 1)
+    finally:
+        claiming.kill()
+        claiming.wait(10)
+    begun = time.monotonic()
+    await sleeping(admin, 0)
+    assert time.monotonic() - begun < 5
+    await admin.execute("DROP TRIGGER slow ON runs")
+    (claimed,) = await store.claim(PLACES)
+    assert (claimed.id, claimed.fence, claimed.attempt) == (run.id, 1, 1)
+
+
+CLAIM = """
+import asyncio, sys
+from chimes.store.port import Places
+from chimes.store.sql import open_postgres
+async def main():
+    store = open_postgres(sys.argv[1])
+    await store.open()
+    await store.claim(Places(node_id="node-1", offers=frozenset({"http"}), free=5))
+asyncio.run(main())
+"""
+
+
+async def sleeping(admin: asyncpg.Connection, count: int) -> None:
+    """Until so many sessions are in the slow statement."""
+
+    async def asleep() -> bool:
+        statement = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+        return bool(await admin.fetchval(statement) == count)
+
+    await until(asleep)
+
+
+# --- waking -------------------------------------------------------------------------------------
+async def test_another_node_is_woken_and_again_after_its_connection_was_lost(
+    store: SqlStore, postgres_url: str, admin: asyncpg.Connection
+) -> None:
+    other = await opened(postgres_url)
+    try:
+        for round_ in range(2):
+            await heard(admin)
+            since = other.changes()
+            waiting = asyncio.ensure_future(other.wait_for_work(since, None))
+            await store.add_runs([a_run()])
+            await asyncio.wait_for(waiting, 5)
+            if round_ == 0:
+                await kill_backends(admin)
+    finally:
+        await other.close()
+
+
+async def heard(admin: asyncpg.Connection) -> None:
+    """Until two listen."""
+
+    async def listening() -> bool:
+        count = await admin.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND (query LIKE 'LISTEN%' OR query LIKE '%pg_notify%') AND pid <> pg_backend_pid()"
+        )
+        return bool(count >= 2)
+
+    await until(listening)
+
+
+async def test_schemas_of_one_database_do_not_wake_each_other(
+    postgres_url: str, admin: asyncpg.Connection
+) -> None:
+    await admin.execute("CREATE SCHEMA one; CREATE SCHEMA two")
+    one = await opened(f"{postgres_url}?search_path=one")
+    two = await opened(f"{postgres_url}?search_path=two")
+    try:
+        await heard(admin)
+        await asyncio.sleep(0.1)  # the wake-up that each gets when it begins to listen
+        since = two.changes()
+        await one.add_runs([a_run()])
+        assert (await one.counts()).runs == {RunStatus.QUEUED: 1}
+        assert (await two.counts()).runs == {}
+        await asyncio.sleep(0.2)  # nothing is to happen, which no signal tells
+        assert two.changes() == since
+    finally:
+        await one.close()
+        await two.close()
