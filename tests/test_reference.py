@@ -13,10 +13,19 @@ import pytest
 from chimes.cli import failure
 from chimes.config import Settings
 from chimes.config.fields import FIELDS
-from chimes.doors.api.inputs import PolicyIn, ScheduleIn, TargetIn
+from chimes.doors.api.inputs import (
+    FlowTargetIn,
+    HttpTargetIn,
+    PolicyIn,
+    ScheduleIn,
+    TaskTargetIn,
+)
+from chimes.doors.api.outputs import NodeOut
 from chimes.model.access import Role
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
 from chimes.model.run import Reason, RunStatus
+from chimes.model.templates import TEMPLATES
+from chimes.targets.flow.advance import FailReason, SkipReason
 from chimes.targets.http_callback.placeholders import run_facts
 from chimes.triggers import trigger_from_dict
 from tests.builders import a_run
@@ -52,7 +61,9 @@ def test_every_setting_with_its_other_names() -> None:
 def test_every_key_of_a_schedule() -> None:
     assert first_cells("Schedule") == set(ScheduleIn.model_fields)
     assert first_cells("Policy") == set(PolicyIn.model_fields)
-    assert first_cells("Target") == set(TargetIn.model_fields)
+    assert first_cells("HTTP callbacks") == set(HttpTargetIn.model_fields)
+    own = {*TaskTargetIn.model_fields, *FlowTargetIn.model_fields}
+    assert first_cells("Tasks and flows") == own
     for choice in (Misfire, Overlap, Backoff, OnLost):
         assert all(f"`{word}`" in section("Policy") for word in choice)
 
@@ -61,6 +72,19 @@ def test_every_status_and_reason() -> None:
     listed = first_cells("Runs")
     assert {status.value for status in RunStatus} <= listed
     assert {word for name, word in vars(Reason).items() if name.isupper()} <= listed
+
+
+def test_every_reason_of_tasks_and_flows() -> None:
+    listed = first_cells("Runs")
+    for reasons in (SkipReason, FailReason):
+        assert {word for name, word in vars(reasons).items() if name.isupper()} <= listed
+
+
+def test_every_field_of_a_node_and_every_template() -> None:
+    assert all(f"`{name}`" in section("Nodes") for name in NodeOut.model_fields)
+    rows = [line.split("|")[1:3] for line in section("Templates").splitlines() if "`" in line]
+    listed = {(name.strip(), spec.strip(" `")) for name, spec in (row for row in rows if row[1:])}
+    assert {(each.name, each.cron_spec) for each in TEMPLATES} <= listed
 
 
 def test_every_placeholder() -> None:
