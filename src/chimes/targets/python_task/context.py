@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -18,6 +18,7 @@ from chimes.targets.python_task.exceptions import Cancel
 Line = Callable[[str, str], None]
 
 CLOCK = SystemClock()
+_MAKING = threading.Lock()
 
 _LEVELS = (
     (logging.CRITICAL, "critical"),
@@ -97,7 +98,9 @@ class Context:
     def __init__(self, facts: Facts, line: Line) -> None:
         self._facts = facts
         self._line = line
-        self._canceled = threading.Event()
+        self._canceled = False
+        #: Made for the first who waits: most tasks never do.
+        self._told: threading.Event | None = None
         self._logger: logging.Logger | None = None
 
     @property
@@ -167,7 +170,7 @@ class Context:
     @property
     def canceled(self) -> bool:
         """Whether this attempt is to stop: canceled, out of time, or the node is leaving."""
-        return self._canceled.is_set() or self.remaining() <= 0
+        return self._canceled or self.remaining() <= 0
 
     def check_canceled(self) -> None:
         """Raises `Cancel` once the attempt was told to stop; for loops of sync code."""
@@ -176,12 +179,18 @@ class Context:
 
     def wait_canceled(self, seconds: float) -> bool:
         """Sleeps, but not past being told to stop; whether it was. For sync code."""
-        self._canceled.wait(min(seconds, self.remaining()))
+        with _MAKING:
+            self._told = self._told or threading.Event()
+        # In this order, and the other way round in `cancel`: one of the two sees the other.
+        if not self._canceled:
+            self._told.wait(min(seconds, self.remaining()))
         return self.canceled
 
     def cancel(self) -> None:
         """Sets the flag. The worker's business: nothing is stopped by it alone."""
-        self._canceled.set()
+        self._canceled = True
+        if self._told is not None:
+            self._told.set()
 
 
 class LineHandler(logging.Handler):
@@ -213,11 +222,19 @@ def current_context() -> Context:
     return context
 
 
+def enter(context: Context) -> Token[Context | None]:
+    """Makes it current for the caller's own task, thread or process."""
+    return _current.set(context)
+
+
+def leave(token: Token[Context | None]) -> None:
+    _current.reset(token)
+
+
 @contextmanager
 def entered(context: Context) -> Iterator[None]:
-    """Makes it current for the caller's own task, thread or process."""
-    token = _current.set(context)
+    token = enter(context)
     try:
         yield
     finally:
-        _current.reset(token)
+        leave(token)

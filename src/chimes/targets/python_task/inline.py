@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Coroutine, Generator
+from typing import Any, TypeAlias
 
 from chimes.model.run import Outcome
-from chimes.targets.python_task.context import entered
+from chimes.targets.python_task.context import enter, leave
 from chimes.targets.python_task.exceptions import Cancel
 from chimes.targets.python_task.registry import is_async
 from chimes.targets.python_task.verdicts import outcome_of_value
@@ -15,26 +16,41 @@ from chimes.targets.python_task.work import Work
 # Not KeyboardInterrupt: that one is meant for the process. `sys.exit()` in a task is not.
 RAISED_BY_TASKS = (Exception, SystemExit, Cancel, asyncio.CancelledError)
 
+Called: TypeAlias = Coroutine[Any, Any, object]
+
 
 async def run_inline(work: Work) -> Outcome:
     """A coroutine is cancelled at its deadline. A sync function cannot be: while it runs, so does
     nothing else here."""
-    with entered(work.context):
-        if is_async(work.function):
-            return await _run_async(work)
+    token = enter(work.context)
+    try:
         try:
-            return outcome_of_value(work.call())
+            called = work.call()
         except RAISED_BY_TASKS as error:
             return work.raised(error)
+        if not is_async(work.function):
+            return outcome_of_value(called)
+        return await _run_async(work, called if asyncio.iscoroutine(called) else _awaiting(called))
+    finally:
+        leave(token)
 
 
-async def _run_async(work: Work) -> Outcome:
+async def _run_async(work: Work, coroutine: Called) -> Outcome:
+    try:
+        # Up to its first wait it needs no timer, and many never wait.
+        waits_for = coroutine.send(None)
+    except StopIteration as ended:
+        return outcome_of_value(ended.value)
+    except RAISED_BY_TASKS as error:
+        return work.raised(error)
+    return await _run_on(work, _Begun(coroutine, waits_for))
+
+
+async def _run_on(work: Work, begun: _Begun) -> Outcome:
     limit = asyncio.timeout(work.context.remaining())
     try:
         async with limit:
-            called = work.call()
-            assert isinstance(called, Awaitable)
-            value: object = await called
+            value = await begun
     except asyncio.CancelledError as error:
         if not _told_to_stop():
             # The task's own doing: it awaited something that somebody else cancelled.
@@ -47,6 +63,35 @@ async def _run_async(work: Work) -> Outcome:
         return work.timed_out() if limit.expired() else work.raised(error)
     # A coroutine may catch its cancellation and go on; it is late all the same.
     return work.timed_out() if limit.expired() else outcome_of_value(value)
+
+
+class _Begun:
+    """The rest of a coroutine that has run up to its first wait."""
+
+    def __init__(self, coroutine: Called, waits_for: object) -> None:
+        self._coroutine = coroutine
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[object, object, object]:
+        coroutine, waits_for = self._coroutine, self._waits_for
+        while True:
+            try:
+                answer = yield waits_for
+            except GeneratorExit:
+                coroutine.close()
+                raise
+            except BaseException as error:
+                thrown: BaseException | None = error
+            else:
+                thrown = None
+            try:
+                waits_for = coroutine.send(answer) if thrown is None else coroutine.throw(thrown)
+            except StopIteration as ended:
+                return ended.value
+
+
+async def _awaiting(called: Any) -> object:
+    return await called
 
 
 def _told_to_stop() -> bool:

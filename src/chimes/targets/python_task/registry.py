@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import lru_cache
 
 from chimes.errors import AlreadyExists, InvalidInput, NotFound
 from chimes.model.change import replace
@@ -194,6 +195,16 @@ class Registry:
 
 def is_async(function: Function) -> bool:
     """Also for partials and for objects whose `__call__` is async."""
+    return _known_async(function) if isinstance(function, Hashable) else _is_async(function)
+
+
+@lru_cache(maxsize=1024)
+def _known_async(function: Function) -> bool:
+    """Asked for every run, and `inspect` takes its time."""
+    return _is_async(function)
+
+
+def _is_async(function: Function) -> bool:
     return inspect.iscoroutinefunction(function) or (
         not inspect.isroutine(function)
         and inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
