@@ -239,6 +239,10 @@ def given_back(run: Run, now: datetime) -> Run:
     return released(run)
 
 
+#: Attempts that end with an outcome; one that is lost has none.
+_STATUS_OF = {end: RunStatus(end.value) for end in AttemptEnd if end is not AttemptEnd.LOST}
+
+
 def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]) -> Verdict:
     """From an attempt's outcome to the verdict on its run (C14, R3.48)."""
     retry_in = None
@@ -250,7 +254,7 @@ def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, .
         run_id=run.id,
         fence=run.fence,
         attempt=attempt,
-        status=RunStatus.QUEUED if retry_in is not None else RunStatus(outcome.end.value),
+        status=RunStatus.QUEUED if retry_in is not None else _STATUS_OF[outcome.end],
         retry_in=retry_in,
         result=outcome.result,
         error=outcome.error,

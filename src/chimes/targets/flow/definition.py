@@ -12,7 +12,6 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from enum import StrEnum
 from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -22,8 +21,6 @@ from chimes.model.policy import Policy
 from chimes.targets.python_task.arguments import parameters_of
 from chimes.targets.python_task.registry import Task
 
-#: How long a flow may take where nobody says otherwise.
-FLOW_TIMEOUT = timedelta(days=1)
 #: Elements of a mapped list (RELIABILITY: everything has a bound).
 MOST_ELEMENTS = 10_000
 #: Elements of one mapped step that are under way at once where nobody says otherwise.
