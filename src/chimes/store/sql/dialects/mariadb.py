@@ -37,6 +37,9 @@ from chimes.store.sql.rows.parts import Value
 from chimes.store.sql.tables import ACTIVE, BLOCKED, CLAIMABLE, DUE, runs, schedules
 
 _ABOVE_ALL = 2**63 - 1
+#: Characters of a packet. A server takes 16 MB (`max_allowed_packet`), and one character may need
+#: four bytes or as many escapes; a row that is larger is better off without JSON around it.
+_PACKET = 1_000_000
 _COLLATE = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
 
 
@@ -122,7 +125,7 @@ class MariadbDialect(Dialect):
         return moment.replace(tzinfo=UTC)
 
     def unavailable(self, error: Exception) -> str | None:
-        raise NotImplementedError
+        return None  # the server says what an error means (`server.Trouble`)
 
     def among(self, column_: Column[Any], name: str) -> ColumnElement[bool]:
         return column_.in_(bindparam(name, expanding=True))
@@ -169,7 +172,7 @@ class MariadbDialect(Dialect):
     ) -> None:
         if values:
             # The driver makes one statement of all of them, or a few where they are large.
-            connection.exec_driver_sql(_insert_all(table), list(values))
+            connection.exec_driver_sql(_insert_all(table, tuple(values[0])), list(values))
 
     def claimable(
         self, connection: Connection, now: int, offers: Collection[str], limit: int
@@ -216,9 +219,10 @@ def _plain(value: object) -> str:
 
 
 @cache
-def _insert_all(table: Table) -> str:
-    marks = ", ".join(f"%({each.name})s" for each in table.c)
-    return f"INSERT INTO `{table.name}` ({_names(table.c)}) VALUES ({marks})"
+def _insert_all(table: Table, columns: tuple[str, ...]) -> str:
+    names = ", ".join(f"`{name}`" for name in columns)
+    marks = ", ".join(f"%({name})s" for name in columns)
+    return f"INSERT INTO `{table.name}` ({names}) VALUES ({marks})"
 
 
 @cache
@@ -239,11 +243,28 @@ def _update_many(connection: Connection, table: Table, values: Sequence[dict[str
     if not values:
         return
     columns = tuple(name for name in values[0] if name != "id")
-    if len(values) == 1:
-        connection.exec_driver_sql(_update_one(table, columns), values[0])
-        return
-    rows = [[row["id"], *(row[name] for name in columns)] for row in values]
-    connection.exec_driver_sql(_update_all(table, columns), {"rows": _plain(rows)})
+    small: list[str] = []
+    for row in values:
+        text = _plain([row["id"], *(row[name] for name in columns)]) if len(values) > 1 else ""
+        if not text or len(text) > _PACKET:
+            connection.exec_driver_sql(_update_one(table, columns), row)
+        else:
+            small.append(text)
+    for some in _packets(small):
+        given = {"rows": f"[{','.join(some)}]"}
+        connection.exec_driver_sql(_update_all(table, columns), given)
+
+
+def _packets(rows: Sequence[str]) -> Iterator[Sequence[str]]:
+    """As many rows at a time as surely fit into one packet."""
+    first = size = 0
+    for place, row in enumerate(rows):
+        if place > first and size + len(row) > _PACKET:
+            yield rows[first:place]
+            first, size = place, 0
+        size += len(row)
+    if rows:
+        yield rows[first:]
 
 
 @cache
