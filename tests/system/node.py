@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 CHIMES = str(Path(sys.executable).with_name("chimes"))
-DEADLINE = 30.0
+#: Many processes may be starting at once on two cores.
+DEADLINE = 60.0
 T = TypeVar("T")
 _LISTENING = re.compile(r"http://127\.0\.0\.1:(\d+)/api/v1")
 

@@ -20,6 +20,9 @@ from tests.system.test_callbacks import http, instant
 from tests.system.test_faults_ownership import TIMES, all_ended, ends
 from tests.system.test_faults_server import every_slot_once, goes_on, ticking
 
+# Far longer than it takes: real processes share two cores with other tests.
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.mark.parametrize("offset", [3600, -3600])
 def test_a_node_whose_clock_is_an_hour_off(

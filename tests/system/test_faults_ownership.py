@@ -16,6 +16,9 @@ from tests.system.node import Node, wait_until
 from tests.system.receiver import Received, Receiver
 from tests.system.test_callbacks import ONCE_IN_A_YEAR, http, instant
 
+# Far longer than it takes: real processes share two cores with other tests.
+pytestmark = pytest.mark.timeout(300)
+
 #: RELIABILITY 2: the times of the torture.
 LEASE, POLL = 3.0, 0.2
 TIMES = {"CHIMES_LEASE": "3s", "CHIMES_HEARTBEAT": "1s", "CHIMES_POLL_INTERVAL": "200ms"}

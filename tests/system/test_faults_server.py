@@ -23,6 +23,9 @@ from tests.system.servers import cut_connections
 from tests.system.test_callbacks import http, instant
 from tests.system.test_faults_ownership import LEASE, TIMES, all_ended, asked_for, failing_at
 
+# Far longer than it takes: real processes share two cores with other tests.
+pytestmark = pytest.mark.timeout(300)
+
 Connect = Callable[[str], Link]
 
 
@@ -69,6 +72,10 @@ def answered(node: Node, method: str, path: str, body: object = None) -> tuple[f
     return time.monotonic() - began, answer
 
 
+def retry_after(answer: Answer) -> int:
+    return int({name.lower(): value for name, value in answer.headers.items()}["retry-after"])
+
+
 DRAFT = {
     "name": "more",
     "trigger": {"kind": "cron", "expression": "0 0 1 1 *"},
@@ -93,7 +100,7 @@ def test_nodes_live_through_a_restart_of_the_server(
     refused = [answered(node, "POST", "/api/v1/schedules", DRAFT) for node in nodes for _ in "ab"]
     for _, answer in refused:
         assert answer.status == 503
-        assert int(answer.headers["Retry-After"]) >= 1
+        assert retry_after(answer) >= 1
     assert min(took for took, _ in refused) < 2.0, refused
     assert max(took for took, _ in refused) < 10.0, refused
     for node in nodes:
@@ -263,7 +270,7 @@ def test_a_read_only_store(own_server: PrivateServer, start: Start, receiver: Re
     own_server.admin(*on)
     refused = wait_until(lambda: writing_refused(node), "a write to be refused")
     assert refused.json["code"] == "store_read_only"
-    assert int(refused.headers["Retry-After"]) >= 1
+    assert retry_after(refused) >= 1
     assert node.call("GET", "/api/v1/schedules").status == 200
     assert node.call("GET", "/health").status == 200
     wait_until(lambda: node.call("GET", "/ready").status == 503, "it to say that it is not ready")
