@@ -13,8 +13,9 @@ _CRON_SPEC = """
 CREATE OR REPLACE FUNCTION chimes_cron_spec(trigger text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-  plain jsonb := trigger::jsonb;
+  plain jsonb;
 BEGIN
+  plain := trigger::jsonb;
   RETURN CASE plain ->> 'kind'
     WHEN 'cron' THEN plain ->> 'expression'
     WHEN 'every' THEN
@@ -49,7 +50,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   at_now bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
   changes jsonb := '{}';
-  found schedules%ROWTYPE;
+  held schedules%ROWTYPE;
 BEGIN
   IF TG_OP <> 'UPDATE' THEN
     RAISE EXCEPTION 'cb_schedules: % is not possible; schedules are made and removed by Chimes',
@@ -68,22 +69,22 @@ BEGIN
     RAISE EXCEPTION 'cb_schedules: enabled is true or false, next_run_at is a time'
       USING ERRCODE = 'not_null_violation', HINT = 'SET enabled = false pauses a schedule';
   END IF;
-  SELECT * INTO found FROM schedules WHERE id = OLD.id AND deleted_at IS NULL FOR NO KEY UPDATE;
+  SELECT * INTO held FROM schedules WHERE id = OLD.id AND deleted_at IS NULL FOR NO KEY UPDATE;
   IF NOT FOUND THEN
     RETURN NULL;
   END IF;
-  IF NEW.enabled IS DISTINCT FROM (found.enabled = 1) THEN
+  IF NEW.enabled IS DISTINCT FROM (held.enabled = 1) THEN
     changes := changes || jsonb_build_object('enabled',
-      jsonb_build_array(found.enabled = 1, NEW.enabled));
-    found.enabled := NEW.enabled::integer;
-    found.pause_note := '';
-    found.pause_until := NULL;
-    found.next_slot := NULL;
-    found.next_run_at := CASE WHEN NEW.enabled THEN at_now END;
+      jsonb_build_array(held.enabled = 1, NEW.enabled));
+    held.enabled := NEW.enabled::integer;
+    held.pause_note := '';
+    held.pause_until := NULL;
+    held.next_slot := NULL;
+    held.next_run_at := CASE WHEN NEW.enabled THEN at_now END;
   END IF;
   IF NEW.next_run_at IS DISTINCT FROM OLD.next_run_at THEN
-    found.next_slot := greatest((extract(epoch FROM NEW.next_run_at) * 1000000)::bigint, at_now);
-    found.next_run_at := found.next_slot;
+    held.next_slot := greatest((extract(epoch FROM NEW.next_run_at) * 1000000)::bigint, at_now);
+    held.next_run_at := held.next_slot;
     changes := changes || jsonb_build_object('next_run_at',
       jsonb_build_array(OLD.next_run_at, NEW.next_run_at));
   END IF;
@@ -91,8 +92,8 @@ BEGIN
     RETURN NEW;
   END IF;
   UPDATE schedules SET
-    enabled = found.enabled, pause_note = found.pause_note, pause_until = found.pause_until,
-    next_slot = found.next_slot, next_run_at = found.next_run_at, version = version + 1,
+    enabled = held.enabled, pause_note = held.pause_note, pause_until = held.pause_until,
+    next_slot = held.next_slot, next_run_at = held.next_run_at, version = version + 1,
     updated_at = at_now, updated_by = 'sql:' || session_user
   WHERE id = OLD.id;
   INSERT INTO sql_changes (at, actor, schedule_id, changes)

@@ -1,0 +1,277 @@
+"""`cb_schedules` and `cb_schedule_metrics`: seed 2's tables for whoever speaks SQL (C27)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from chimes.model.audit import verify_chain
+from chimes.model.listing import AuditQuery, RunQuery
+from chimes.model.planning import FireContext, Firing, plan
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Schedule, paused
+from chimes.model.target import FlowTarget, TaskTarget
+from chimes.store.sql import SqlStore, open_postgres
+from chimes.triggers import Cron, Every, Once
+from tests.builders import LEASE, MINUTE, NOW, a_node, a_schedule, places
+from tests.servers import POSTGRES, shared
+
+
+@pytest.fixture
+async def store(postgres_url: str) -> AsyncIterator[SqlStore]:
+    store = open_postgres(postgres_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def sql(store: SqlStore, postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """Somebody with a database client."""
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def added(store: SqlStore, **given: Any) -> Schedule:
+    now = await store.now()
+    values: dict[str, Any] = {
+        "trigger": Every("1h", anchor=now),
+        "next_slot": now + MINUTE,
+        "next_run_at": now + MINUTE,
+        "created_at": now,
+        "updated_at": now,
+    }
+    return await store.add_schedule(a_schedule(**(values | given)))
+
+
+async def current(store: SqlStore, schedule: Schedule) -> Schedule:
+    found = await store.get_schedule(schedule.id)
+    assert found is not None
+    return found
+
+
+# R2.4
+async def test_the_view_has_the_columns_of_the_seed(
+    store: SqlStore, sql: asyncpg.Connection
+) -> None:
+    schedule = await added(store, target=TaskTarget(name="t"), name="nightly")
+    row = dict(await sql.fetchrow("SELECT * FROM cb_schedules"))
+    assert row == {
+        "id": schedule.id,
+        "name": "nightly",
+        "kind": "task",
+        "cron_spec": "@every 3600s",
+        "next_run_at": schedule.next_run_at,
+        "last_run_at": None,
+        "last_enqueued_at": None,
+        "enabled": True,
+        "created_at": schedule.created_at,
+        "updated_at": schedule.updated_at,
+    }
+
+
+@pytest.mark.parametrize(
+    ("trigger", "expected"),
+    [
+        (Cron("0 9 * * *"), "0 9 * * *"),
+        (Cron("@hourly"), "@hourly"),
+        (Every("90s", anchor=NOW), "@every 90s"),
+        (Every("250ms", anchor=NOW), "@every 0.25s"),
+        (Once(NOW), None),
+    ],
+)
+async def test_the_trigger_reads_as_a_cron_spec(
+    store: SqlStore, sql: asyncpg.Connection, trigger: Any, expected: str | None
+) -> None:
+    await added(store, trigger=trigger, target=FlowTarget(name="f"))
+    row = await sql.fetchrow("SELECT kind, cron_spec FROM cb_schedules")
+    assert tuple(row) == ("flow", expected)
+
+
+async def test_a_broken_row_does_not_break_the_view(
+    store: SqlStore, sql: asyncpg.Connection
+) -> None:
+    good, bad = await added(store), await added(store)
+    await sql.execute("UPDATE schedules SET trigger = '{broken' WHERE id = $1", bad.id)
+    rows = await sql.fetch("SELECT id, cron_spec FROM cb_schedules")
+    assert {row["id"]: row["cron_spec"] for row in rows} == {good.id: "@every 3600s", bad.id: None}
+
+
+# R2.23
+async def test_a_pause_by_sql_is_a_pause(store: SqlStore, sql: asyncpg.Connection) -> None:
+    schedule = await added(store)
+    await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", schedule.id)
+    after = await current(store, schedule)
+    expected = paused(schedule, after.updated_at, "sql:chimes")
+    assert after == expected
+    assert after.updated_at > schedule.updated_at
+
+
+# R2.30, C8: no run for the time that was paused, and the first slot is after now.
+async def test_a_resume_by_sql_plans_the_first_slot_after_now(
+    store: SqlStore, sql: asyncpg.Connection
+) -> None:
+    now = await store.now()
+    long_ago = now - timedelta(hours=5, minutes=30)
+    trigger = Every("1h", anchor=long_ago)
+    schedule = await added(store, enabled=False, trigger=trigger, next_slot=None, next_run_at=None)
+    await sql.execute("UPDATE cb_schedules SET enabled = true WHERE id = $1", schedule.id)
+    fired = await store.fire_due(plan, limit=5)
+    assert (fired.claimed, fired.others, fired.broken) == ((), (), ())
+    after = await current(store, schedule)
+    assert after.enabled
+    assert after.next_slot == after.next_run_at == long_ago + timedelta(hours=6)
+    assert (await store.list_runs(RunQuery())).items == ()
+
+
+# R2.30: enabled and next_run_at = now in one statement is picked up at once.
+async def test_enabled_and_due_now_runs_at_once(store: SqlStore, sql: asyncpg.Connection) -> None:
+    schedule = await added(store, enabled=False, next_slot=None, next_run_at=None)
+    await sql.execute("UPDATE cb_schedules SET enabled = true, next_run_at = now()")
+    (run,) = (await store.fire_due(plan, limit=5)).others
+    assert (run.schedule_id, run.status) == (schedule.id, RunStatus.QUEUED)
+
+
+# R2.22
+async def test_a_new_time_by_sql_is_the_next_slot(store: SqlStore, sql: asyncpg.Connection) -> None:
+    schedule = await added(store)
+    to = (await store.now()).replace(microsecond=123456) + timedelta(days=1)
+    await sql.execute("UPDATE cb_schedules SET next_run_at = $1", to)
+    after = await current(store, schedule)
+    assert (after.next_slot, after.next_run_at, after.version) == (to, to, schedule.version + 1)
+
+
+async def test_a_time_in_the_past_means_now(store: SqlStore, sql: asyncpg.Connection) -> None:
+    schedule = await added(store)
+    await sql.execute("UPDATE cb_schedules SET next_run_at = '2001-01-01'")
+    after = await current(store, schedule)
+    assert after.next_slot is not None
+    assert after.next_slot >= schedule.created_at
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO cb_schedules (id, name) VALUES ('a', 'b')",
+        "DELETE FROM cb_schedules",
+        "UPDATE cb_schedules SET name = 'other'",
+        "UPDATE cb_schedules SET cron_spec = '@daily', enabled = false",
+        "UPDATE cb_schedules SET next_run_at = NULL",
+        "UPDATE cb_schedules SET enabled = NULL",
+    ],
+)
+async def test_anything_else_is_refused_and_changes_nothing(
+    store: SqlStore, sql: asyncpg.Connection, statement: str
+) -> None:
+    schedule = await added(store)
+    with pytest.raises(asyncpg.PostgresError, match="cb_schedules: "):
+        await sql.execute(statement)
+    assert await current(store, schedule) == schedule
+
+
+async def test_a_change_by_sql_wakes_the_nodes(store: SqlStore, sql: asyncpg.Connection) -> None:
+    await added(store)
+    heard: list[str] = []
+    await sql.add_listener("chimes_public", lambda *given: heard.append(given[-1]))
+    since = store.changes()
+    await sql.execute("UPDATE cb_schedules SET enabled = false")
+    await store.wait_for_work(since, await store.now() + timedelta(seconds=10))
+    assert "sql" in heard
+
+
+async def test_what_sql_changes_is_in_the_audit(store: SqlStore, sql: asyncpg.Connection) -> None:
+    schedule = await added(store)
+    await sql.execute("UPDATE cb_schedules SET enabled = false")
+    await sql.execute("UPDATE cb_schedules SET enabled = true")
+    await sql.execute("UPDATE cb_schedules SET next_run_at = '2100-01-01+00'")
+    for _ in range(2):
+        await store.rescue(limit=10)
+    entries = list(reversed(await store.list_audit(AuditQuery())))
+    assert [(each.actor, each.door, each.verb) for each in entries] == [
+        ("sql:chimes", "sql", "pause"),
+        ("sql:chimes", "sql", "resume"),
+        ("sql:chimes", "sql", "reschedule"),
+    ]
+    assert {(each.object_id, each.owner) for each in entries} == {
+        (schedule.id, str(schedule.owner))
+    }
+    assert entries[0].changes == {"enabled": [True, False]}
+    assert verify_chain(entries) is None
+
+
+# --- metrics ------------------------------------------------------------------------------------
+# R2.40
+async def test_each_claim_of_a_schedule_has_its_row(
+    store: SqlStore, sql: asyncpg.Connection
+) -> None:
+    await store.join(a_node("node-1"), LEASE)
+    now = await store.now()
+    good = await added(store, next_slot=now, next_run_at=now)
+    bad = await added(store, next_slot=now, next_run_at=now)
+
+    def choosy(schedule: Schedule, context: FireContext, at: datetime) -> Firing:
+        if schedule.id == bad.id:
+            raise ValueError("cannot plan this")
+        return plan(schedule, context, at)
+
+    (run,) = (await store.fire_due(choosy, limit=5, places=places())).claimed
+    rows = {row["schedule_id"]: row for row in await sql.fetch("SELECT * FROM cb_schedule_metrics")}
+    assert list(rows[good.id].keys()) == [
+        "id",
+        "schedule_id",
+        "claimed_at",
+        "claimed_by_worker_id",
+        "enqueued_at",
+        "duration_ms",
+        "success",
+        "error_message",
+    ]
+    ok, failed = rows[good.id], rows[bad.id]
+    assert (ok["id"], ok["success"], ok["error_message"]) == (run.id, True, None)
+    assert ok["claimed_by_worker_id"] == failed["claimed_by_worker_id"]
+    assert isinstance(ok["claimed_by_worker_id"], uuid.UUID)
+    assert ok["claimed_at"] == run.created_at
+    assert ok["claimed_at"] <= ok["enqueued_at"] <= await store.now()
+    assert ok["duration_ms"] >= 0
+    assert (failed["success"], failed["error_message"]) == (False, "ValueError: cannot plan this")
+
+
+async def test_retention_forgets_old_claims(store: SqlStore, sql: asyncpg.Connection) -> None:
+    now = await store.now()
+    await added(store, next_slot=now, next_run_at=now)
+    await store.fire_due(plan, limit=5)
+    assert await sql.fetchval("SELECT count(*) FROM fire_batches") == 1
+    await store.prune_runs(before=now - MINUTE, limit=10)
+    assert await sql.fetchval("SELECT count(*) FROM fire_batches") == 1
+    await store.prune_runs(before=now + MINUTE, limit=10)
+    assert await sql.fetchval("SELECT count(*) FROM fire_batches") == 0
+
+
+async def test_rights_on_the_view_are_enough(
+    store: SqlStore, sql: asyncpg.Connection, postgres_url: str
+) -> None:
+    schedule = await added(store)
+    role = f"clerk_{uuid.uuid4().hex[:8]}"
+    shared(POSTGRES).admin(f"CREATE ROLE {role} LOGIN")
+    try:
+        await sql.execute(f"GRANT USAGE ON SCHEMA public TO {role}")
+        await sql.execute(f"GRANT SELECT, UPDATE ON cb_schedules TO {role}")
+        clerk = await asyncpg.connect(postgres_url.replace("chimes@", f"{role}@"))
+        try:
+            await clerk.execute("UPDATE cb_schedules SET enabled = false")
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await clerk.execute("UPDATE schedules SET enabled = 1")
+        finally:
+            await clerk.close()
+        after = await current(store, schedule)
+        assert (after.enabled, after.updated_by) == (False, f"sql:{role}")
+    finally:
+        await sql.execute(f"REVOKE ALL ON cb_schedules FROM {role}")
+        await sql.execute(f"REVOKE ALL ON SCHEMA public FROM {role}")
+        shared(POSTGRES).admin(f"DROP ROLE {role}")
