@@ -3,6 +3,7 @@ process; what it brings fans out in memory (PERFORMANCE)."""
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 
 from chimes.engine.capacity import Capacity
@@ -15,6 +16,8 @@ from chimes.store.port import Places, Store
 
 #: Verdicts that may wait for the store before no more runs are claimed.
 MOST_UNWRITTEN = 5000
+#: Seconds of rest after a claim that brought nothing although something was there.
+IN_VAIN = 0.02
 
 
 class Worker:
@@ -65,13 +68,16 @@ class Worker:
         """When to look again; None: there is something to claim now."""
         now = await self._time.ask()
         available = await self._store.next_available()
-        if available is not None and available <= now and not self._in_vain:
-            return None
+        in_vain, self._in_vain = self._in_vain, False
         poll = now + self._poll
+        if available is None or available > now:
+            return poll if available is None else min(available, poll)
+        if not in_vain:
+            return None
         # What the last claim left over is of a kind that this node does not know, or that has
-        # places of another pool.
-        self._in_vain = False
-        return poll if available is None or available <= now else min(available, poll)
+        # places of another pool. However much changes there, it is not asked for all the time.
+        await asyncio.sleep(IN_VAIN)
+        return poll
 
     def _places(self, free: int) -> Places:
         return Places(
