@@ -81,13 +81,13 @@ class Life(Verbs):
         if not self._opened:
             self._runtime = None
 
-    async def open(self) -> Self:
+    async def open(self, settings: Settings | None = None) -> Self:
         """The store, without a node: enough to enqueue, to use the verbs and to wait for results.
-        Opened twice, it has to be closed twice."""
+        Opened twice, it has to be closed twice. `settings`: instead of those of `load`."""
         if self._runtime is not None:
             self._opened += 1
             return self
-        settings = self.load().settings
+        settings = settings or self.load().settings
         location = store_location(settings)
         store = build_store(location, self._clock)
         await store.open()

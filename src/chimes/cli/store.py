@@ -1,4 +1,4 @@
-"""`store migrate|status|export|import|copy-to`: the store itself, without a server."""
+"""`store migrate|status|export|import|copy-to|…`: the store itself, without a server."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ COMMANDS = {
     "export": Lazy("chimes.cli.store", "export", "Write everything as JSON Lines."),
     "import": Lazy("chimes.cli.store", "import_", "Read an export."),
     "copy-to": Lazy("chimes.cli.store", "copy_to", "Copy everything into another store."),
+    "backfill-schedules": Lazy(
+        "chimes.cli.backfill_schedules",
+        "backfill_schedules",
+        "Move an application's schedules from memory into the store.",
+    ),
 }
 
 
