@@ -61,7 +61,7 @@ class Nodes:
         ask = (
             "SET enable_seqscan = off; SELECT"
             f" clock_timestamp() < to_timestamp({since.timestamp()!r})"
-            f" OR EXISTS (SELECT 1 FROM schedules WHERE {DUE} AND next_run_at <= {micros(since)})"
+            f" OR (SELECT min(next_run_at) FROM schedules WHERE {DUE}) <= {micros(since)}"
             f" OR EXISTS (SELECT 1 FROM runs WHERE {ACTIVE})"
         )
         deadline = time.monotonic() + seconds
