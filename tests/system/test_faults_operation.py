@@ -8,12 +8,14 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
+from tests.servers.kinds import _binary, _postgres_binary
 from tests.system.conftest import Start
-from tests.system.node import CHIMES, wait_until
+from tests.system.node import CHIMES, Node, wait_until
 from tests.system.receiver import Receiver
 from tests.system.servers import quoted, sql
 from tests.system.test_callbacks import http, instant
@@ -227,3 +229,60 @@ def test_many_processes_set_an_empty_database_up_at_once(
     goes_on(receiver)
     every_slot_once(nodes[3], ticks)
     assert all_ended(nodes[1], ticks[0])
+
+
+# --- F28, F72: a store that goes back ---------------------------------------------------------
+def dumped(url: str, file: Path) -> None:
+    server = urlsplit(url)
+    where = [f"--port={server.port}", "--host=127.0.0.1"]
+    if server.scheme == "postgresql":
+        command = [_postgres_binary("pg_dump"), *where, "-U", "chimes", "-Fc", "-f", str(file)]
+    else:
+        command = [_binary("mariadb-dump"), *where, "-u", "chimes", f"--result-file={file}"]
+        command += ["--single-transaction", "--skip-lock-tables", "--no-tablespaces"]
+    subprocess.run([*command, server.path[1:]], check=True, timeout=60)
+
+
+def restored(url: str, file: Path) -> None:
+    server = urlsplit(url)
+    where = [f"--port={server.port}", "--host=127.0.0.1"]
+    if server.scheme == "postgresql":
+        command = [_postgres_binary("pg_restore"), *where, "-U", "chimes", "--clean"]
+        command += ["--single-transaction", f"--dbname={server.path[1:]}", str(file)]
+        subprocess.run(command, check=True, timeout=60)
+        return
+    with file.open() as stream:
+        command = [_binary("mariadb"), *where, "-u", "chimes", server.path[1:]]
+        subprocess.run(command, check=True, timeout=60, stdin=stream)
+
+
+def test_a_restore_of_an_old_backup_is_noticed(
+    server_url: str, start: Start, receiver: Receiver, tmp_path: Path
+) -> None:
+    # F28, F72: slots that come back un-run are run again, under the same ids
+    nodes = [start(server_url, **TIMES) for _ in range(2)]
+    ticks = ticking(nodes[0], receiver, 4)
+    goes_on(receiver)
+    dumped(server_url, tmp_path / "backup")
+    goes_on(receiver, calls=8)
+    restored(server_url, tmp_path / "backup")
+    for node in nodes:
+        wait_until(lambda node=node: regressed(node), "it to be noticed", within=60)
+    goes_on(receiver, calls=5)
+    audit = nodes[0].get("/api/v1/audit?verb=regress")["items"]
+    assert audit
+    every_slot_once(nodes[0], ticks)
+    ids: dict[tuple[str, str], set[str]] = {}
+    for call in receiver.calls():
+        slot = call.headers["x-chimes-schedule-id"], call.headers["x-chimes-slot"]
+        ids.setdefault(slot, set()).add(call.run_id)
+    assert all(len(found) == 1 for found in ids.values())
+
+
+def regressed(node: Node) -> bool:
+    answer = node.try_get("/metrics")
+    counted = "chimes_store_regressed_total "
+    return answer is not None and any(
+        line.startswith(counted) and float(line.removeprefix(counted)) >= 1
+        for line in answer.text.splitlines()
+    )
