@@ -110,7 +110,7 @@ async def test_overlapping_slots_go_by_the_policy(rig: Rig) -> None:
     rig.runner.script = [rig.runner.wait]
     first = await rig.now()
     ways = {
-        overlap: await rig.every(0.4, first, policy=Policy(overlap=overlap))
+        overlap: await rig.every(1.0, first, policy=Policy(overlap=overlap))
         for overlap in (Overlap.SKIP, Overlap.QUEUE, Overlap.ALLOW, Overlap.CANCEL_OLD)
     }
     await rig.engine()

@@ -14,7 +14,7 @@ from chimes.targets.base import Call
 from tests.builders import a_run
 from tests.engine.rig import SUCCESS, Faults, FrozenClock, Recording, Rig, eventually, until
 
-LEASE = timedelta(seconds=0.6)
+LEASE = timedelta(seconds=1.2)
 CUT = StoreUnavailable("the cable is cut")
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from chimes.engine import hands
+from chimes.engine import hands, worker
 from chimes.engine.events import RunRetrying, TargetBroken, TargetStuck
 from chimes.engine.execution import LOG_LIMIT
 from chimes.errors import StoreUnavailable
@@ -218,3 +218,34 @@ async def test_log_lines_of_an_attempt_are_kept_up_to_a_limit(rig: Rig) -> None:
     assert (lines[0].message, lines[0].level) == ("line 0", "info")
     assert lines[-1].level == "warning"
     assert abs(rig.runner.calls[0].triggered_at - await rig.now()) < timedelta(seconds=5)
+
+
+# PERFORMANCE: the next claim does not wait for the last verdict to be written
+async def test_a_place_is_free_as_soon_as_the_attempt_has_ended(rig: Rig) -> None:
+    faults = Faults(rig.store)
+    faults.hanging = {"finish"}
+    engine = await rig.engine(store=faults.store, workers=1)
+    now = await rig.now()
+    first, second = (a_run(available_at=now) for _ in range(2))
+    await rig.store.add_runs([first, second])
+    await until(lambda: len(rig.runner.calls) == 2)
+    assert set(engine.running) == {first.id, second.id}, "in hand until the verdict is written"
+    assert (await rig.run(first.id)).status is RunStatus.RUNNING
+
+
+# An outage that only verdicts feel: what waits to be written has a bound
+async def test_no_more_is_claimed_while_too_many_verdicts_wait(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "MOST_UNWRITTEN", 2)
+    faults = Faults(rig.store)
+    faults.failing = {"finish": StoreUnavailable("not now")}
+    await rig.engine(store=faults.store, workers=1)
+    now = await rig.now()
+    runs = [a_run(available_at=now) for _ in range(6)]
+    await rig.store.add_runs(runs)
+    await until(lambda: faults.count["finish"] >= 3)
+    assert len(rig.runner.calls) == 2
+    faults.failing = {}
+    for run in runs:
+        await rig.reached(run.id, RunStatus.SUCCEEDED)

@@ -240,7 +240,9 @@ def given_back(run: Run, now: datetime) -> Run:
 
 
 #: Attempts that end with an outcome; one that is lost has none.
-_STATUS_OF = {end: RunStatus(end.value) for end in AttemptEnd if end is not AttemptEnd.LOST}
+_STATUS_OF: dict[AttemptEnd, RunStatus] = {
+    end: RunStatus(end.value) for end in AttemptEnd if end is not AttemptEnd.LOST
+}
 
 
 def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]) -> Verdict:
