@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import asyncmy.errors
 import pytest
@@ -365,3 +366,32 @@ def test_what_errors_mean(number: int, trouble: Trouble | None) -> None:
     error = RuntimeError("wrapped")
     error.__cause__ = asyncmy.errors.OperationalError(number, "x")
     assert trouble_of(error) is trouble
+
+
+async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+async def talk_nonsense(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    await writer.drain()
+    writer.close()
+
+
+async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+# F24: what answers on the port is no server, or one that is just going down.
+@pytest.mark.parametrize("manner", [hang_up, talk_nonsense, say_nothing])
+async def test_a_port_without_a_working_server(manner: Any) -> None:
+    listener = await asyncio.start_server(manner, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    begun = time.monotonic()
+    try:
+        with pytest.raises(StoreUnavailable, match="cannot open"):
+            await open_mariadb(f"mariadb://me@127.0.0.1:{port}/db").open()
+    finally:
+        listener.close()
+    assert time.monotonic() - begun < 15

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 
 from chimes.store.sql.server import Trouble
@@ -43,8 +42,10 @@ def _trouble(error: BaseException) -> Trouble | None:
     match error:
         case TimeoutError() | ConnectionRefusedError() | socket.gaierror():
             return Trouble.REFUSED
-        case OSError() | EOFError() | asyncio.IncompleteReadError():
+        case OSError() | EOFError():
             return Trouble.LOST
+        case RuntimeError() if "ransport" in str(error):
+            return Trouble.LOST  # an event loop's word for a closed connection
     number = error_number(error)
     if number in _CONFLICT:
         return Trouble.CONFLICT

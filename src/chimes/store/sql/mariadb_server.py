@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import asyncmy.errors
+from asyncmy.constants import CR
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -72,7 +75,7 @@ class MariadbServer(Server):
             self._url,
             # Without its read_timeout: that waits with wait_for, which may swallow being canceled,
             # and units are bounded as a whole (F24).
-            connect_args={"connect_timeout": CONNECT_SECONDS},
+            connect_args={"async_creator_fn": _connect},
             pool_size=size,
             max_overflow=overflow,
             pool_timeout=POOL_SECONDS,
@@ -136,14 +139,11 @@ class MariadbServer(Server):
 
     # --- waking -------------------------------------------------------------------------------
     async def notices(self, heard: Callable[[], None]) -> MariadbNotices:
-        import asyncmy
-
         given = self._url.translate_connect_args(username="user", database="db")
-        connection = await asyncmy.connect(
+        connection = await _connect(
             **given,
             **self._url.query,
             autocommit=True,
-            connect_timeout=CONNECT_SECONDS,
             init_command=f"SET SESSION max_statement_time = {LOCK_SECONDS}",
         )
         return await MariadbNotices.over(connection, heard)
@@ -171,6 +171,17 @@ def check_version(version: str) -> None:
         raise SchemaMismatch(f"the server is not MariaDB but {version}; Chimes needs MariaDB 10.6")
     if (int(numbers[1]), int(numbers[2])) < OLDEST_SERVER:
         raise SchemaMismatch(f"the server is MariaDB {version}; Chimes needs 10.6 or newer")
+
+
+async def _connect(**given: Any) -> Any:
+    """The driver bounds only the first step of it (F24), and where the server hangs up at once it
+    stumbles in its own code."""
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await asyncmy.connect(**given)
+    except (RuntimeError, AttributeError, IndexError) as error:
+        message = f"the server hung up on a new connection ({error})"
+        raise asyncmy.errors.OperationalError(CR.CR_SERVER_LOST, message) from error
 
 
 def _begin_session(driver: Any, _record: object) -> None:
