@@ -33,10 +33,13 @@ if [ ! -e "$policy" ]; then
     trap 'rm -f "$policy"' EXIT
     printf '#!/bin/sh\nexit 101\n' >"$policy"
     chmod 755 "$policy"
+fi
+case "$missing" in *postgresql*)
     # One cluster of the machine's own would be one too many.
     mkdir -p /etc/postgresql-common/createcluster.d
     echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.d/chimes-tests.conf
-fi
+    ;;
+esac
 log=$(mktemp)
 if ! { apt-get update -qq &&
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing; } \

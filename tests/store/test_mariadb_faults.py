@@ -218,6 +218,24 @@ async def test_a_read_only_server_reads_and_refuses_writes(
     await store.add_schedule(a_schedule())
 
 
+# R2.33, C12: what is claimed goes on to its end.
+async def test_runs_go_on_without_the_table_of_schedules(store: SqlStore, url: str) -> None:
+    await store.join(a_node(), LONG)
+    now = await store.now()
+    for _ in range(2):
+        await store.add_schedule(due_schedule(now, created_at=now, updated_at=now))
+    await store.fire_due(plan, limit=10)
+    await sql(url, "RENAME TABLE schedules TO schedules_elsewhere")
+    claimed = await store.claim(places())
+    assert len(claimed) == 2
+    verdicts = [a_verdict(run, await store.now()) for run in claimed]
+    assert len((await store.finish(verdicts)).accepted) == 2
+    with pytest.raises(Exception, match="schedules"):
+        await store.fire_due(plan, limit=10)
+    await sql(url, "RENAME TABLE schedules_elsewhere TO schedules")
+    assert (await store.fire_due(plan, limit=10)).broken == ()
+
+
 # F31
 async def test_too_many_connections_are_refused_and_forgotten(
     server: PrivateServer, store: SqlStore, url: str

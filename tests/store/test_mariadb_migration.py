@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from chimes.errors import ConfigError, SchemaMismatch
 from chimes.failpoints import Injected
-from chimes.store.sql import mariadb_migration, open_mariadb
+from chimes.store.sql import SqlStore, mariadb_migration, open_mariadb, open_postgres
 from chimes.store.sql.mariadb_schema import STATEMENTS
 from chimes.store.sql.mariadb_server import GALERA, MariadbServer, check_version
 from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
@@ -286,3 +287,18 @@ def test_a_password_is_never_shown(scheme: str) -> None:
     server = MariadbServer(f"{scheme}://me:s3cret%40@db.example:3307/chimes")
     assert server.location == "mariadb://me@db.example:3307/chimes"
     assert server._url.password == "s3cret@"
+
+
+@pytest.mark.parametrize(
+    ("opener", "url", "extra"),
+    [
+        (open_mariadb, "mariadb://host/db", r"chimes\[mysql\]"),
+        (open_postgres, "postgresql://host/db", r"chimes\[postgres\]"),
+    ],
+)
+def test_a_missing_driver_is_told_plainly(
+    opener: Callable[[str], SqlStore], url: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chimes.store.sql.find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match=extra):
+        opener(url)

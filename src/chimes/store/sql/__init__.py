@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from chimes.clock import Clock
+from chimes.errors import ConfigError
 from chimes.store.sql.sqlite_database import SqliteDatabase
 from chimes.store.sql.store import SqlStore
 
@@ -19,6 +21,7 @@ def open_sqlite(path: str | Path, *, clock: Clock | None = None) -> SqlStore:
 def open_postgres(url: str, *, clock: Clock | None = None) -> SqlStore:
     """A store on a PostgreSQL server, shared by all nodes; `open()` it before use. The server's
     own clock decides, unless a test gives one."""
+    _need("asyncpg", extra="postgres")
     from chimes.store.sql.postgres_server import PostgresServer
     from chimes.store.sql.server_database import ServerDatabase
 
@@ -27,7 +30,16 @@ def open_postgres(url: str, *, clock: Clock | None = None) -> SqlStore:
 
 def open_mariadb(url: str, *, clock: Clock | None = None) -> SqlStore:
     """The same on a MariaDB server, 10.6 or newer."""
+    _need("asyncmy", extra="mysql")
     from chimes.store.sql.mariadb_server import MariadbServer
     from chimes.store.sql.server_database import ServerDatabase
 
     return SqlStore(ServerDatabase(MariadbServer(url), clock))
+
+
+def _need(driver: str, *, extra: str) -> None:
+    if find_spec(driver) is None:
+        raise ConfigError(
+            f"store: its driver, {driver}, is not installed: pip install 'chimes[{extra}]'",
+            key="store",
+        )
