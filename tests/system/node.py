@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 CHIMES = str(Path(sys.executable).with_name("chimes"))
 #: Many processes may be starting at once on two cores.
 DEADLINE = 60.0
+KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH")
 T = TypeVar("T")
 _LISTENING = re.compile(r"http://127\.0\.0\.1:(\d+)/api/v1")
 
@@ -49,7 +50,7 @@ class Node:
 
     def start(self) -> Node:
         self._home.mkdir(parents=True, exist_ok=True)
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         environment = kept | {"CHIMES_STORE": self._store, "CHIMES_PORT": "0"} | self._environment
         self._lines = []
         self._process = subprocess.Popen(

@@ -224,10 +224,11 @@ def test_a_node_that_wakes_before_its_effect_does_not_cause_it(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
     # F14: its first act is to look at the trust window
+    second = standing_by(start, server_url)
     sleeper = start(server_url, **failing_at("run.before_effect:stop:7"))
     schedule_id, _ = asked_for(sleeper, receiver.url("/f14"))
     wait_until(lambda: stopped(sleeper), "the node to stand still")
-    second = start(server_url, **TIMES)
+    second.send(signal.SIGCONT)
     (run,) = second.ended(schedule_id)
     assert (run["status"], ends(run)) == ("succeeded", ["lost", "succeeded"])
     wait_until(lambda: "lease lost" in sleeper.output, "the sleeper to notice")
@@ -239,11 +240,12 @@ def test_a_late_verdict_is_refused_and_counted(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
     # F15, F16, I4, I5: neither the verdict nor the heartbeat of the past gets through
+    second = standing_by(start, server_url)
     sleeper = start(server_url, **failing_at("run.before_record:stop:7"))
     schedule_id, _ = asked_for(sleeper, receiver.url("/f15"))
     (before,) = sleeping_node(sleeper)
     wait_until(lambda: stopped(sleeper), "the node to stand still")
-    second = start(server_url, **TIMES)
+    second.send(signal.SIGCONT)
     (run,) = second.ended(schedule_id)
     wait_until(lambda: '"fenced"' in sleeper.output, "the refusal")
     (after,) = second.ended(schedule_id)
@@ -255,6 +257,13 @@ def test_a_late_verdict_is_refused_and_counted(
     assert "chimes_fenced_total 1.0" in metrics
     names = {node["id"] for node in second.get("/api/v1/nodes")["items"]}
     assert before not in names, "a lease that has ended never comes back"
+
+
+def standing_by(start: Start, url: str) -> Node:
+    """A node that takes no run until it is woken: it has no time to start when it is needed."""
+    node = start(url, **TIMES)
+    node.send(signal.SIGSTOP)
+    return node
 
 
 def stopped(node: Node) -> bool:
