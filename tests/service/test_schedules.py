@@ -576,3 +576,15 @@ async def test_every_verb_leaves_an_audit_entry(
     assert entries[2].reason == "why"
     assert "whsec_a" not in str(entries[0].changes)
     assert "Bearer x" not in str(entries[0].changes)
+
+
+async def test_a_trigger_that_is_sent_again_keeps_its_grid(
+    schedules: ScheduleService, clock: SettableClock
+) -> None:
+    made = await schedules.create(ADMIN, draft(trigger=Every("1h")))
+    clock.advance(timedelta(minutes=20))
+    again = replace(made, trigger=Every("1h"))
+    assert await schedules.change(ADMIN, made.id, lambda s: again) == made
+    renamed = await schedules.change(ADMIN, made.id, lambda s: replace(again, name="other"))
+    assert (renamed.version, renamed.trigger) == (2, made.trigger)
+    assert renamed.next_run_at == made.next_run_at

@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 from chimes.errors import InvalidInput
-from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
+from chimes.model.target import HttpTarget, Target
 from chimes.store.port import Store
 from chimes.triggers.reading import nearest
 
-#: Of the model's Policy, and of an HTTP target unless the settings say otherwise.
-HTTP_TIMEOUT = timedelta(seconds=10)
 TASK_TIMEOUT = timedelta(minutes=5)
 FLOW_TIMEOUT = timedelta(days=1)
-LONGEST_HTTP_TIMEOUT = timedelta(minutes=15)
-LONGEST_TASK_TIMEOUT = timedelta(days=7)
-LONGEST_FLOW_TIMEOUT = timedelta(days=365)
+#: By the kind of a target: where nobody said how long a run may take (of HTTP targets the settings
+#: do), and the longest that may be asked for; of a flow all of its steps together.
+USUAL_TIMEOUTS: Mapping[str, timedelta] = {
+    "http": timedelta(seconds=10),
+    "task": TASK_TIMEOUT,
+    "flow": FLOW_TIMEOUT,
+}
+LONGEST_TIMEOUTS: Mapping[str, timedelta] = {
+    "http": timedelta(minutes=15),
+    "task": timedelta(days=7),
+    "flow": timedelta(days=365),
+}
 
 
 def usual_timeout(target: Target) -> timedelta:
-    """Where nobody said how long a run may take."""
-    match target:
-        case HttpTarget():
-            return HTTP_TIMEOUT
-        case TaskTarget():
-            return TASK_TIMEOUT
-        case FlowTarget():
-            return FLOW_TIMEOUT
+    return USUAL_TIMEOUTS[target.kind]
 
 
 def longest_timeout(target: Target) -> timedelta:
-    """For a flow this is all of its steps together."""
-    match target:
-        case HttpTarget():
-            return LONGEST_HTTP_TIMEOUT
-        case TaskTarget():
-            return LONGEST_TASK_TIMEOUT
-        case FlowTarget():
-            return LONGEST_FLOW_TIMEOUT
+    return LONGEST_TIMEOUTS[target.kind]
 
 
 async def check_offered(store: Store, target: Target, here: Collection[str]) -> None:
