@@ -8,6 +8,7 @@ import logging
 import random
 
 from sqlalchemy import Connection, inspect, text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from chimes.errors import SchemaMismatch, StoreUnavailable
@@ -97,12 +98,18 @@ async def migrate(engine: AsyncEngine, server: Server) -> tuple[str | None, str]
             try:
                 await connection.run_sync(server.upgrade, online=True)
             except Exception as error:
-                if server.trouble(error) is not Trouble.CONFLICT or loop.time() > deadline:
+                late = loop.time() > deadline
+                if server.trouble(error) is not Trouble.CONFLICT or _repeats(error) or late:
                     raise
                 _log.info("a step of the migration waits for a lock: %s", error)
                 await asyncio.sleep(random.uniform(_PAUSE_SECONDS / 2, _PAUSE_SECONDS))  # noqa: S311
             else:
                 return before, HEAD
+
+
+def _repeats(error: Exception) -> bool:
+    """A unique key that stands in the way now will do so the next time."""
+    return isinstance(error, IntegrityError)
 
 
 async def _locked(connection: AsyncConnection, server: Server, deadline: float) -> None:

@@ -61,7 +61,7 @@ def _locks() -> None:
         "INSERT INTO audit_head (id, number, hash)"
         " SELECT 1, coalesce(max(number), 0), coalesce((SELECT hash FROM audit"
         " ORDER BY number DESC LIMIT 1), '') FROM audit"
-        " WHERE NOT EXISTS (SELECT 1 FROM audit_head) HAVING 1 = 1"
+        " HAVING NOT EXISTS (SELECT 1 FROM audit_head)"
     )
 
 

@@ -1,0 +1,254 @@
+"""The schema on a shared server: set up by the first, migrated by hand, safe while nodes work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import asyncpg
+import pytest
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from chimes.errors import SchemaMismatch
+from chimes.model.listing import RunQuery
+from chimes.model.planning import plan
+from chimes.store.epoch import Epoch, regress
+from chimes.store.sql import SqlStore, migrations, open_postgres
+from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
+from chimes.store.sql.tables import metadata
+from chimes.triggers import Every
+from tests.builders import a_node, a_schedule, an_entry
+from tests.servers import POSTGRES, shared
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+async def opened(url: str) -> SqlStore:
+    store = open_postgres(url)
+    await store.open()
+    return store
+
+
+async def apply(url: str, *changes: object) -> None:
+    """Calls or statements in one transaction of a plain connection."""
+    engine = create_async_engine(url.replace("postgresql", "postgresql+asyncpg"))
+    async with engine.begin() as connection:
+        for change in changes:
+            if callable(change):
+                await connection.run_sync(change)
+            else:
+                await connection.exec_driver_sql(str(change))
+    await engine.dispose()
+
+
+def first_release(connection: Connection) -> None:
+    migrations.upgrade(connection, "0001", versions=SERVER_VERSIONS)
+
+
+async def shape(url: str) -> dict[str, object]:
+    """Tables with their columns, and indexes."""
+    connection = await asyncpg.connect(url)
+    columns = await connection.fetch(
+        "SELECT table_name, column_name, data_type, is_nullable, collation_name"
+        " FROM information_schema.columns WHERE table_schema = 'public'"
+        " AND table_name NOT LIKE 'cb_%' AND table_name <> $1",
+        SERVER_VERSIONS,
+    )
+    indexes = await connection.fetch(
+        "SELECT indexname, indexdef FROM pg_indexes"
+        " WHERE schemaname = 'public' AND tablename <> $1",
+        SERVER_VERSIONS,
+    )
+    await connection.close()
+    found: dict[str, object] = {f"{row[0]}.{row[1]}": tuple(row)[2:] for row in columns}
+    return found | {row[0]: row[1] for row in indexes}
+
+
+async def test_the_migrations_end_where_the_tables_are(postgres_url: str) -> None:
+    server = shared(POSTGRES)
+    made = server.new_database()
+    try:
+        await (await opened(postgres_url)).close()
+        await apply(made, metadata.create_all)
+        assert await shape(postgres_url) == await shape(made)
+    finally:
+        server.drop_database(made)
+
+
+async def test_many_nodes_that_start_at_once_set_up_one_store(postgres_url: str) -> None:
+    stores = await asyncio.gather(*(opened(postgres_url) for _ in range(5)))
+    await stores[0].add_schedule(a_schedule())
+    assert [(await store.counts()).schedules for store in stores] == [1] * 5
+    for store in stores:
+        await store.close()
+
+
+async def test_tables_of_somebody_else_are_left_alone(postgres_url: str) -> None:
+    await apply(postgres_url, "CREATE TABLE runs (id int)", "CREATE TABLE alembic_version (v int)")
+    with pytest.raises(SchemaMismatch, match="tables runs that are not of Chimes"):
+        await opened(postgres_url)
+
+
+# F70, F71
+async def test_an_older_schema_waits_for_the_migration(postgres_url: str) -> None:
+    await apply(postgres_url, first_release)
+    with pytest.raises(SchemaMismatch, match="chimes store migrate"):
+        await opened(postgres_url)
+    assert await open_postgres(postgres_url).migrate() == ("0001", HEAD)
+    assert await open_postgres(postgres_url).migrate() == (HEAD, HEAD)
+    store = await opened(postgres_url)
+    await store.append_audit(an_entry())
+    await store.close()
+
+
+async def test_migrating_an_older_schema_ends_where_a_new_one_is(postgres_url: str) -> None:
+    server = shared(POSTGRES)
+    old = server.new_database()
+    try:
+        await apply(old, first_release)
+        await open_postgres(old).migrate()
+        await (await opened(postgres_url)).close()
+        assert await shape(old) == await shape(postgres_url)
+    finally:
+        server.drop_database(old)
+
+
+# F70: a newer schema that says it still fits is used; one that does not is refused.
+async def test_a_newer_schema_says_who_may_still_use_it(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await (await opened(postgres_url)).close()
+    newer = f"UPDATE {SERVER_VERSIONS} SET version_num = '0003'"
+    await apply(postgres_url, newer)
+    store = await opened(postgres_url)
+    await store.add_schedule(a_schedule())
+    await store.close()
+    assert "newer than this version" in caplog.text
+    await apply(postgres_url, "UPDATE store_facts SET value = 3 WHERE name = 'min_revision'")
+    with pytest.raises(SchemaMismatch, match="update Chimes"):
+        await opened(postgres_url)
+    with pytest.raises(SchemaMismatch, match="migrate with the newer one"):
+        await open_postgres(postgres_url).migrate()
+
+
+# F71: nodes go on while the same migration is made again over a store in use.
+async def test_nodes_fire_while_a_migration_runs(postgres_url: str) -> None:
+    store = await opened(postgres_url)
+    now = await store.now()
+    made = 0
+    stop = asyncio.Event()
+
+    async def work() -> int:
+        fired = 0
+        while not stop.is_set():
+            await store.add_schedule(
+                a_schedule(trigger=Every("1h", anchor=now), next_slot=now, next_run_at=now)
+            )
+            fired += len((await store.fire_due(plan, limit=10)).others)
+        return fired
+
+    working = asyncio.ensure_future(work())
+    # As after a migrator that was killed before it wrote down how far it came.
+    await apply(postgres_url, f"UPDATE {SERVER_VERSIONS} SET version_num = '0001'")
+    assert await open_postgres(postgres_url).migrate() == ("0001", HEAD)
+    stop.set()
+    made = await working
+    assert made > 0
+    assert len((await store.list_runs(RunQuery(limit=None))).items) == made
+    await store.close()
+
+
+MIGRATE = """
+import asyncio, sys
+from chimes.store.sql import open_postgres
+asyncio.run(open_postgres(sys.argv[1]).migrate())
+"""
+
+
+# F71: killed at any step, and started again.
+@pytest.mark.parametrize("survived", [0, 1, 5, 12, 20])
+async def test_a_migrator_that_was_killed_is_started_again(
+    postgres_url: str, survived: int
+) -> None:
+    await apply(postgres_url, first_release)
+    program = (
+        "from chimes.store.sql.migrations import steps\n"
+        "import os, signal\n"
+        "left = int(os.environ['STEPS'])\n"
+        "def hit(name):\n"
+        "    global left\n"
+        "    left -= 1\n"
+        "    if left < 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "steps.hit = hit\n"
+    )
+    killed = await asyncio.to_thread(
+        subprocess.run,
+        # Alembic's operations are there only while it runs, so the steps are imported late.
+        [sys.executable, "-c", program + MIGRATE, postgres_url],
+        env={**os.environ, "STEPS": str(survived)},
+        cwd=REPOSITORY,
+        timeout=60,
+    )
+    assert killed.returncode == -9
+    await until_gone(postgres_url)
+    assert await open_postgres(postgres_url).migrate() == ("0001", HEAD)
+    await (await opened(postgres_url)).close()
+
+
+async def until_gone(url: str) -> None:
+    """The lock of a killed migrator ends with its session."""
+    connection = await asyncpg.connect(url)
+    count = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    async with asyncio.timeout(20):
+        while await connection.fetchval(count):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)  # nobody announces it
+    await connection.close()
+
+
+async def test_a_half_built_index_is_built_anew(postgres_url: str) -> None:
+    await apply(postgres_url, first_release)
+    await apply(postgres_url, "CREATE INDEX runs_created_at ON runs (created_at)")
+    name = postgres_url.rsplit("/", 1)[1]
+    # What an interrupted CREATE INDEX CONCURRENTLY leaves behind; only a superuser can fake it.
+    port = shared(POSTGRES).port
+    connection = await asyncpg.connect(
+        host="127.0.0.1", port=port, user="postgres", database=name, ssl=False
+    )
+    await connection.execute(
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'runs_created_at'::regclass"
+    )
+    await open_postgres(postgres_url).migrate()
+    valid = await connection.fetchval(
+        "SELECT indisvalid FROM pg_index WHERE indexrelid = 'runs_created_at'::regclass"
+    )
+    await connection.close()
+    assert valid is True
+
+
+# --- epochs -------------------------------------------------------------------------------------
+# F28, F72
+async def test_an_older_state_of_the_store_is_noticed(postgres_url: str) -> None:
+    store = await opened(postgres_url)
+    await store.join(a_node(), (await store.now()) - (await store.now()))
+    before = await store.epoch()
+    after = await store.epoch()
+    assert (before.counter + 1, before.history) == (after.counter, after.history)
+    assert before.history.count("/") == 1
+    assert regress(before, after) == ""
+    # As after a restore of a dump that was made earlier.
+    await apply(postgres_url, "UPDATE store_facts SET value = value - 1 WHERE name = 'epoch'")
+    restored = await store.epoch()
+    assert f"from epoch {after.counter} to {after.counter}" in regress(after, restored)
+    await store.close()
+
+
+def test_a_new_history_alone_is_no_regress() -> None:
+    assert regress(Epoch(5, "1/00000001"), Epoch(6, "1/00000002")) == ""
+    assert "1/00000002" in regress(Epoch(5, "1/00000001"), Epoch(5, "1/00000002"))
