@@ -162,6 +162,10 @@ def _runners(
     if app is not None:
         tasks = PythonTask(app.registry, queues=queues, threads=workers, app=runtime.settings.app)
         found[tasks.kind] = tasks
+        if runtime.location.kind in ("sqlite", "postgresql", "mariadb"):
+            from chimes.app.completing import CompletingTasks
+
+            found[tasks.kind] = CompletingTasks(tasks, runtime)
         if app.flows and (queues is None or DEFAULT_QUEUE in queues):
             flows = FlowRunner([flow.complete() for flow in app.flows.values()])
             found[flows.kind] = flows

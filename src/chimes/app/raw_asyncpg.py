@@ -54,12 +54,11 @@ class _RawConnection:
         return self._send(statement, given)
 
     def _send(self, statement: str, given: Sequence[object]) -> _Result:
-        if statement.lstrip()[:6].upper() == "SELECT":
-            rows = await_only(self._raw.fetch(statement, *given))
-            return _Result([_row(row) for row in rows], len(rows))
-        done = await_only(self._raw.execute(statement, *given))
+        prepared = await_only(self._raw.prepare(statement))
+        rows = await_only(prepared.fetch(*given))
         # Such as `INSERT 0 1`: the last word is the number of rows.
-        return _Result([], int(done.rpartition(" ")[2]))
+        count = prepared.get_statusmsg().rpartition(" ")[2]
+        return _Result([_row(row) for row in rows], int(count) if count.isdigit() else len(rows))
 
 
 class _Result:
@@ -72,6 +71,9 @@ class _Result:
 
     def first(self) -> tuple[Any, ...] | None:
         return self._rows[0] if self._rows else None
+
+    def scalars(self) -> _Result:
+        return _Result([row[0] for row in self._rows], self.rowcount)
 
     def scalar(self) -> object:
         return self._rows[0][0] if self._rows else None

@@ -1,10 +1,11 @@
-"""Enqueueing inside the caller's own transaction: if it commits, the run is there; if not, not."""
+"""Working inside the caller's own transaction: if it commits, it has happened; if not, not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
 from functools import partial
+from typing import Generic, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -14,46 +15,65 @@ from sqlalchemy.orm import Session, scoped_session
 from chimes.app.enqueuing import wanted_run
 from chimes.app.runtime import Runtime
 from chimes.app.tasks import EnqueueOptions
+from chimes.clock import Clock
 from chimes.errors import InvalidInput
 from chimes.model.ids import RunId
-from chimes.model.run import Run
 from chimes.service.orders import Order
 from chimes.store.sql import SqlStore
+from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.joining import add_run_in
 
+T = TypeVar("T")
 FORMS = (
     "a SQLAlchemy Connection, Session, AsyncConnection or AsyncSession, or an asyncpg connection"
 )
 #: How the dialects of SQLAlchemy are called here.
 _SAME = {"mysql": "mariadb"}
+#: What is done on the connection, with the store's dialect and clock.
+Work = Callable[[Connection, Dialect, Clock | None], T]
 
 
 async def enqueue_in(runtime: Runtime, order: Order, options: EnqueueOptions) -> RunId:
     """InvalidInput if the connection cannot take the run along."""
+    make = partial(wanted_run, order, options)
+
+    def add(connection: Connection, dialect: Dialect, clock: Clock | None) -> RunId:
+        return add_run_in(connection, dialect, clock, make).id
+
+    return await joined(runtime, options.connection, add)
+
+
+def joined(
+    runtime: Runtime, given: object, work: Work[T], *, own_driver: bool = False
+) -> Awaitable[T]:
+    """The work on the caller's connection: at once where it blocks, else when awaited.
+    `own_driver`: the work has statements that only the store's own driver takes."""
     store = runtime.services.store
     if not isinstance(store, SqlStore):
         raise _refused(f"the store ({runtime.location.kind}) is no SQL database")
-    add = _Adding(store, runtime, partial(wanted_run, order, options))
-    given = options.connection
-    try:
-        match given:
-            case AsyncSession() | async_scoped_session():
-                connection = await given.connection()
-                return (await connection.run_sync(add)).id
-            case AsyncConnection():
-                _check_open(given.in_transaction())
-                return (await given.run_sync(add)).id
-            case Session() | scoped_session():
-                return add(given.connection()).id
-            case Connection():
-                _check_open(given.in_transaction())
-                return add(given).id
-    except DBAPIError as error:
-        raise _unknown_table(error) from error
-    return await _in_asyncpg(runtime, given, add)
+    # A server has a clock of its own (C21).
+    clock = runtime.clock if runtime.location.kind == "sqlite" else None
+    on = _On(store.dialect, clock, work, own_driver=own_driver)
+    match given:
+        case Session() | scoped_session():
+            return _Done(on(given.connection()))
+        case Connection():
+            _check_open(given.in_transaction())
+            return _Done(on(given))
+        case AsyncConnection():
+            _check_open(given.in_transaction())
+            return given.run_sync(on)
+        case AsyncSession() | async_scoped_session():
+            return _in_session(given, on)
+    return _in_asyncpg(runtime, given, on)
 
 
-async def _in_asyncpg(runtime: Runtime, given: object, add: _Adding) -> RunId:
+async def _in_session(session: AsyncSession | async_scoped_session[AsyncSession], on: _On[T]) -> T:
+    connection = await session.connection()
+    return await connection.run_sync(on)
+
+
+async def _in_asyncpg(runtime: Runtime, given: object, on: _On[T]) -> T:
     from chimes.app.raw_asyncpg import in_transaction, is_asyncpg, with_raw
 
     if not is_asyncpg(given):
@@ -61,26 +81,45 @@ async def _in_asyncpg(runtime: Runtime, given: object, add: _Adding) -> RunId:
     if runtime.location.kind != "postgresql":
         raise _refused(f"the store is on {runtime.location.kind}, not on PostgreSQL")
     _check_open(in_transaction(given))
-    return (await with_raw(given, add.checked)).id
+    return await with_raw(given, on.work_on)
 
 
-class _Adding:
-    def __init__(self, store: SqlStore, runtime: Runtime, make: Callable[[datetime], Run]) -> None:
-        self._store = store
-        # A server has a clock of its own (C21).
-        self._clock = runtime.clock if runtime.location.kind == "sqlite" else None
-        self._make = make
+class _On(Generic[T]):
+    def __init__(
+        self, dialect: Dialect, clock: Clock | None, work: Work[T], *, own_driver: bool
+    ) -> None:
+        self._dialect = dialect
+        self._clock = clock
+        self._work = work
+        self._own_driver = own_driver
 
-    def __call__(self, connection: Connection) -> Run:
-        name = _SAME.get(connection.dialect.name, connection.dialect.name)
-        if name != self._store.dialect.name:
-            raise _refused(f"it is on {name}, and the store on {self._store.dialect.name}")
+    def __call__(self, connection: Connection) -> T:
+        theirs = connection.dialect
+        name = _SAME.get(theirs.name, theirs.name)
+        if name != self._dialect.name:
+            raise _refused(f"it is on {name}, and the store on {self._dialect.name}")
+        if self._own_driver and name == "postgresql" and theirs.driver != "asyncpg":
+            raise _refused(f"its driver is {theirs.driver}; here only asyncpg will do")
         if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
             raise _refused("it commits by itself (AUTOCOMMIT), so there is no transaction to join")
-        return self.checked(connection)
+        try:
+            return self.work_on(connection)
+        except DBAPIError as error:
+            raise _unknown_table(error) from error
 
-    def checked(self, connection: Connection) -> Run:
-        return add_run_in(connection, self._store.dialect, self._clock, self._make)
+    def work_on(self, connection: Connection) -> T:
+        return self._work(connection, self._dialect, self._clock)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done(Generic[T]):
+    """What is done already may be awaited or not."""
+
+    answer: T
+
+    def __await__(self) -> Generator[None, None, T]:
+        yield from ()
+        return self.answer
 
 
 def _check_open(in_transaction: bool) -> None:

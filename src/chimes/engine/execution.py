@@ -199,7 +199,7 @@ class Execution:
         run = hold.run
         now = self._time.now()
         hold.seconds = self._clock.monotonic() - hold.began if hold.begun else 0.0
-        attempt = Attempt(
+        attempt = outcome.completed or Attempt(
             number=run.attempt,
             fence=run.fence,
             node=run.holder or self._membership.node_id,

@@ -181,6 +181,8 @@ class Outcome:
     retry_after: timedelta | None = None
     #: The receiver wants no further calls at all (410).
     gone: bool = False
+    #: The attempt as the target has recorded it itself, in a transaction of its own.
+    completed: Attempt | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -27,6 +27,10 @@ class Steps(Protocol):
         """Waits until at least one that was not over has ended; those that have."""
 
 
+#: The work is done when it is called, for a connection that blocks, or when it is awaited.
+Complete = Callable[[object, object], Awaitable[None]]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
     """One attempt. The run carries target, policy, attempt number and fence."""
@@ -38,6 +42,8 @@ class Call:
     log: Callable[[str, str], None]
     #: For a resumable target only.
     steps: Steps | None = None
+    #: Ends the run in a transaction of the target's own: (connection, result).
+    complete: Complete | None = None
 
 
 class TargetRunner(Protocol):

@@ -1,6 +1,7 @@
-"""A run inside somebody else's transaction: it is there if and when that commits.
+"""A run inside somebody else's transaction: it is there, or over, if and when that commits.
 
-Only portable statements are used, because the connection may come from any driver.
+For a new run only portable statements are used, because the connection may come from any driver.
+The end of one needs those of the dialect, and with them its own driver.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, func, select, text
 
 from chimes.clock import Clock
-from chimes.model.run import Run
+from chimes.errors import Conflict
+from chimes.model.ids import RunId
+from chimes.model.run import Run, Verdict, accepts, settled
+from chimes.store.sql.base import append_logs, load_run
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.locking import hold_places
+from chimes.store.sql.locking import hold_places, hold_runs
 from chimes.store.sql.rows.parts import TargetTexts
 from chimes.store.sql.rows.run import run_of, run_values
+from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import ACTIVE, runs
 
 _RUN = select(runs).where(runs.c.id == bindparam("run_id"))
@@ -51,3 +56,30 @@ def add_run_in(
     if dialect.name == "postgresql":
         connection.exec_driver_sql(_TELL)
     return run
+
+
+def complete_run_in(
+    connection: Connection,
+    dialect: Dialect,
+    clock: Clock | None,
+    run_id: RunId,
+    fence: int,
+    make: Callable[[datetime], Verdict],
+) -> Verdict:
+    """`finish` for one verdict, fenced as ever: Conflict if the attempt owns its run no more."""
+    tx = Tx(connection, dialect, clock)
+    hold_runs(tx, [run_id])
+    now = tx.now()
+    run = load_run(tx, run_id)
+    if run is None or not accepts(run, fence):
+        raise Conflict(
+            f"this attempt no longer owns run {run_id}: roll its transaction back", code="fenced"
+        )
+    verdict = make(now)
+    settling = Settling(tx, now, [run])
+    settling.apply(settled(run, verdict, now), verdict)
+    settling.write()
+    append_logs(tx, {run.id: list(verdict.logs)})
+    if settling.let_go and dialect.name == "postgresql":
+        connection.exec_driver_sql(_TELL)
+    return verdict

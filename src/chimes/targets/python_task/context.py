@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.clock import SystemClock
+from chimes.errors import InvalidInput
 from chimes.model.run import Run
+from chimes.targets.base import Complete
 from chimes.targets.python_task.exceptions import Cancel
 
 #: (level, message): one line of the run's log.
@@ -95,9 +97,10 @@ def facts_of(run: Run, *, task: str, started_at: datetime, timeout: timedelta) -
 class Context:
     """One attempt, as its function sees it. Safe to use from any thread."""
 
-    def __init__(self, facts: Facts, line: Line) -> None:
+    def __init__(self, facts: Facts, line: Line, complete: Complete | None = None) -> None:
         self._facts = facts
         self._line = line
+        self._complete = complete
         self._canceled = False
         #: Made for the first who waits: most tasks never do.
         self._told: threading.Event | None = None
@@ -185,6 +188,21 @@ class Context:
         if not self._canceled:
             self._told.wait(min(seconds, self.remaining()))
         return self.canceled
+
+    def complete_in(self, connection: object, result: object = None) -> Awaitable[None]:
+        """Ends the run as succeeded, with this result, in the caller's own transaction on the
+        database of the store: the task's effect and the end of its run are one commit, so the
+        effect happens exactly once (RELIABILITY 11). The last thing to do before the commit; it
+        raises `Conflict` if another attempt owns the run by now. Awaited with an async
+        connection; with one that blocks it is done when it returns."""
+        if self._complete is None:
+            raise InvalidInput(
+                "a run can be completed in a transaction only by a task of an application on a "
+                "SQL store, inline or in a thread",
+                field="connection",
+                code="cannot_join",
+            )
+        return self._complete(connection, result)
 
     def cancel(self) -> None:
         """Sets the flag. The worker's business: nothing is stopped by it alone."""

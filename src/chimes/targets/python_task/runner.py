@@ -172,7 +172,7 @@ class PythonTask:
 
 def _context(call: Call, task: Task, log: RunLog, timeout: timedelta, *, at: datetime) -> Context:
     facts = facts_of(call.run, task=task.name, started_at=at, timeout=timeout)
-    return Context(facts, log.line)
+    return Context(facts, log.line, call.complete)
 
 
 def _is_final(call: Call, outcome: Outcome) -> bool:

@@ -1,0 +1,125 @@
+"""Tasks that end their run in a transaction of their own (`context.complete_in`).
+
+Their effect and the end of the run are then one commit. What the worker says afterwards about the
+attempt is a repetition of what stands there, and is accepted as such (F23).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from chimes.app.runtime import Runtime
+from chimes.clock import Clock
+from chimes.errors import Conflict, InvalidInput
+from chimes.model.ids import NodeId
+from chimes.model.run import Attempt, AttemptEnd, LogEntry, Outcome, RunStatus, Verdict
+from chimes.store.sql.dialects.base import Dialect
+from chimes.targets.base import Call, TargetRunner
+
+
+class CompletingTasks:
+    """A runner around the one of tasks."""
+
+    kind = "task"
+    resumable = False
+
+    def __init__(self, inner: TargetRunner, runtime: Runtime) -> None:
+        self._inner = inner
+        self._runtime = runtime
+
+    @property
+    def offers(self) -> frozenset[str]:
+        return self._inner.offers
+
+    async def open(self) -> None:
+        await self._inner.open()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def execute(self, call: Call) -> Outcome:
+        completion = _Completion(call, self._runtime)
+        outcome = await self._inner.execute(
+            replace(call, log=completion.log, complete=completion.complete)
+        )
+        # One that failed after all has probably rolled back: then its word is what counts, and
+        # if not, it is refused, because the run is over.
+        if completion.verdict is None or outcome.end is not AttemptEnd.SUCCEEDED:
+            return outcome
+        return replace(
+            outcome, completed=completion.verdict.attempt, result=completion.verdict.result
+        )
+
+
+class _Completion:
+    def __init__(self, call: Call, runtime: Runtime) -> None:
+        self._call = call
+        self._runtime = runtime
+        self._lines: list[tuple[str, str]] = []
+        self.verdict: Verdict | None = None
+
+    def log(self, level: str, message: str) -> None:
+        self._lines.append((level, message))
+        self._call.log(level, message)
+
+    def complete(self, connection: object, result: object) -> Awaitable[None]:
+        from chimes.app.transaction import joined
+
+        if self.verdict is not None:
+            raise Conflict("this attempt has completed its run already", code="completed")
+        plain = _plain(result)
+        return joined(self._runtime, connection, _Ending(self, plain), own_driver=True)
+
+    def ended(
+        self, connection: Connection, dialect: Dialect, clock: Clock | None, value: object
+    ) -> None:
+        from chimes.store.sql.joining import complete_run_in
+
+        run = self._call.run
+
+        def verdict(now: datetime) -> Verdict:
+            attempt = Attempt(
+                number=run.attempt,
+                fence=run.fence,
+                node=run.holder or NodeId(""),
+                started_at=self._call.triggered_at,
+                finished_at=now,
+                end=AttemptEnd.SUCCEEDED,
+            )
+            return Verdict(
+                run_id=run.id,
+                fence=run.fence,
+                attempt=attempt,
+                status=RunStatus.SUCCEEDED,
+                result={"value": value},
+                logs=tuple(
+                    LogEntry(at=now, level=level, message=message) for level, message in self._lines
+                ),
+            )
+
+        self.verdict = complete_run_in(connection, dialect, clock, run.id, run.fence, verdict)
+
+
+class _Ending:
+    def __init__(self, completion: _Completion, value: object) -> None:
+        self._completion = completion
+        self._value = value
+
+    def __call__(self, connection: Connection, dialect: Dialect, clock: Clock | None) -> None:
+        self._completion.ended(connection, dialect, clock, self._value)
+
+
+def _plain(result: object) -> object:
+    import json
+
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:
+        plain: object = json.loads(json.dumps(to_jsonable_python(result), allow_nan=False))
+    except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"the result has no form in JSON: {error}", field="result") from None
+    return plain
