@@ -20,7 +20,7 @@ from chimes.store.sql.server import IDLE_SECONDS, LOCK_SECONDS, STATEMENT_SECOND
 from tests.builders import a_node, a_schedule, a_verdict, due_schedule, places
 from tests.servers import start_mariadb
 from tests.servers.server import PrivateServer
-from tests.store.mariadb_rig import connect, database_of, opened, rows_of, sql
+from tests.store.mariadb_rig import connect, database_of, name_of, opened, rows_of, sql
 from tests.store_contract.scenes import all_runs
 
 LONG = timedelta(minutes=10)
@@ -216,6 +216,37 @@ async def test_a_read_only_server_reads_and_refuses_writes(
     finally:
         server.admin("SET GLOBAL read_only = 0")
     await store.add_schedule(a_schedule())
+
+
+# Database.read: one state, and nothing is changed.
+async def test_a_reading_sees_one_state(server: PrivateServer, store: SqlStore, url: str) -> None:
+    count = "SELECT COUNT(*) FROM concurrency_keys"
+
+    def work(tx: Tx) -> tuple[int, int]:
+        before = tx.connection.exec_driver_sql(count).scalar_one()
+        server.admin(f"INSERT INTO {name_of(url)}.concurrency_keys VALUES ('x')")
+        return before, tx.connection.exec_driver_sql(count).scalar_one()
+
+    assert await database_of(store).read(work) == (0, 0)
+    assert (
+        await database_of(store).write(lambda tx: tx.connection.exec_driver_sql(count).scalar_one())
+        == 1
+    )
+
+
+async def test_a_reading_that_failed_leaves_nothing_on_its_connection(store: SqlStore) -> None:
+    def write(tx: Tx) -> None:
+        tx.connection.exec_driver_sql("DELETE FROM concurrency_keys")
+
+    def mistake(tx: Tx) -> None:
+        tx.connection.exec_driver_sql("SELECT %s, %s", (1,))
+
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match=r"read.only|READ ONLY"):
+            await database_of(store).read(write)
+        with pytest.raises(Exception, match=r"."):
+            await database_of(store).read(mistake)
+        await database_of(store).write(write)
 
 
 # R2.33, C12: what is claimed goes on to its end.
