@@ -128,6 +128,17 @@ async def test_what_is_refused(
     assert await rig.snapshot() == before
 
 
+async def test_the_document_knows_every_kind(rig: Rig) -> None:
+    document = (await rig.client.get("/openapi.json")).json()
+    schemas = document["components"]["schemas"]
+    for body in ("ScheduleIn", "StartIn"):
+        target = schemas[body]["properties"]["target"]
+        assert set(target["discriminator"]["mapping"]) == {"http", "task", "flow"}
+        assert len(target["oneOf"]) == 3
+    assert schemas["TaskTargetIn"]["required"] == ["kind", "name"]
+    assert schemas["HttpTargetIn"]["required"] == ["url"]
+
+
 async def test_a_target_is_an_object(rig: Rig) -> None:
     answer = await rig.client.post(PATH, json={"name": "n", "trigger": CRON, "target": "greet"})
     assert answer.status_code == 422

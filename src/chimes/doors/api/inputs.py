@@ -108,9 +108,7 @@ class FlowTargetIn(Body):
 
 
 AnyTargetIn = HttpTargetIn | TaskTargetIn | FlowTargetIn
-TargetField = Annotated[
-    AnyTargetIn, Field(discriminator="kind"), BeforeValidator(with_kind, json_schema_input_type=Any)
-]
+TargetField = Annotated[AnyTargetIn, Field(discriminator="kind"), BeforeValidator(with_kind)]
 
 
 class TargetPatch(Body):
