@@ -11,7 +11,7 @@ import pytest
 from chimes.doors.description import describe_api
 from chimes.model.access import Role
 from tests.builders import ALICE, BOB
-from tests.doors.rig import CRON, Rig, definition, serving
+from tests.doors.rig import CRON, HTTP, Rig, definition, serving
 
 ROLES = ("none", "viewer", "member", "operator", "admin", "stranger")
 #: Codes in the order of ROLES. What is not named here fails the test: a new route needs its line.
@@ -35,6 +35,7 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("post", "/api/v1/schedules/{schedule_id}/move"): OPERATE,
     ("post", "/api/v1/schedules/{schedule_id}/reschedule"): OPERATE,
     ("post", "/api/v1/schedules/{schedule_id}/backfill"): WRITE_OWN,
+    ("post", "/api/v1/runs"): (401, 403, 202, 403, 202, 202),
     ("get", "/api/v1/runs"): READ_LIST,
     ("get", "/api/v1/runs/{run_id}"): READ_OWN,
     ("get", "/api/v1/runs/{run_id}/logs"): READ_OWN,
@@ -43,6 +44,7 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("post", "/api/v1/preview"): READ_LIST,
     ("post", "/api/v1/explain"): READ_LIST,
     ("get", "/api/v1/upcoming"): READ_LIST,
+    ("get", "/api/v1/templates"): READ_LIST,
     ("get", "/api/v1/system"): OPERATORS,
     ("get", "/api/v1/nodes"): OPERATORS,
     ("get", "/api/v1/audit"): OPERATORS,
@@ -56,6 +58,7 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
 MOMENT = "2030-01-16T01:00:00Z"
 BODIES: dict[str, dict[str, Any]] = {
     "/api/v1/schedules": definition(),
+    "/api/v1/runs": {"target": HTTP},
     "/api/v1/schedules/{schedule_id}": {"priority": 1},
     "/api/v1/schedules/{schedule_id}/move": {"to": MOMENT},
     "/api/v1/schedules/{schedule_id}/reschedule": {"to": MOMENT},
