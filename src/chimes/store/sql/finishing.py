@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.run import LogEntry, Run, Verdict, accepts, settled
+from chimes.model.run import Attempt, LogEntry, Run, Verdict, accepts, settled
 from chimes.model.schedule import Summary, summarized
 from chimes.store.port import Finished
 from chimes.store.sql.base import append_logs, load_runs, load_summaries
 from chimes.store.sql.database import Tx
 from chimes.store.sql.locking import hold_places, hold_runs, places_of
 from chimes.store.sql.rows.parts import Value, clean, encode_object, maybe_micros, micros
-from chimes.store.sql.rows.run import attempt_text, run_of
+from chimes.store.sql.rows.run import attempt_text, first_attempt, run_of
 from chimes.store.sql.rows.schedule import summary_values
 from chimes.store.sql.settling import Keys, Settling
 
@@ -93,12 +93,15 @@ def _plainly(tx: Tx, verdicts: Sequence[Verdict], ids: set[RunId]) -> dict[RunId
     in_line: list[Run] = []
     recorded: set[ScheduleId] = set()
     rows = {row[0]: row for row in tx.dialect.finish_plain(tx.connection, micros(now), values)}
+    known: dict[str, tuple[Attempt, ...]] = {}
+    for each in values:
+        known |= first_attempt(str(each[-1]), plain[RunId(str(each[0]))].attempt)
     # In the order of the verdicts, which is the order in which a schedule hears of its runs.
     for verdict in plain.values():
         row = rows.get(verdict.run_id)
         if row is None:
             continue
-        run = done[verdict.run_id] = run_of(row[:-1])
+        run = done[verdict.run_id] = run_of(row[:-1], known)
         if verdict.logs:
             logs[run.id] = list(verdict.logs)
         if not run.status.terminal:

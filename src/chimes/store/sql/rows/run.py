@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Row
@@ -33,6 +33,7 @@ from chimes.store.sql.rows.parts import (
 _ORIGINS = {origin.value: origin for origin in Origin}
 
 NO_ATTEMPTS = "[]"
+NOTHING_KNOWN: Mapping[str, tuple[Attempt, ...]] = {}
 
 
 def run_values(run: Run, target_text: TargetTexts, batch_id: int | None = None) -> dict[str, Value]:
@@ -88,8 +89,9 @@ def state_values(run: Run) -> dict[str, Value]:
     }
 
 
-def run_of(row: Sequence[Any]) -> Run:
-    """By position, as `schedule_of`."""
+def run_of(row: Sequence[Any], known: Mapping[str, tuple[Attempt, ...]] = NOTHING_KNOWN) -> Run:
+    """By position, as `schedule_of`. `known` are attempts by the text of their column, where that
+    was just written: reading them back would be a good part of what a verdict costs."""
     (
         run_id,
         schedule_id,
@@ -171,7 +173,7 @@ def run_of(row: Sequence[Any]) -> Run:
             reason,
             missed_count,
             maybe_moment(missed_until),
-            () if attempts == NO_ATTEMPTS else _attempts_of(attempts),
+            () if attempts == NO_ATTEMPTS else known.get(attempts) or _attempts_of(attempts),
         ),
     )
 
@@ -188,6 +190,12 @@ def log_values(run_id: RunId, number: int, entry: LogEntry) -> dict[str, Value]:
 
 def log_of(row: Row[Any]) -> LogEntry:
     return LogEntry(number=row.number, at=moment_of(row.at), level=row.level, message=row.message)
+
+
+def first_attempt(text: str, attempt: Attempt) -> dict[str, tuple[Attempt, ...]]:
+    """For `run_of`: what the column of a run holds whose first attempt this is. Nothing where the
+    text may not say all of it (`clean`)."""
+    return {f"[{text}]": (attempt,)} if text.isascii() and attempt.error.isascii() else {}
 
 
 def attempt_text(attempt: Attempt) -> str:
