@@ -1,0 +1,212 @@
+"""Sessions on MariaDB: what they hold, what they see, and what their errors mean."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncmy.errors
+import pytest
+
+from chimes.errors import StoreUnavailable
+from chimes.store.sql import SqlStore, open_mariadb
+from chimes.store.sql.database import Tx
+from chimes.store.sql.mariadb_errors import error_number, trouble_of
+from chimes.store.sql.server import IDLE_SECONDS, LOCK_SECONDS, STATEMENT_SECONDS, Trouble
+from tests.builders import a_schedule
+from tests.servers import MARIADB, shared
+from tests.store.mariadb_rig import connect, database_of, name_of, opened, rows_of, sql
+
+
+@pytest.fixture
+async def store(mariadb_url: str) -> AsyncIterator[SqlStore]:
+    async with opened(mariadb_url) as store:
+        yield store
+
+
+# Database.read: one state, and nothing is changed.
+async def test_a_reading_sees_one_state(store: SqlStore, mariadb_url: str) -> None:
+    count = "SELECT COUNT(*) FROM concurrency_keys"
+
+    def work(tx: Tx) -> tuple[int, int]:
+        before = tx.connection.exec_driver_sql(count).scalar_one()
+        shared(MARIADB).admin(f"INSERT INTO {name_of(mariadb_url)}.concurrency_keys VALUES ('x')")
+        return before, tx.connection.exec_driver_sql(count).scalar_one()
+
+    assert await database_of(store).read(work) == (0, 0)
+    assert (
+        await database_of(store).write(lambda tx: tx.connection.exec_driver_sql(count).scalar_one())
+        == 1
+    )
+
+
+async def test_a_reading_that_failed_leaves_nothing_on_its_connection(store: SqlStore) -> None:
+    def write(tx: Tx) -> None:
+        tx.connection.exec_driver_sql("DELETE FROM concurrency_keys")
+
+    def mistake(tx: Tx) -> None:
+        tx.connection.exec_driver_sql("SELECT %s, %s", (1,))
+
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match=r"read.only|READ ONLY"):
+            await database_of(store).read(write)
+        with pytest.raises(Exception, match=r"."):
+            await database_of(store).read(mistake)
+        await database_of(store).write(write)
+
+
+async def test_a_server_that_is_not_there(mariadb_url: str) -> None:
+    host, _, _ = mariadb_url.rpartition(":")
+    store = open_mariadb(f"{host}:1/nowhere")
+    with pytest.raises(StoreUnavailable, match="cannot open"):
+        await store.open()
+
+
+async def test_a_wrong_password_is_told_plainly(mariadb_url: str, store: SqlStore) -> None:
+    with pytest.raises(StoreUnavailable, match="Access denied") as caught:
+        await open_mariadb(mariadb_url.replace("chimes@", "nobody:s3cret@")).open()
+    assert "s3cret" not in str(caught.value)
+
+
+# F17
+async def test_sessions_hold_on_to_nothing_for_long(store: SqlStore) -> None:
+    names = (
+        "idle_transaction_timeout",
+        "max_statement_time",
+        "innodb_lock_wait_timeout",
+        "lock_wait_timeout",
+        "time_zone",
+        "collation_connection",
+        "tx_isolation",
+    )
+    columns = ", ".join(f"@@{name}" for name in names)
+
+    def settings(tx: Tx) -> tuple[object, ...]:
+        return tuple(tx.connection.exec_driver_sql(f"SELECT {columns}").one())
+
+    assert await database_of(store).write(settings) == (
+        IDLE_SECONDS,
+        float(STATEMENT_SECONDS),
+        LOCK_SECONDS,
+        LOCK_SECONDS,
+        "+00:00",
+        "utf8mb4_nopad_bin",
+        "READ-COMMITTED",
+    )
+
+
+# F17: a client that has stopped in the middle loses its transaction and its locks.
+async def test_a_transaction_that_idles_is_undone(store: SqlStore, mariadb_url: str) -> None:
+    calls = 0
+
+    def work(tx: Tx) -> None:
+        nonlocal calls
+        calls += 1
+        tx.connection.exec_driver_sql("SET SESSION idle_transaction_timeout = 1")
+        tx.connection.exec_driver_sql("UPDATE wakeups SET `count` = `count` + 1000 WHERE id = 1")
+        if calls == 1:
+            time.sleep(2)  # as if the process had been stopped
+        tx.connection.exec_driver_sql("SELECT 1")
+
+    ((before,),) = await sql(mariadb_url, "SELECT `count` FROM wakeups")
+    await database_of(store).write(work)
+    ((after,),) = await sql(mariadb_url, "SELECT `count` FROM wakeups")
+    assert calls == 2
+    assert after - before == 1000
+
+
+async def test_a_statement_that_takes_too_long_is_refused(store: SqlStore) -> None:
+    def work(tx: Tx) -> None:
+        tx.connection.exec_driver_sql("SET SESSION max_statement_time = 0.3")
+        tx.connection.exec_driver_sql("SELECT SLEEP(20)")
+
+    begun = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        await database_of(store).write(work)
+    assert time.monotonic() - begun < 10
+
+
+# C21
+async def test_the_servers_clock_decides(store: SqlStore, mariadb_url: str) -> None:
+    ((then,),) = await sql(mariadb_url, "SET time_zone = '+07:00'", "SELECT UTC_TIMESTAMP(6)")
+    now = await store.now()
+    assert timedelta(0) <= now - then.replace(tzinfo=UTC) < timedelta(seconds=10)
+    assert abs(now - datetime.now(UTC)) < timedelta(seconds=10)
+
+
+# F26: from 11.6.2 this is the default; the whole transaction is gone.
+async def test_a_row_that_changed_under_a_snapshot_is_a_conflict(
+    store: SqlStore, mariadb_url: str
+) -> None:
+    await store.add_schedule(a_schedule())
+    one = await connect(mariadb_url, autocommit=False)
+    try:
+        await rows_of(one, "SET SESSION innodb_snapshot_isolation = ON")
+        await rows_of(one, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        await rows_of(one, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        await sql(mariadb_url, "UPDATE schedules SET fired_count = 5")
+        with pytest.raises(asyncmy.errors.MySQLError) as caught:
+            await rows_of(one, "SELECT id FROM schedules FOR UPDATE")
+    finally:
+        await one.ensure_closed()
+    assert error_number(caught.value) == 1020
+    assert trouble_of(caught.value) is Trouble.CONFLICT
+
+
+@pytest.mark.parametrize(
+    ("number", "trouble"),
+    [
+        (1213, Trouble.CONFLICT),
+        (1205, Trouble.CONFLICT),
+        (1062, Trouble.CONFLICT),
+        (1290, Trouble.READ_ONLY),
+        (1792, Trouble.READ_ONLY),
+        (2006, Trouble.LOST),
+        (2013, Trouble.LOST),
+        (1053, Trouble.LOST),
+        (1927, Trouble.LOST),
+        (2003, Trouble.REFUSED),
+        (1040, Trouble.REFUSED),
+        (1021, Trouble.REFUSED),
+        # Mistakes of ours are not the server's trouble.
+        (1064, None),
+        (1406, None),
+        (1146, None),
+    ],
+)
+def test_what_errors_mean(number: int, trouble: Trouble | None) -> None:
+    error = RuntimeError("wrapped")
+    error.__cause__ = asyncmy.errors.OperationalError(number, "x")
+    assert trouble_of(error) is trouble
+
+
+async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+async def talk_nonsense(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    await writer.drain()
+    writer.close()
+
+
+async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+# F24: what answers on the port is no server, or one that is just going down.
+@pytest.mark.parametrize("manner", [hang_up, talk_nonsense, say_nothing])
+async def test_a_port_without_a_working_server(manner: Any) -> None:
+    listener = await asyncio.start_server(manner, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    begun = time.monotonic()
+    try:
+        with pytest.raises(StoreUnavailable, match="cannot open"):
+            await open_mariadb(f"mariadb://me@127.0.0.1:{port}/db").open()
+    finally:
+        listener.close()
+    assert time.monotonic() - begun < 15
