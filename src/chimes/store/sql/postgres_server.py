@@ -29,6 +29,7 @@ from chimes.store.sql.server import (
     Trouble,
 )
 
+RECYCLE_SECONDS = 600
 _SCHEMES = ("postgresql", "postgres", "postgresql+asyncpg")
 #: F17, F24, F03; sent when a session begins, so they cost no round trip.
 _SESSION = {
@@ -102,6 +103,8 @@ class PostgresServer(Server):
             pool_timeout=POOL_SECONDS,
             # Those least used are the ones that a lull lets go cold.
             pool_use_lifo=True,
+            # A plan that a session made when tables were small does not outlive it.
+            pool_recycle=RECYCLE_SECONDS,
         )
 
     def reading(self, engine: AsyncEngine) -> AsyncEngine:
