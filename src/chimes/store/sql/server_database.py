@@ -26,7 +26,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from chimes.clock import Clock, SystemClock
-from chimes.errors import StoreError, StoreUnavailable
+from chimes.errors import StoreError, StoreReadOnly, StoreUnavailable
 from chimes.store.sql.counters import Counters
 from chimes.store.sql.database import Reader, Tx, Work
 from chimes.store.sql.dialects.base import Dialect
@@ -242,7 +242,7 @@ class ServerDatabase:
             return error
         reason = str(getattr(error, "orig", None) or error) or type(error).__name__
         if trouble is Trouble.READ_ONLY:
-            return StoreUnavailable(
+            return StoreReadOnly(
                 f"store_read_only: the store takes no writes: {reason}", code="store_read_only"
             )
         return StoreUnavailable(f"cannot {what}: {reason}")
