@@ -28,7 +28,7 @@ def server_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def engine(server_url: str) -> AsyncIterator[AsyncEngine]:
-    engine = create_async_engine(async_url(server_url))
+    engine = create_async_engine(async_url(server_url), isolation_level="READ COMMITTED")
     async with engine.begin() as connection:
         await connection.execute(text("CREATE TABLE effects (attempt INTEGER)"))
     yield engine

@@ -53,6 +53,13 @@ async def engine(server_url: str) -> AsyncIterator[AsyncEngine]:
     await engine.dispose()
 
 
+@pytest.fixture
+async def read_committed(server_url: str) -> AsyncIterator[AsyncEngine]:
+    engine = create_async_engine(async_url(server_url), isolation_level="READ COMMITTED")
+    yield engine
+    await engine.dispose()
+
+
 async def orders_table(engine: AsyncEngine) -> None:
     async with engine.begin() as connection:
         await connection.execute(text("CREATE TABLE orders (number INTEGER)"))
@@ -131,10 +138,10 @@ async def test_a_key_means_one_run_across_transactions(
         assert (await app.enqueue("greet", {"name": "x"}, key="once")).id == ids[0]
 
 
-async def test_the_limit_of_a_task_holds(server_url: str, engine: AsyncEngine) -> None:
+async def test_the_limit_of_a_task_holds(server_url: str, read_committed: AsyncEngine) -> None:
     app = an_app(server_url)
     async with app:
-        async with engine.begin() as connection:
+        async with read_committed.begin() as connection:
             for number in range(3):
                 await app.enqueue("one_at_a_time", {"number": number}, connection=connection)
         assert sorted(run.blocked for run in await runs_of(app)) == [False, True, True]
@@ -144,6 +151,21 @@ async def test_the_limit_of_a_task_holds(server_url: str, engine: AsyncEngine) -
                 await app.run_handle(run.id).result("10s")
         finally:
             await app.stop()
+
+
+async def test_a_limit_needs_a_transaction_that_sees_what_is_committed(server_url: str) -> None:
+    """Else it would count runs by an older state, and could let one wait for ever."""
+    app = an_app(server_url)
+    engine = create_async_engine(async_url(server_url), isolation_level="REPEATABLE READ")
+    async with app:
+        async with engine.connect() as connection:
+            await connection.begin()
+            await app.enqueue("greet", {"name": "Ann"}, connection=connection)
+            with pytest.raises(InvalidInput, match="READ COMMITTED; this one is at REPEATABLE"):
+                await app.enqueue("one_at_a_time", {"number": 1}, connection=connection)
+            await connection.commit()
+        assert [run.schedule_name for run in await runs_of(app)] == ["greet"]
+    await engine.dispose()
 
 
 async def test_asyncpg_itself(postgres_url: str) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, func, select, text
 
 from chimes.clock import Clock
-from chimes.errors import Conflict
+from chimes.errors import Conflict, InvalidInput
 from chimes.model.ids import RunId
 from chimes.model.run import Run, Verdict, accepts, settled
 from chimes.store.sql.base import append_logs, load_run
@@ -31,6 +31,10 @@ _ADMITTED = (
     .select_from(runs)
     .where(runs.c.concurrency_key == bindparam("key"), text(ACTIVE), runs.c.blocked == 0)
 )
+_ISOLATION = {
+    "postgresql": "SELECT current_setting('transaction_isolation')",
+    "mariadb": "SELECT @@tx_isolation",
+}
 #: Heard by the nodes when the transaction commits; what they miss they find by polling.
 _TELL = "SELECT pg_notify(substr('chimes_' || current_schema(), 1, 63), 'enqueued')"
 
@@ -45,6 +49,7 @@ def add_run_in(
     run = make(tx.now())
     key = run.concurrency_key
     if key is not None:
+        _check_isolation(tx)
         hold_places(tx, [(None, key)])
         row = tx.first(_ADMITTED, {"key": key})
         admitted = 0 if row is None else int(row[0])
@@ -75,6 +80,8 @@ def complete_run_in(
         raise Conflict(
             f"this attempt no longer owns run {run_id}: roll its transaction back", code="fenced"
         )
+    if run.concurrency_key is not None:
+        _check_isolation(tx)
     verdict = make(now)
     settling = Settling(tx, now, [run])
     settling.apply(settled(run, verdict, now), verdict)
@@ -83,3 +90,20 @@ def complete_run_in(
     if settling.let_go and dialect.name == "postgresql":
         connection.exec_driver_sql(_TELL)
     return verdict
+
+
+def _check_isolation(tx: Tx) -> None:
+    """Whether a run may go depends on the others of its key, as they are once the key is held. A
+    transaction that goes on seeing an older state would decide by that, and a run that waits
+    could wait for ever."""
+    statement = _ISOLATION.get(tx.dialect.name)
+    if statement is None:
+        return
+    level = str(tx.connection.exec_driver_sql(statement).scalar()).replace("-", " ").upper()
+    if level != "READ COMMITTED":
+        raise InvalidInput(
+            f"connection: the run shares a limit with others, which needs a transaction at READ "
+            f"COMMITTED; this one is at {level}",
+            field="connection",
+            code="isolation",
+        )
