@@ -9,6 +9,7 @@ from chimes.model.ids import RunId
 from chimes.model.planning import plan
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.target import FlowTarget
 from chimes.store.port import Fired, Store
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -23,6 +24,7 @@ from tests.builders import (
     log_lines,
 )
 from tests.store_contract.scenes import all_runs, running_run, running_slot
+from tests.store_contract.stores import Home
 
 
 def ended(schedule: Schedule | None, minutes_ago: int, **given: Any) -> Run:
@@ -109,3 +111,20 @@ async def test_a_forgotten_slot_is_never_made_again(store: Store, clock: Settabl
     assert await store.fire_due(plan, limit=10) == Fired()
     assert await all_runs(store) == {}
     assert await store.next_due() == NOW + MINUTE
+
+
+# A flow that outlives the retention must find its steps: who takes it over would repeat them.
+async def test_steps_stay_as_long_as_their_flow(store: Store, home: Home) -> None:
+    flow = a_run(target=FlowTarget(name="etl"), created_at=NOW - HOUR)
+    over = ended(None, 60, slot=None, target=FlowTarget(name="etl"))
+    steps = [
+        ended(None, 50, slot=None, parent_id=flow.id, step="first"),
+        ended(None, 50, slot=None, parent_id=over.id, step="first"),
+        ended(None, 50, slot=None, parent_id=RunId("forgotten long ago"), step="first"),
+    ]
+    await store.add_runs([flow, over, *steps])
+    assert await store.prune_runs(before=NOW, limit=100) == 3
+    assert set(await all_runs(store)) == {flow.id, steps[0].id}
+    if home.kind.durable:
+        store = await home.reopen()
+        assert set(await all_runs(store)) == {flow.id, steps[0].id}

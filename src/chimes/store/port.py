@@ -226,7 +226,8 @@ class Store(Protocol):
         """`cancel_asked`, and the next blocked run of the key is let go. None: no such run."""
 
     async def prune_runs(self, *, before: datetime, limit: int) -> int:
-        """Forget ended runs that finished before `before`, with their logs; raises
+        """Forget ended runs that finished before `before`, with their logs, except the steps of
+        a flow that has not ended: whoever takes it over would repeat them. Raises
         `purged_until` of their schedules so that no forgotten slot is ever made again."""
 
     # --- logs ---------------------------------------------------------------------------------

@@ -65,6 +65,13 @@ class FileState(State):
         State.put_run(self, run)
         self.kept[run.id] = run
 
+    def spared(self, run: Run) -> bool:
+        spared = State.spared(self, run)
+        if spared:
+            # Back into the file itself: of the archive nothing older than the mark is read.
+            self.kept[run.id] = run
+        return spared
+
     def forget_run(self, run: Run) -> None:
         if run.id not in self.kept:
             self.forgotten.append((run, self.logs.get(run.id, [])))

@@ -148,7 +148,9 @@ class MemoryRuns(MemoryBase):
             old = [
                 run
                 for run in self._state.runs.values()
-                if run.finished_at is not None and run.finished_at < before
+                if run.finished_at is not None
+                and run.finished_at < before
+                and not self._state.spared(run)
             ]
             old.sort(key=lambda run: (run.finished_at, run.id))
             for run in old[:limit]:

@@ -93,6 +93,10 @@ class State:
         if key is not None:
             self.by_key.setdefault(key, {})[run.id] = None
 
+    def spared(self, run: Run) -> bool:
+        """Whether it is a step of a flow that has not ended."""
+        return run.parent_id is not None and run.parent_id in self.active
+
     def forget_run(self, run: Run) -> None:
         del self.runs[run.id]
         self.logs.pop(run.id, None)

@@ -32,9 +32,17 @@ from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import ENDED, run_logs, runs, schedules
 from chimes.store.sql.without_schedules import write_runs
 
+_flow = runs.alias("flow")
+_OPEN_PARENT = select(_flow.c.id).where(
+    _flow.c.id == runs.c.parent_id, _flow.c.finished_at.is_(None)
+)
 ENDED_BEFORE = (
     select(runs.c.id, runs.c.schedule_id, runs.c.slot, runs.c.missed_until)
-    .where(text(ENDED), runs.c.finished_at < bindparam("before"))
+    .where(
+        text(ENDED),
+        runs.c.finished_at < bindparam("before"),
+        runs.c.parent_id.is_(None) | ~_OPEN_PARENT.exists(),
+    )
     .order_by(runs.c.finished_at, runs.c.id)
     .limit(bindparam("most"))
 )
