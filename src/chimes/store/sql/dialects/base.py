@@ -24,7 +24,8 @@ class Dialect(ABC):
     #: Whether transactions run side by side, so that rows have to be locked.
     locks_rows: bool
 
-    #: Whether `fire_plain` and `finish_plain` are there; otherwise the store goes the long way.
+    #: Whether `fire_plain`, `take` and `finish_plain` are there; otherwise the store goes the long
+    #: way.
     fast: bool = False
 
     # --- time and errors ----------------------------------------------------------------------
@@ -115,6 +116,12 @@ class Dialect(ABC):
         """Move the cursors of schedules that are held and insert their runs, copied from them;
         write down the batch. The ids of the runs that were inserted: a slot that has its row
         keeps it."""
+        raise NotImplementedError
+
+    def take(
+        self, connection: Connection, now: int, offers: Collection[str], limit: int, node_id: str
+    ) -> Rows:
+        """`claimable`, and written down as `claimed` by this node; in any order."""
         raise NotImplementedError
 
     def finish_plain(

@@ -106,6 +106,18 @@ SELECT {_names(runs.c, "found.")} FROM ranks CROSS JOIN LATERAL (
 ) AS found WHERE ranks.rank IS NOT NULL LIMIT %d
 """
 
+# `claimed` of all of them without sending them back and forth. The inner statement is the one
+# above; the rows it locked are found again by their ids.
+TAKE = f"""
+WITH found AS MATERIALIZED ({CLAIMABLE_RUNS.replace(_names(runs.c, "found."), "found.id")})
+UPDATE runs SET
+  status = '{RunStatus.RUNNING}', attempt = runs.attempt + 1, fence = runs.fence + 1,
+  holder = $3::text, started = 0, claimed_at = $1::bigint,
+  started_at = coalesce(runs.started_at, $1::bigint)
+FROM found WHERE runs.id = found.id
+RETURNING {_names(runs.c, "runs.")}
+"""
+
 NEXT_AVAILABLE = f"""
 {RANKS}
 SELECT min((
@@ -252,6 +264,12 @@ class PostgresDialect(Dialect):
     ) -> Rows:
         given = (now, list(offers))
         return connection.exec_driver_sql(CLAIMABLE_RUNS % (limit, limit), given).all()
+
+    def take(
+        self, connection: Connection, now: int, offers: Collection[str], limit: int, node_id: str
+    ) -> Rows:
+        given = (now, list(offers), node_id)
+        return connection.exec_driver_sql(TAKE % (limit, limit), given).all()
 
     def next_available(self, connection: Connection) -> int | None:
         return _integer(connection.exec_driver_sql(NEXT_AVAILABLE).scalar())
