@@ -1,0 +1,166 @@
+"""The hot statements on PostgreSQL find rows by their keys: their cost must not grow with the
+tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Select, select
+from sqlalchemy.dialects.postgresql import asyncpg as driver
+
+from chimes.model.ids import ScheduleId
+from chimes.model.listing import RunQuery, ScheduleQuery
+from chimes.model.run import RunStatus
+from chimes.store.sql import SqlStore, nodes, open_postgres, settling
+from chimes.store.sql.database import Tx
+from chimes.store.sql.dialects import postgres
+from chimes.store.sql.listing import (
+    RUN_SORTS,
+    SCHEDULE_SORTS,
+    page_of,
+    run_conditions,
+    schedule_conditions,
+)
+from chimes.store.sql.rows.run import run_of
+from chimes.store.sql.rows.schedule import schedule_of
+from chimes.store.sql.tables import schedules
+from tests.builders import NOW, SECOND, a_run, a_schedule
+
+DIALECT = postgres.PostgresDialect()
+
+
+@pytest.fixture
+async def store(postgres_url: str) -> AsyncIterator[SqlStore]:
+    """With rows enough for an index to matter."""
+    store = open_postgres(postgres_url)
+    await store.open()
+    await store.load([a_schedule(created_at=NOW + number * SECOND) for number in range(600)])
+    await store.load(
+        [
+            a_run(
+                status=RunStatus.SUCCEEDED,
+                finished_at=NOW,
+                created_at=NOW + number * SECOND,
+                schedule_id=ScheduleId(f"s{number % 3}"),
+                slot=NOW + number * SECOND,
+            )
+            for number in range(600)
+        ]
+    )
+    await store.load([a_run() for _ in range(100)])
+    await store._database.write(lambda tx: tx.connection.exec_driver_sql("ANALYZE"))
+    yield store
+    await store.close()
+
+
+def compiled(statement: Select[Any]) -> str:
+    return str(statement.compile(dialect=driver.dialect()))
+
+
+HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
+    "next due": (postgres.NEXT_DUE, (), {"schedules_due"}),
+    "due": (postgres.DUE_SCHEDULES % 200, (1,), {"schedules_due"}),
+    "admitted": (postgres.ADMITTED, (["k"],), {"runs_active"}),
+    "blocked keys": (postgres.BLOCKED_KEYS, (["k"],), {"runs_blocked"}),
+    "slots": (postgres.SLOTS_TAKEN, (["s"], [1]), {"runs_one_per_slot"}),
+    "claimable": (
+        postgres.CLAIMABLE_RUNS % (10, 10),
+        (1, ["http"]),
+        {"runs_claimable"},
+    ),
+    "next available": (postgres.NEXT_AVAILABLE, (), {"runs_claimable"}),
+    "fire": (
+        postgres.FIRE_PLAIN,
+        (["s"] * 200, ["r"] * 200, *([1] * 200 for _ in range(4)), ["http"] * 200, 1, 1, 1, "n", 1),
+        {"schedules_pkey"},
+    ),
+    "finish": (
+        postgres.FINISH_PLAIN,
+        (
+            ["r"] * 200,
+            [1] * 200,
+            ["succeeded"] * 200,
+            [None] * 200,
+            *([""] * 200 for _ in range(4)),
+            1,
+        ),
+        {"runs_pkey", "runs_blocked"},
+    ),
+    "recording": (
+        compiled(select(schedules).where(DIALECT.among(schedules.c.id, "ids"))),
+        (["s"] * 200,),
+        {"schedules_pkey"},
+    ),
+    "waiting of a key": (compiled(settling.WAITING_OF_KEY), ("k", 10), {"runs_blocked"}),
+    "cancels to hear": (compiled(nodes.TO_CANCEL), ("n", 1), {"runs_held"}),
+    "lost": (compiled(nodes.held_by_any(DIALECT)), (["n"], 10), {"runs_held"}),
+}
+
+
+def walk(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [plan, *(node for child in plan.get("Plans", ()) for node in walk(child))]
+
+
+@pytest.mark.parametrize("name", HOT)
+async def test_a_hot_statement_walks_its_index(store: SqlStore, name: str) -> None:
+    statement, given, expected = HOT[name]
+
+    def explain(tx: Tx) -> list[dict[str, Any]]:
+        shown = tx.connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", given).scalar()
+        plan = json.loads(shown) if isinstance(shown, str) else shown
+        return walk(plan[0]["Plan"])
+
+    found = await store._database.write(explain)
+    assert [node for node in found if node["Node Type"] == "Seq Scan"] == []
+    assert {node["Index Name"] for node in found if "Index Name" in node} == expected
+
+
+@pytest.mark.parametrize("name", ["due", "claimable", "waiting of a key"])
+async def test_an_ordered_statement_needs_no_sort(store: SqlStore, name: str) -> None:
+    statement, given, _ = HOT[name]
+
+    def explain(tx: Tx) -> str:
+        rows = tx.connection.exec_driver_sql(f"EXPLAIN {statement}", given)
+        return "\n".join(row[0] for row in rows)
+
+    assert "Sort" not in await store._database.read(explain)
+
+
+PAGES = [
+    (ScheduleQuery(limit=50), "schedules_created_at"),
+    (RunQuery(limit=50), "runs_created_at"),
+    (RunQuery(limit=50, after=(1, "a")), "runs_created_at"),
+    (RunQuery(limit=50, schedule_id="s"), "runs_of_schedule"),
+]
+
+
+@pytest.mark.parametrize(("query", "index"), PAGES)
+async def test_a_page_follows_an_index(
+    store: SqlStore, query: ScheduleQuery | RunQuery, index: str
+) -> None:
+    found: list[str] = []
+
+    class Explaining(Tx):
+        def rows(self, statement: Any, given: Any = None) -> list[Any]:
+            shown = statement.compile(
+                dialect=self.connection.dialect, compile_kwargs={"literal_binds": True}
+            )
+            rows = self.connection.exec_driver_sql(f"EXPLAIN {shown}")
+            found.extend(row[0] for row in rows)
+            return []
+
+    def work(tx: Tx) -> None:
+        explaining = Explaining(tx.connection, tx.dialect, None, reading=True)
+        if isinstance(query, RunQuery):
+            page_of(explaining, RUN_SORTS[query.sort], query, run_conditions(query), run_of)
+        else:
+            conditions = schedule_conditions(query, tx.dialect)
+            page_of(explaining, SCHEDULE_SORTS[query.sort], query, conditions, schedule_of)
+
+    await store._database.read(work)
+    plan = "\n".join(found)
+    assert index in plan
+    assert "Seq Scan" not in plan
