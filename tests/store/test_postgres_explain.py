@@ -71,6 +71,7 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
         (1, ["http"]),
         {"runs_claimable"},
     ),
+    "take": (postgres.TAKE % (10, 10), (1, ["http"], "n"), {"runs_claimable", "runs_pkey"}),
     "next available": (postgres.NEXT_AVAILABLE, (), {"runs_claimable"}),
     "fire": (
         postgres.FIRE_PLAIN,
