@@ -212,6 +212,20 @@ async def until_gone(url: str) -> None:
     await connection.close()
 
 
+# F70: exit 9 outside the window, and the command that helps.
+async def test_the_command_line_says_what_to_do_and_does_it(postgres_url: str) -> None:
+    await apply(postgres_url, first_release)
+
+    def chimes(verb: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "chimes", "store", verb, "--store", postgres_url]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=REPOSITORY)
+
+    refused = await asyncio.to_thread(chimes, "status")
+    assert (refused.returncode, "chimes store migrate" in refused.stderr) == (9, True)
+    done = await asyncio.to_thread(chimes, "migrate")
+    assert (done.returncode, "from 0001 to 0002" in done.stderr + done.stdout) == (0, True)
+
+
 async def test_a_half_built_index_is_built_anew(postgres_url: str) -> None:
     await apply(postgres_url, first_release)
     await apply(postgres_url, "CREATE INDEX runs_created_at ON runs (created_at)")
