@@ -47,13 +47,15 @@ async def test_the_run_is_over_with_the_commit(server_url: str, engine: AsyncEng
     app = Chimes(server_url, settings=QUICK)
     seen: list[object] = []
 
+    async def looked() -> list[object]:
+        return seen
+
     @app.task(concurrency=1)
     async def book(context: Context) -> str:
         async with engine.begin() as connection:
             await connection.execute(INSERT, {"attempt": context.attempt})
             context.logger.info("about to commit")
             await context.complete_in(connection, result={"booked": 7})
-        # Committed, and this attempt is not even over.
         seen.append((await app.run_handle(context.run_id).run()).status)
         return "what it returns does not count any more"
 
@@ -64,7 +66,11 @@ async def test_the_run_is_over_with_the_commit(server_url: str, engine: AsyncEng
         other = await book.enqueue()  # waits for its place
         assert await handle.result("10s") == {"booked": 7}
         assert await other.result("10s") == {"booked": 7}
-        assert seen == [RunStatus.SUCCEEDED, RunStatus.SUCCEEDED]
+        # The run was over before the attempt was.
+        assert await eventually(looked, lambda statuses: len(statuses) == 2) == [
+            RunStatus.SUCCEEDED,
+            RunStatus.SUCCEEDED,
+        ]
         assert [line.message for line in await handle.logs()] == ["about to commit"]
         run = await handle.run()
         assert len(run.attempts) == 1
