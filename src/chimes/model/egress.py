@@ -170,6 +170,16 @@ class EgressRules:
         return self.judge_host(url.host, url.port)
 
     def judge_host(self, host: str, port: int) -> Denial | None:
+        return _on_host(self, host, port)
+
+    def judge(
+        self, address: Address, port: int, *, host: str, same_machine: bool = False
+    ) -> Denial | None:
+        """`host` is what the URL says; `same_machine`: both ends of the connection are one
+        address."""
+        return _on_address(self, address, port, host, same_machine)
+
+    def _judge_host(self, host: str, port: int) -> Denial | None:
         address = literal_address(host)
         if address is not None:
             return self.judge(address, port, host=host)
@@ -185,11 +195,7 @@ class EgressRules:
             return self._outside_only(host, port)
         return self._judge_listed(_name_reach(host), listed, host, port)
 
-    def judge(
-        self, address: Address, port: int, *, host: str, same_machine: bool = False
-    ) -> Denial | None:
-        """`host` is what the URL says; `same_machine`: both ends of the connection are one
-        address."""
+    def _judge(self, address: Address, port: int, host: str, same_machine: bool) -> Denial | None:
         host = host.removesuffix(".")
         for inner in unwrapped(address):
             denial = self._judge_address(inner, port, host, same_machine)
@@ -253,6 +259,19 @@ class EgressRules:
     @property
     def _only(self) -> tuple[Entry, ...]:
         return parse_entries(self.only, "egress_only")
+
+
+# Rules, addresses and names are plain values, and a node calls the same places again and again.
+@lru_cache(maxsize=4096)
+def _on_host(rules: EgressRules, host: str, port: int) -> Denial | None:
+    return rules._judge_host(host, port)
+
+
+@lru_cache(maxsize=4096)
+def _on_address(
+    rules: EgressRules, address: Address, port: int, host: str, same_machine: bool
+) -> Denial | None:
+    return rules._judge(address, port, host, same_machine)
 
 
 def _is_own(own_host: str, address: Address, host: str, same_machine: bool) -> bool:
