@@ -19,7 +19,13 @@ from tests.system.node import CHIMES, Node, wait_until
 from tests.system.receiver import Receiver
 from tests.system.servers import quoted, sql
 from tests.system.test_callbacks import http, instant
-from tests.system.test_faults_ownership import TIMES, all_ended, ends
+from tests.system.test_faults_ownership import (
+    TIMES,
+    all_ended,
+    ends,
+    failing_at,
+    standing_by,
+)
 from tests.system.test_faults_server import every_slot_once, goes_on, ticking
 
 # Far longer than it takes: real processes share two cores with other tests.
@@ -122,6 +128,8 @@ def test_a_grace_that_is_too_short_ends_the_lease_at_once(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
     # F69: others need not wait for the lease of production to run out
+    staying = start(server_url)
+    staying.send(signal.SIGSTOP)
     leaving = start(server_url, CHIMES_SHUTDOWN_GRACE="1s")
     made = leaving.create(
         name="long",
@@ -131,7 +139,7 @@ def test_a_grace_that_is_too_short_ends_the_lease_at_once(
     )
     leaving.call("POST", f"/api/v1/schedules/{made['id']}/run")
     receiver.wait_for("/long", 1)
-    staying = start(server_url)
+    staying.send(signal.SIGCONT)
     began = time.monotonic()
     assert leaving.stop() == 0
     receiver.wait_for("/long", 2)
@@ -191,7 +199,8 @@ def test_a_node_that_is_killed_while_it_drains(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
     # F11: what was not given back is taken when the lease has ended
-    leaving = start(server_url, **TIMES, CHIMES_TEST="1", CHIMES_FAILPOINTS="drain.mid:kill")
+    staying = standing_by(start, server_url)
+    leaving = start(server_url, **failing_at("drain.mid:kill"))
     made = leaving.create(
         name="cut short",
         trigger={"kind": "cron", "expression": "0 0 1 1 *"},
@@ -200,9 +209,9 @@ def test_a_node_that_is_killed_while_it_drains(
     )
     leaving.call("POST", f"/api/v1/schedules/{made['id']}/run")
     receiver.wait_for("/cut", 1)
-    staying = start(server_url, **TIMES)
     leaving.send(signal.SIGTERM)
     assert leaving.wait() == -signal.SIGKILL
+    staying.send(signal.SIGCONT)
     (run,) = staying.ended(made["id"])
     assert (run["status"], ends(run)) == ("succeeded", ["lost", "succeeded"])
 
