@@ -64,8 +64,8 @@ async def test_the_run_is_over_with_the_commit(server_url: str, engine: AsyncEng
     try:
         handle = await book.enqueue()
         other = await book.enqueue()  # waits for its place
-        assert await handle.result("10s") == {"booked": 7}
-        assert await other.result("10s") == {"booked": 7}
+        assert await handle.result("30s") == {"booked": 7}
+        assert await other.result("30s") == {"booked": 7}
         # The run was over before the attempt was.
         assert await eventually(looked, lambda statuses: len(statuses) == 2) == [
             RunStatus.SUCCEEDED,
@@ -74,7 +74,7 @@ async def test_the_run_is_over_with_the_commit(server_url: str, engine: AsyncEng
         assert [line.message for line in await handle.logs()] == ["about to commit"]
         run = await handle.run()
         assert len(run.attempts) == 1
-        await (await app.trigger_schedule("booking")).result("10s")
+        await (await app.trigger_schedule("booking")).result("30s")
         assert (await app.get_schedule("booking")).last_status == "succeeded"
     finally:
         await app.stop()
@@ -95,7 +95,7 @@ async def test_a_rollback_undoes_both(server_url: str, engine: AsyncEngine) -> N
     await app.start()
     try:
         handle = await book.enqueue()
-        assert await handle.result("10s") == 2
+        assert await handle.result("30s") == 2
         assert [attempt.end.value for attempt in (await handle.run()).attempts] == [
             "failed",
             "succeeded",
@@ -152,7 +152,7 @@ async def test_asyncpg_itself(postgres_url: str) -> None:
         handles = [await book.enqueue(), await book.enqueue()]
         handles.append(await app.trigger_schedule("booking"))
         for handle in handles:
-            assert await handle.result("10s") == "done"
+            assert await handle.result("30s") == "done"
             assert [line.message for line in await handle.logs()] == ["a line"]
         assert await connection.fetchval("SELECT count(*) FROM effects") == 3
     finally:
@@ -175,7 +175,7 @@ async def test_sync_code_on_sqlite(sqlite_url: str, tmp_path: Path) -> None:
     try:
         with engine.begin() as connection:
             connection.execute(text("CREATE TABLE effects (attempt INTEGER)"))
-        assert await (await book.enqueue()).result("10s") == "done"
+        assert await (await book.enqueue()).result("30s") == "done"
         with engine.connect() as connection:
             assert connection.execute(text("SELECT count(*) FROM effects")).scalar() == 1
     finally:
@@ -193,7 +193,7 @@ async def test_where_it_cannot_be_done_the_task_is_told() -> None:
     await app.start()
     try:
         with pytest.raises(RunFailed, match="only by a task of an application on a SQL store"):
-            await (await book.enqueue()).result("10s")
+            await (await book.enqueue()).result("30s")
     finally:
         await app.stop()
 
@@ -232,7 +232,7 @@ async def test_a_crash_right_after_the_commit_repeats_nothing(
             first = start("worker", "--app", "crashing:app", **lease).ready()
             handle = await book.enqueue()
             assert first.wait() == 1
-            assert await handle.result("10s") == "done"
+            assert await handle.result("30s") == "done"
             second = start("worker", "--app", "crashing:app", **lease).ready()
             nodes = app.runtime().services.store.nodes
             # The dead node was found out: whatever it held would have been taken up by now.

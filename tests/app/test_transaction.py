@@ -85,7 +85,7 @@ async def test_a_commit_brings_the_run(server_url: str, engine: AsyncEngine) -> 
             handle = await app.enqueue(greet.name, {"name": "Ann"}, connection=connection)
             with pytest.raises(NotFound):  # nobody else sees it yet
                 await handle.status()
-        assert await handle.result("10s") == "hello Ann"
+        assert await handle.result("30s") == "hello Ann"
         assert await count_orders(engine) == 1
     finally:
         await app.stop()
@@ -148,7 +148,7 @@ async def test_the_limit_of_a_task_holds(server_url: str, read_committed: AsyncE
         await app.start()
         try:
             for run in await runs_of(app):
-                await app.run_handle(run.id).result("10s")
+                await app.run_handle(run.id).result("30s")
         finally:
             await app.stop()
 
@@ -181,8 +181,8 @@ async def test_asyncpg_itself(postgres_url: str) -> None:
             again = await app.enqueue("greet", {"name": "x"}, key="k", connection=connection)
             twice = await app.enqueue("greet", {"name": "x"}, key="k", connection=connection)
             assert again == twice
-        assert await handle.result("10s") == "hello Ann"
-        assert await limited.result("10s") == 7
+        assert await handle.result("30s") == "hello Ann"
+        assert await limited.result("30s") == 7
         transaction = connection.transaction()
         await transaction.start()
         lost = await app.enqueue("greet", {"name": "Bob"}, connection=connection)
