@@ -42,7 +42,7 @@ async def schedules(given: Given) -> None:
     calls.begin()
     scheduler.start()
     await calls.wait(given.seconds)
-    scheduler.shutdown(wait=False)
+    calls.report()
 
 
 def fill(store: SQLAlchemyJobStore, scheduler: AsyncIOScheduler, count: int, options) -> None:
@@ -76,4 +76,3 @@ if __name__ == "__main__":
     given = arguments()
     calls = Calls(given.count)
     asyncio.run(schedules(given))
-    calls.report()

@@ -32,8 +32,7 @@ async def schedules(given: Given) -> None:
         await scheduler.start_in_background()
         await calls.wait(given.seconds)
         await check(engine)
-        await scheduler.stop()
-    await engine.dispose()
+        calls.report()
 
 
 async def fill(engine, count: int) -> None:
@@ -69,4 +68,3 @@ if __name__ == "__main__":
     given = arguments()
     calls = Calls(given.count)
     asyncio.run(schedules(given))
-    calls.report()

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
+import os
 import time
 from dataclasses import dataclass, field
 
@@ -56,12 +56,16 @@ class Calls:
         if len(self.names) == self.wanted:
             self.all_there.set()
 
-    async def wait(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.all_there.wait(), seconds)
+    async def wait(self, seconds: float, running: asyncio.Task[None] | None = None) -> None:
+        """Until all are there or the time is up; a peer that ends by itself before has failed."""
+        waiting = asyncio.ensure_future(self.all_there.wait())
+        both = {waiting} if running is None else {waiting, running}
+        await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if running is not None and running.done():
+            running.result()
 
     def report(self) -> None:
-        # Those that come while the peer is shutting down are neither rated nor forgotten.
+        """And end: a peer's way of shutting down may take longer than the round."""
         complete = len(self.names) >= self.wanted
         answer = {
             "calls": len(self.names),
@@ -71,3 +75,4 @@ class Calls:
             "complete": complete,
         }
         print(json.dumps(answer), flush=True)
+        os._exit(0)

@@ -42,9 +42,8 @@ async def schedules(given: Given, calls: Calls) -> None:
 
         pgq.sm.queries.fetch_schedule = timed
         running = asyncio.create_task(pgq.sm.run())
-        await calls.wait(given.seconds)
-        pgq.shutdown.set()
-        await running
+        await calls.wait(given.seconds, running)
+        calls.report()
 
 
 async def jobs(given: Given, calls: Calls) -> None:
@@ -65,13 +64,11 @@ async def jobs(given: Given, calls: Calls) -> None:
         running = asyncio.create_task(
             manager.run(batch_size=BATCH, mode=QueueExecutionMode.continuous)
         )
-        await calls.wait(given.seconds)
-        manager.shutdown.set()
-        await running
+        await calls.wait(given.seconds, running)
+        calls.report()
 
 
 if __name__ == "__main__":
     given = arguments()
     calls = Calls(given.count)
     uvloop.run((schedules if given.what == "schedules" else jobs)(given, calls))
-    calls.report()

@@ -25,9 +25,8 @@ async def worked(app: procrastinate.App, given: Given, calls: Calls) -> None:
             concurrency=CONCURRENCY, install_signal_handlers=False, shutdown_graceful_timeout=1
         )
     )
-    await calls.wait(given.seconds)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    await calls.wait(given.seconds, running)
+    calls.report()
 
 
 async def schedules(given: Given, calls: Calls) -> None:
@@ -68,4 +67,3 @@ if __name__ == "__main__":
     given = arguments()
     calls = Calls(given.count)
     asyncio.run((schedules if given.what == "schedules" else jobs)(given, calls))
-    calls.report()
