@@ -1,5 +1,5 @@
 # Two commands matter: `make serve` and `make test`. Both set themselves up.
-.PHONY: setup setup-dev serve test check format bench lock clean
+.PHONY: setup setup-dev serve test check torture format bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,6 +21,9 @@ check: setup-dev ## format, lint, import contracts, types
 	@$(BIN)/ruff check src tests bench
 	@$(BIN)/lint-imports
 	@$(BIN)/mypy
+
+torture: setup-dev ## two minutes of faults on each store, before a change to store or engine lands
+	@for store in pg mariadb sqlite; do $(BIN)/python -m tests.system.torture --store $$store --profile pr || exit $$?; done
 
 format: setup-dev
 	@$(BIN)/ruff format src tests bench
