@@ -49,7 +49,13 @@ class Scene:
         self.declaring_fails: Exception | None = None
 
     def schedule(self, name: str = "tick", **given: Any) -> Schedule:
-        values: dict[str, Any] = {"name": name, "trigger": Cron("* * * * *"), "policy": Policy()}
+        values: dict[str, Any] = {
+            "name": name,
+            "trigger": Cron("* * * * *"),
+            "policy": Policy(),
+            "created_at": START,
+            "updated_at": START,
+        }
         return planned(a_schedule(**(values | given)), self.clock.now())
 
     def timer(self, *schedules: Schedule, always: bool = True) -> MemoryTimer:
@@ -296,6 +302,21 @@ async def test_a_slot_just_before_the_break_is_not_lost(scene: Scene) -> None:
     scene.fallback(DutyFailed(duty="scheduler", error=KeyError("no table"), first=True))
     await timer.once()
     assert await scene.slots() == [1]
+
+
+async def test_a_fallback_makes_no_slot_from_before_the_last_change(scene: Scene) -> None:
+    """It was created, or resumed, after the slot of minute 1 (C8)."""
+    scene.clock.set(START.replace(minute=1, second=10))
+    young = scene.schedule(updated_at=scene.clock.now())
+    timer = scene.timer(young, always=False)
+    await timer.once()
+    scene.clock.set(START.replace(minute=1, second=20))
+    scene.fallback(DutyFailed(duty="scheduler", error=KeyError("no table"), first=True))
+    await timer.once()
+    assert await scene.slots() == []
+    scene.clock.set(START.replace(minute=2, second=0))
+    await timer.once()
+    assert await scene.slots() == [2]
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("gone"), TimeoutError()])

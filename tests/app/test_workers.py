@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import urllib.request
@@ -16,7 +17,6 @@ from chimes.model.ids import slot_key, slot_run_id
 from chimes.model.listing import RunQuery
 from chimes.model.planning import FireContext, plan
 from chimes.model.run import Run, RunStatus
-from chimes.store.port import Planner
 from chimes.triggers import Cron
 from tests.app.looking import eventually, runs_of, stored
 from tests.app.process import Start, wait_until
@@ -93,6 +93,25 @@ async def ended(app: Chimes, name: str, count: int = 1) -> list[Run]:
         lambda runs: sum(run.status.terminal for run in runs) >= count,
         30,
     )
+
+
+# R2.24: ScheduleClaimAtomicity
+async def test_of_ten_who_claim_one_succeeds(shared_url: str) -> None:
+    apps = [mirror(shared_url) for _ in range(10)]
+    for app in apps:
+        await app.open()
+    try:
+        await apps[0].sync()
+        await apps[0].reschedule_for("daily", datetime.now(UTC))
+        fired = await asyncio.gather(
+            *(app.runtime().services.store.fire_due(plan, limit=1) for app in apps)
+        )
+        made = [each for each in fired if each.claimed or each.others]
+        assert len(made) == 1
+        assert len(await runs_of(apps[0], "daily")) == 1
+    finally:
+        for app in apps:
+            await app.close()
 
 
 # R2.28: EndToEnd
@@ -210,16 +229,12 @@ async def test_every_worker_makes_the_same_key(shared_url: str) -> None:
         assert key.startswith(f"schedule:{schedule.id}:")
         # Fired by all three, there is one row.
         for app in apps:
-            await app.runtime().services.store.fire_due(_planner(), limit=10)
+            await app.runtime().services.store.fire_due(plan, limit=10)
         query = RunQuery(schedule_id=schedule.id)
         assert len((await apps[0].runtime().services.store.list_runs(query)).items) == 1
     finally:
         for app in apps:
             await app.close()
-
-
-def _planner() -> Planner:
-    return plan
 
 
 # --- the processes themselves -------------------------------------------------------------------

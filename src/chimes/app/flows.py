@@ -35,7 +35,7 @@ class AppFlow(FlowBuilder):
         super().__init__(name)
         self._registry = registry
         self._submit = submit
-        self._queue = queue
+        self.queue = queue
         self.priority = priority
         self.timeout = FLOW_TIMEOUT if timeout is None else duration_of(timeout, "timeout")
 
@@ -52,7 +52,7 @@ class AppFlow(FlowBuilder):
                 timeout=policy.timeout,
                 isolation=step.isolation,
                 on_lost=policy.on_lost,
-                queue=self._queue,
+                queue=self.queue,
             )
         )
 

@@ -116,8 +116,8 @@ class MemoryTimer:
             return
         for name, each in self._timed.items():
             if not each.always:
-                again = planned(each.schedule, now - LOOK_BACK)
-                self._timed[name] = replace(each, schedule=again)
+                since = _not_before(each.schedule, now - LOOK_BACK)
+                self._timed[name] = replace(each, schedule=planned(each.schedule, since))
 
     async def _refresh(self, now: datetime) -> None:
         moment = self._clock.monotonic()
@@ -204,6 +204,12 @@ class MemoryTimer:
         )
         found = (await self._store.list_runs(query)).items
         return found[0].finished_at if found else None
+
+
+def _not_before(schedule: Schedule, moment: datetime) -> datetime:
+    """Slots up to the last change are the business of whoever made it (ADR 11), and those that
+    the cursor has passed have their rows."""
+    return max(moment, schedule.updated_at, schedule.last_slot or moment)
 
 
 def _ours(wanted: Sequence[Run], rows: Sequence[Run]) -> tuple[Run, ...]:

@@ -101,7 +101,8 @@ class Node:
         """What is declared is written before the first slot can come."""
         timed = await self._declared() if self._app is not None else ()
         await self.engine.start()
-        if self._app is not None and self._app.declarations:
+        at_work = {"scheduler", "worker"} & {*self._runtime.settings.roles}
+        if self._app is not None and self._app.declarations and at_work:
             self._timer = self._poller(self._app, timed)
             self._timer.start()
 
@@ -166,7 +167,10 @@ def _runners(
             from chimes.app.completing import CompletingTasks
 
             found[tasks.kind] = CompletingTasks(tasks, runtime)
-        if app.flows and (queues is None or DEFAULT_QUEUE in queues):
-            flows = FlowRunner([flow.complete() for flow in app.flows.values()])
+        ours = [
+            flow.complete() for flow in app.flows.values() if queues is None or flow.queue in queues
+        ]
+        if ours:
+            flows = FlowRunner(ours)
             found[flows.kind] = flows
     return found

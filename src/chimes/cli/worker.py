@@ -24,8 +24,7 @@ from chimes.errors import ConfigError
 def worker(file: Path | None, queues: tuple[str, ...], **flags: str | None) -> int:
     """Start a worker: fires what is due and carries it out, without an API. Ctrl-C drains it.
 
-    As many as you like may run on one store. HTTP callbacks and flows belong to the queue
-    `default`.
+    As many as you like may run on one store. HTTP callbacks belong to the queue `default`.
 
     \b
     Examples:
