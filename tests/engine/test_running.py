@@ -50,6 +50,21 @@ async def test_priorities_decide_who_gets_the_next_free_place(rig: Rig) -> None:
     assert order == [(9, False), (5, False), (5, True), (0, False), (-3, False)]
 
 
+# I6: what is done and not written down is done again if the process dies
+async def test_effects_without_a_verdict_are_never_more_than_twice_the_places(rig: Rig) -> None:
+    faults = Faults(rig.store)
+    faults.failing = {"finish": StoreUnavailable("not now")}
+    rig.runner.script = [SUCCESS]
+    now = await rig.now()
+    await rig.store.add_runs([a_run(available_at=now, created_at=now) for _ in range(20)])
+    await rig.engine(workers=3, store=faults.store)
+    await until(lambda: len(rig.runner.calls) == 6)
+    await asyncio.sleep(0.5)  # as long as a few passes of the worker, which must bring nothing
+    assert len(rig.runner.calls) == 6
+    faults.failing = {}
+    await until(lambda: len(rig.runner.calls) == 20)
+
+
 async def test_a_slot_that_fires_does_not_overtake_what_waits_with_a_higher_rank(
     rig: Rig,
 ) -> None:

@@ -45,6 +45,7 @@ class Hold:
         "begun",
         "capacity",
         "handed_over",
+        "placed",
         "reason",
         "run",
         "seconds",
@@ -57,6 +58,8 @@ class Hold:
         self.run = run
         #: Whose place it has taken.
         self.capacity = capacity
+        #: Whether it still has it.
+        self.placed = True
         self.begun = False
         #: The attempt has ended for this process; at most its verdict is on its way.
         self.handed_over = False

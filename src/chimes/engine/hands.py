@@ -137,11 +137,15 @@ class Hands:
         hold.handed_over = True
         if hold.timer is not None:
             hold.timer.cancel()
-        # Its place is free: writing the verdict down goes on beside the next claim.
-        hold.capacity.give_back()
         if verdict is not None:
+            # Its place is free: writing the verdict down goes on beside the next claim. But not
+            # while as many wait to be written as there are places: every effect without a verdict
+            # in the store is one that is repeated if this process dies now (I6).
+            if self.recorder.waiting < hold.capacity.total:
+                self._free_place(hold)
             self.recorder.put(verdict)
             return
+        self._free_place(hold)
         if not hold.begun or hold.run.resumable:
             self._unstarted.append((hold.run.id, hold.run.fence))
             self.stirred.set()
@@ -159,7 +163,13 @@ class Hands:
         else:
             self._events.emit(RunEnded(run=run, seconds=hold.seconds))
 
+    def _free_place(self, hold: Hold) -> None:
+        if hold.placed:
+            hold.placed = False
+            hold.capacity.give_back()
+
     def _let_go(self, hold: Hold) -> None:
+        self._free_place(hold)
         del self._holds[hold.run.id, hold.run.fence]
         if not self._holds:
             self.empty.set()

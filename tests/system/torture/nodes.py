@@ -44,7 +44,8 @@ class TortureNode:
         self.lock = asyncio.Lock()
         #: A failpoint may end it.
         self.armed = False
-        self._ending = False
+        #: Processes whose end somebody asked for.
+        self._asked: set[int] = set()
         self._watching: asyncio.Task[None] | None = None
 
     @property
@@ -60,7 +61,7 @@ class TortureNode:
         """Returns as soon as the process exists; `ready` waits for it to serve."""
         self._starts += 1
         self.port = 0
-        self.armed = self._ending = "kill" in failpoints
+        self.armed = "kill" in failpoints
         self._log = self._directory / "nodes" / f"{self.index}-{self._starts:03}.log"
         environment = {
             "PATH": os.environ["PATH"],
@@ -90,13 +91,15 @@ class TortureNode:
                 stderr=log,
                 start_new_session=True,
             )
+        if self.armed:
+            self._asked.add(self.pid)
         self._watching = asyncio.create_task(self._watch(self._process))
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         code = await process.wait()
         # One that comes while the store is away says so and ends; somebody starts it again.
         waits = code == STORE_AWAY and not self.port
-        if not self._ending and not waits:
+        if process.pid not in self._asked and not waits:
             self.exits.append(code)
         if self._process is process:
             self.port = 0
@@ -127,13 +130,13 @@ class TortureNode:
                 os.kill(self.pid, number)
 
     async def kill(self) -> None:
-        self._ending = True
+        self._ask()
         self.send(signal.SIGKILL)
         await self._gone(10)
 
     async def terminate(self, within: float = 30.0) -> int | None:
         """SIGTERM; the exit code, None if it had to be killed."""
-        self._ending = True
+        self._ask()
         self.send(signal.SIGCONT)
         self.send(signal.SIGTERM)
         try:
@@ -141,6 +144,10 @@ class TortureNode:
         except TimeoutError:
             await self.kill()
             return None
+
+    def _ask(self) -> None:
+        if self._process is not None:
+            self._asked.add(self.pid)
 
     async def _gone(self, within: float) -> int | None:
         if self._process is None:

@@ -100,7 +100,8 @@ class Workload:
         answer = await self._ask("GET", "/api/v1/system")
         if answer is None or answer[0] != 200:
             return None
-        return sum(answer[1]["runs"].get(status, 0) for status in ("queued", "running"))
+        runs: dict[str, int] = answer[1]["runs"]
+        return runs.get("queued", 0) + runs.get("running", 0)
 
     # --- calls --------------------------------------------------------------------------------
     async def _one_call(self) -> None:
@@ -245,7 +246,8 @@ class Workload:
     def _draft(self, schedule_id: str) -> dict[str, Any]:
         """60 % intervals, 20 % cron, 10 % single moments, 10 % special."""
         trigger = self._timing()
-        behaviour, policy = "hook", {"overlap": "allow"}
+        behaviour = "hook"
+        policy: dict[str, Any] = {"overlap": "allow"}
         lot = self._rng.random()
         if lot < 0.1:
             ahead = time.time_ns() // 1000 + self._rng.randint(2, 12) * SECOND
