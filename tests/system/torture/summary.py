@@ -72,9 +72,8 @@ def summary(
 
 def _reached(directory: Path) -> dict[str, int]:
     """Counted in the nodes' own logs."""
-    events = Counter(
-        line.get("event") for log in (directory / NODES).glob("*.log") for line in lines(log)
-    )
+    said = [line for log in (directory / NODES).glob("*.log") for line in lines(log)]
+    events = Counter(line.get("event") for line in said)
     silent = [event for event in events if event and event.endswith("the store does not answer")]
     return {
         "fenced_writes": events["fenced"],
@@ -83,9 +82,7 @@ def _reached(directory: Path) -> dict[str, int]:
         "leases_lost": events["lease lost"],
         "retries": events["attempt failed, will be tried again"],
         "store_silent": sum(events[event] for event in silent),
-        "engine_errors": sum(
-            count for event, count in events.items() if event and event.endswith(" failed")
-        ),
+        "engine_errors": sum(line.get("level") == "error" for line in said),
     }
 
 
