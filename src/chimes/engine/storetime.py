@@ -16,6 +16,8 @@ from chimes.store.port import Store
 
 #: Seconds by which the two clocks may differ before that counts as a jump.
 TOLERATED = 5.0
+#: Seconds for which an answer is good enough to sleep by.
+RECENT = 5.0
 
 
 class StoreTime:
@@ -32,6 +34,11 @@ class StoreTime:
         now = await self._store.now()
         self.observed(now, before)
         return now
+
+    async def recent(self) -> datetime:
+        """For deciding how long to sleep: asks only if nobody has lately."""
+        age = self._clock.monotonic() - self._anchor[1]
+        return self.now() if self._seen and age < RECENT else await self.ask()
 
     def observed(self, now: datetime, before: float) -> None:
         """The store said `now` in an answer to a question asked at `before`. The heartbeat's

@@ -66,8 +66,10 @@ class Worker:
 
     async def _nothing_until(self) -> datetime | None:
         """When to look again; None: there is something to claim now."""
-        now = await self._time.ask()
+        now = await self._time.recent()
         available = await self._store.next_available()
+        if available is not None and available <= now:
+            now = await self._time.ask()
         in_vain, self._in_vain = self._in_vain, False
         poll = now + self._poll
         if available is None or available > now:

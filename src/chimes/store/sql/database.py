@@ -118,8 +118,15 @@ class Database(Protocol):
 
     async def now(self) -> datetime: ...
 
+    async def about_now(self) -> datetime:
+        """Near enough to sleep by, and cheaper than `now`."""
+
     async def read(self, work: Work[T]) -> T:
         """In a transaction that sees one state of the database and never waits for a writer."""
+
+    async def look(self, work: Work[T]) -> T:
+        """As `read`, but each statement may see a state of its own; for questions of one
+        statement, or whose answer is only a hint."""
 
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
         """Returns once the work is durable. It may be called more than once, so it keeps no

@@ -20,6 +20,8 @@ class Pool:
     engine: AsyncEngine
     #: The same connections, in transactions that see one state and change nothing.
     reading: AsyncEngine
+    #: The same connections, without transactions where that is cheaper.
+    looking: AsyncEngine
     #: Disposes of the pool when its loop ends.
     guard: asyncio.Task[None]
 
@@ -60,7 +62,12 @@ class LoopPools:
         size, overflow = (SIZE, OVERFLOW) if main else (1, 0)
         engine = self._server.engine(size=size, overflow=overflow)
         guard = asyncio.get_running_loop().create_task(self._guard(engine), name="chimes pool")
-        return Pool(engine=engine, reading=self._server.reading(engine), guard=guard)
+        return Pool(
+            engine=engine,
+            reading=self._server.reading(engine),
+            looking=self._server.looking(engine),
+            guard=guard,
+        )
 
     async def _guard(self, engine: AsyncEngine) -> None:
         """The end of a loop cancels its tasks and waits for them, which is when the connections

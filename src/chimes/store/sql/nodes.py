@@ -111,7 +111,7 @@ class SqlNodes(SqlBase):
             audit_sql_changes(tx)
             return rescued
 
-        return await write_runs(self._database, work) if await self._database.read(needed) else ()
+        return await write_runs(self._database, work) if await self._database.look(needed) else ()
 
     async def nodes(self) -> tuple[Node, ...]:
         rows = await self._database.read(lambda tx: tx.rows(select(nodes).order_by(nodes.c.id)))

@@ -110,6 +110,9 @@ class PostgresServer(Server):
     def reading(self, engine: AsyncEngine) -> AsyncEngine:
         return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
+    def looking(self, engine: AsyncEngine) -> AsyncEngine:
+        return engine.execution_options(isolation_level="AUTOCOMMIT")
+
     async def _connect(self, **_: object) -> asyncpg.Connection:
         try:
             connection = await self._connected()

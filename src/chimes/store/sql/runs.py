@@ -76,7 +76,7 @@ class SqlRuns(SqlBase):
         return await write_runs(self._database, work)
 
     async def get_run(self, run_id: RunId) -> Run | None:
-        return await self._database.read(lambda tx: load_run(tx, run_id))
+        return await self._database.look(lambda tx: load_run(tx, run_id))
 
     async def slots_taken(
         self, schedule_id: ScheduleId, slots: Collection[datetime]
@@ -98,7 +98,7 @@ class SqlRuns(SqlBase):
 
     async def next_available(self) -> datetime | None:
         return maybe_moment(
-            await self._database.read(lambda tx: tx.dialect.next_available(tx.connection))
+            await self._database.look(lambda tx: tx.dialect.next_available(tx.connection))
         )
 
     async def cancel_run(

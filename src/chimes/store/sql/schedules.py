@@ -54,7 +54,7 @@ class SqlSchedules(SqlBase):
         return await self._database.write(work)
 
     async def get_schedule(self, schedule_id: ScheduleId) -> Schedule | None:
-        return await self._database.read(lambda tx: load_schedule(tx, schedule_id))
+        return await self._database.look(lambda tx: load_schedule(tx, schedule_id))
 
     async def change_schedule(
         self,
@@ -97,7 +97,7 @@ class SqlSchedules(SqlBase):
 
     async def next_due(self) -> datetime | None:
         return maybe_moment(
-            await self._database.read(lambda tx: tx.dialect.next_due(tx.connection))
+            await self._database.look(lambda tx: tx.dialect.next_due(tx.connection))
         )
 
 

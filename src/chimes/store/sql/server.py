@@ -65,6 +65,10 @@ class Server(ABC):
         """The same pool, in transactions that see one state of the database and change nothing."""
         return engine.execution_options(isolation_level="REPEATABLE READ")
 
+    def looking(self, engine: AsyncEngine) -> AsyncEngine:
+        """The same pool without transactions, where that saves a trip to the server."""
+        return self.reading(engine)
+
     @abstractmethod
     def trouble(self, error: BaseException) -> Trouble | None:
         """None: the error is not of the database's making."""

@@ -18,19 +18,19 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from chimes.clock import Clock, SystemClock
 from chimes.errors import StoreError, StoreReadOnly, StoreUnavailable
 from chimes.store.sql.counters import Counters
 from chimes.store.sql.database import Reader, Tx, Work
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.loop_pools import LoopPools, Pool
+from chimes.store.sql.loop_pools import LoopPools
 from chimes.store.sql.server import Server, Trouble
 from chimes.store.sql.server_schema import check_or_set_up, migrate
 from chimes.store.sql.wake_channel import WakeChannel
@@ -47,6 +47,8 @@ LOST_TRIES = 3
 RETRY_SECONDS = 8.0
 #: A unit that takes longer is given up: nobody hangs on a server that does not answer.
 UNIT_SECONDS = 20.0
+#: How old an answer of the server's clock may be that somebody sleeps by.
+RECENT_SECONDS = 30.0
 
 
 class ServerDatabase:
@@ -61,6 +63,8 @@ class ServerDatabase:
         self._pools = LoopPools(server)
         self._channel: WakeChannel | None = None
         self._open = False
+        #: What the server's clock said last, and when that was on ours.
+        self._last_now: tuple[datetime, float] | None = None
         self.counters = Counters()
 
     async def open(self) -> None:
@@ -76,7 +80,7 @@ class ServerDatabase:
         self._channel.start()
 
     async def _check_schema(self) -> None:
-        async with self._connected(self._pools.here()) as connection:
+        async with self._connected(self._pools.here().engine) as connection:
             warning = await connection.run_sync(check_or_set_up, self._server)
         if warning:
             _log.warning(warning)
@@ -135,7 +139,21 @@ class ServerDatabase:
     async def now(self) -> datetime:
         if self._clock is not None:
             return self._clock.now()
-        return await self.read(Tx.now)
+        before = self._elapsed.monotonic()
+        now = await self.look(Tx.now)
+        self._last_now = (now, (before + self._elapsed.monotonic()) / 2)
+        return now
+
+    async def about_now(self) -> datetime:
+        if self._clock is None and self._last_now is not None:
+            now, at = self._last_now
+            passed = self._elapsed.monotonic() - at
+            if passed < RECENT_SECONDS:
+                return now + timedelta(seconds=passed)
+        return await self.now()
+
+    async def look(self, work: Work[T]) -> T:
+        return await self._attempted("read", lambda: self._read(work, alone=True))
 
     async def read(self, work: Work[T]) -> T:
         return await self._attempted("read", lambda: self._read(work))
@@ -154,7 +172,7 @@ class ServerDatabase:
 
     @asynccontextmanager
     async def _snapshot(self) -> AsyncIterator[Reader]:
-        async with self._connected(self._pools.here(), reading=True) as connection:
+        async with self._connected(self._pools.here().reading) as connection:
 
             async def read(work: Work[T]) -> T:
                 try:
@@ -164,8 +182,9 @@ class ServerDatabase:
 
             yield read
 
-    async def _read(self, work: Work[T]) -> T:
-        async with self._connected(self._pools.here(), reading=True) as connection:
+    async def _read(self, work: Work[T], *, alone: bool = False) -> T:
+        pool = self._pools.here()
+        async with self._connected(pool.looking if alone else pool.reading) as connection:
             async with asyncio.timeout(UNIT_SECONDS):
                 return await connection.run_sync(self._look, work)
 
@@ -173,7 +192,7 @@ class ServerDatabase:
         return work(Tx(connection, self.dialect, self._clock, reading=True))
 
     async def _write(self, unit: _Unit[T]) -> T:
-        async with self._connected(self._pools.here()) as connection:
+        async with self._connected(self._pools.here().engine) as connection:
             unit.committing = False
             try:
                 async with asyncio.timeout(UNIT_SECONDS):
@@ -193,12 +212,9 @@ class ServerDatabase:
         return trouble is Trouble.LOST or isinstance(error, TimeoutError)
 
     @asynccontextmanager
-    async def _connected(
-        self, pool: Pool, *, reading: bool = False
-    ) -> AsyncIterator[AsyncConnection]:
+    async def _connected(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         if not self._open:
             raise StoreUnavailable("the store is not open")
-        engine = pool.reading if reading else pool.engine
         try:
             connection = await engine.connect()
         except PoolTimeout as error:

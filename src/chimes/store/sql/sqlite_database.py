@@ -133,6 +133,12 @@ class SqliteDatabase:
     async def now(self) -> datetime:
         return self._clock.now()
 
+    async def about_now(self) -> datetime:
+        return self._clock.now()
+
+    async def look(self, work: Work[T]) -> T:
+        return await self.read(work)
+
     async def read(self, work: Work[T]) -> T:
         return await _there(self._readers).read(work)
 

@@ -75,7 +75,7 @@ class SqlStore(SqlSchedules, SqlFiring, SqlRuns, SqlWork, SqlNodes, SqlRecords, 
     async def wait_for_work(self, since: int, until: datetime | None) -> None:
         seconds = None
         if until is not None:
-            seconds = max(0.0, (until - await self.now()).total_seconds())
+            seconds = max(0.0, (until - await self._database.about_now()).total_seconds())
         await self._database.wait(since, seconds)
 
     async def counts(self) -> Counts:
