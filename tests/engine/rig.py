@@ -93,7 +93,8 @@ class Recording:
 
 class Faults:
     """A store whose way to one node is disturbed. `down` cuts everything, `failing` single verbs
-    before they happen, `answer_lost` after they have; `hanging` verbs are never answered."""
+    before they happen, `answer_lost` after they have; `hanging` verbs are never answered, and
+    `unanswered` ones happen without anybody hearing of it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -101,6 +102,7 @@ class Faults:
         self.failing: dict[str, Exception] = {}
         self.answer_lost: dict[str, Exception] = {}
         self.hanging: set[str] = set()
+        self.unanswered: set[str] = set()
         self.count: Counter[str] = Counter()
 
     def __getattr__(self, name: str) -> Any:
@@ -117,6 +119,8 @@ class Faults:
             if name in self.failing:
                 raise self.failing[name]
             answer = await verb(*args, **named)
+            if name in self.unanswered:
+                await asyncio.Event().wait()
             if name in self.answer_lost:
                 raise self.answer_lost.pop(name)
             return answer

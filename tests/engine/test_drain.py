@@ -52,6 +52,20 @@ async def test_unstarted_runs_are_given_back(rig: Rig) -> None:
     assert (done.status, done.attempt) == (RunStatus.SUCCEEDED, 1)
 
 
+async def test_runs_marked_as_started_that_have_not_begun_are_given_back(rig: Rig) -> None:
+    faults = Faults(rig.store)
+    faults.unanswered = {"start"}
+    engine = await rig.engine(store=faults.store)
+    schedule = await rig.due_now(policy=Policy(on_lost=OnLost.STOP))
+    await eventually(lambda: rig.runs(schedule), lambda runs: [run for run in runs if run.started])
+    await asyncio.wait_for(engine.drain(), 3)
+    (run,) = await rig.runs(schedule)
+    assert (run.status, run.attempt, run.attempts) == (RunStatus.QUEUED, 0, ())
+    await rig.engine()
+    (done,) = await rig.ended(schedule)
+    assert (done.status, done.attempt) == (RunStatus.SUCCEEDED, 1)
+
+
 async def test_what_outlasts_the_grace_runs_again_elsewhere(rig: Rig) -> None:
     stopping = Recording()
     stopping.script = [stopping.wait]

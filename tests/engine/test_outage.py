@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from chimes.engine.events import DutyFailed, DutyRecovered, RunEnded, VerdictFenced
 from chimes.errors import StoreUnavailable
-from chimes.model.policy import Policy
+from chimes.model.policy import OnLost, Policy
 from chimes.model.run import Outcome, RunStatus
 from chimes.targets.base import Call
 from tests.builders import a_run
@@ -74,6 +74,17 @@ async def test_a_fire_whose_answer_was_lost_is_given_back(rig: Rig) -> None:
     (run,) = await rig.ended(schedule)
     assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 1)
     assert len(rig.runner.called(run.id)) == 1
+
+
+# F23: the started mark was written, the answer lost: nothing has begun, so the run is not lost
+async def test_a_start_whose_answer_was_lost_is_given_back(rig: Rig) -> None:
+    faults = Faults(rig.store)
+    faults.answer_lost = {"start": DOWN}
+    await rig.engine(store=faults.store)
+    schedule = await rig.due_now(policy=Policy(on_lost=OnLost.STOP))
+    (run,) = await rig.ended(schedule)
+    assert (run.status, run.attempt, run.fence) == (RunStatus.SUCCEEDED, 1, 2)
+    assert rig.runner.called(run.id) == [2]
 
 
 # R2.10: a bug in a pass is told and the loop goes on

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
+from chimes.model.policy import OnLost, Policy
 from chimes.model.run import RunStatus, claimed, marked_started, released
 from chimes.store.port import Store
 from chimes.testing import SettableClock
@@ -234,20 +235,31 @@ async def test_a_retry_that_is_released_keeps_its_first_start(
     assert released(second).started_at == NOW
 
 
-async def test_what_is_not_owned_or_has_begun_is_not_released(
-    store: Store, clock: SettableClock
-) -> None:
-    stale, ended, begun = [await running_run(store) for _ in range(3)]
+async def test_what_is_not_owned_is_not_released(store: Store, clock: SettableClock) -> None:
+    stale, ended, marked = [await running_run(store) for _ in range(3)]
     (ended,) = (await store.finish([a_verdict(ended, clock.now())])).accepted
-    await store.start(begun.id, begun.fence)
+    await store.start(marked.id, marked.fence)
     before = await all_runs(store)
     await store.release(
         [
             (stale.id, stale.fence - 1),
             (ended.id, ended.fence),
-            (begun.id, begun.fence),
+            (marked.id, marked.fence - 1),
             (RunId("nobody"), 1),
         ]
     )
     assert await all_runs(store) == before
     await store.release([])
+
+
+# F23, F69: the mark was written, but its answer never came and the attempt did not begin
+async def test_a_run_that_was_only_marked_as_started_is_released(store: Store) -> None:
+    before = a_run(policy=Policy(on_lost=OnLost.STOP))
+    run = await running_run(store, before)
+    assert await store.start(run.id, run.fence)
+    await store.release([(run.id, run.fence)])
+    assert await store.get_run(run.id) == replace(before, fence=1)
+    # A mark that was still on its way comes too late.
+    assert not await store.start(run.id, run.fence)
+    (again,) = await store.claim(places())
+    assert (again.attempt, again.fence, again.started) == (1, 2, False)

@@ -79,10 +79,11 @@ class Oversight:
                 capacity.doubtful = False
 
     async def _release_strays(self, rows: Sequence[Run], offers: frozenset[str]) -> None:
+        """What this node does not know of it has not marked as started."""
         strays = [
             (run.id, run.fence)
             for run in rows
-            if run.target.needs in offers and not self._hands.holds(run)
+            if run.target.needs in offers and not run.started and not self._hands.holds(run)
         ]
         if strays:
             await self._store.release(strays)

@@ -217,8 +217,9 @@ class Store(Protocol):
         those who wait for work: its flow may go on."""
 
     async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
-        """Give claimed but unstarted runs back (run id, fence); those not owned are left alone, and
-        one that was asked to stop ends as canceled (`given_back`)."""
+        """Give runs that have not begun back (run id, fence); those not owned are left alone, and
+        one that was asked to stop ends as canceled (`given_back`). The started mark does not keep
+        a run: its holder may have lost the answer to it, and knows that it did not begin."""
 
     async def cancel_run(
         self, run_id: RunId, reason: str, audit: AuditEntry | None = None

@@ -122,7 +122,7 @@ class MemoryRuns(MemoryBase):
             now = self._clock.now()
             for run_id, fence in holds:
                 run = self._state.runs.get(run_id)
-                if run is not None and accepts(run, fence) and not run.started:
+                if run is not None and accepts(run, fence):
                     after = given_back(run, now)
                     self._state.put_run(after)
                     self._record(after, None, now)

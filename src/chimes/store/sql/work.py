@@ -62,9 +62,7 @@ class SqlWork(SqlBase):
             hold_runs(tx, [run_id for run_id, _ in holds])
             held = load_runs(tx, [run_id for run_id, _ in holds])
             ours = [
-                run
-                for run_id, fence in holds
-                if (run := held.get(run_id)) and accepts(run, fence) and not run.started
+                run for run_id, fence in holds if (run := held.get(run_id)) and accepts(run, fence)
             ]
             settling = Settling(tx, now, ours)
             for run in ours:
