@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from chimes import Chimes, Context, RunFailed
 from chimes.errors import Conflict
-from chimes.model.run import RunStatus
+from chimes.model.run import AttemptEnd, RunStatus
 from tests.app.looking import QUICK, eventually
 from tests.app.process import Start
 from tests.app.test_transaction import async_url
@@ -164,6 +164,11 @@ async def test_sync_code_on_sqlite(sqlite_url: str, tmp_path: Path) -> None:
     app = Chimes(sqlite_url, settings=QUICK)
     engine = create_engine(f"sqlite:///{tmp_path / 'chimes.db'}", connect_args={"timeout": 10})
 
+    async def counted() -> dict[str, float | None]:
+        assert app.node is not None
+        value = app.node.metrics.registry.get_sample_value
+        return {name: value(f"chimes_{name}_total") for name in ("success", "fenced")}
+
     @app.task
     def book(context: Context) -> None:
         with Session(engine) as session:
@@ -176,6 +181,9 @@ async def test_sync_code_on_sqlite(sqlite_url: str, tmp_path: Path) -> None:
         with engine.begin() as connection:
             connection.execute(text("CREATE TABLE effects (attempt INTEGER)"))
         assert await (await book.enqueue()).result("30s") == "done"
+        await eventually(counted, lambda counts: counts["success"] == 1)
+        # What the worker says afterwards repeats what stands there: it is not refused.
+        assert (await counted())["fenced"] == 0
         with engine.connect() as connection:
             assert connection.execute(text("SELECT count(*) FROM effects")).scalar() == 1
     finally:
@@ -221,7 +229,7 @@ async def test_a_crash_right_after_the_commit_repeats_nothing(
     (tmp_path / "crashing.py").write_text(CRASHING.format(url=postgres_url))
     connection = await asyncpg.connect(postgres_url)
     await connection.execute("CREATE TABLE effects (attempt INTEGER)")
-    lease = {"CHIMES_LEASE": "1s", "CHIMES_POLL_INTERVAL": "100ms"}
+    lease = {"CHIMES_LEASE": "3s", "CHIMES_POLL_INTERVAL": "100ms"}
     app = Chimes(postgres_url)
 
     @app.task
@@ -236,9 +244,11 @@ async def test_a_crash_right_after_the_commit_repeats_nothing(
             second = start("worker", "--app", "crashing:app", **lease).ready()
             nodes = app.runtime().services.store.nodes
             # The dead node was found out: whatever it held would have been taken up by now.
-            await eventually(nodes, lambda found: len(found) == 1, 20)
+            await eventually(nodes, lambda found: len(found) == 1, 30)
             assert second.stop() == 0
-            assert (await handle.run()).attempt == 1
-            assert await connection.fetchval("SELECT count(*) FROM effects") == 1
+            run = await handle.run()
+            # On a busy machine a first attempt may have been lost before it did anything.
+            assert run.attempts[-1].end is AttemptEnd.SUCCEEDED
+            assert await connection.fetch("SELECT attempt FROM effects") == [(run.attempt,)]
     finally:
         await connection.close()

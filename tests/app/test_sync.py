@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chimes import Chimes, Cron
+from chimes import Chimes, Cron, Every
 from chimes.errors import Conflict, InvalidInput, NotFound
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
@@ -155,6 +155,28 @@ async def test_one_that_another_door_made_is_found_by_its_name(shared_url: str) 
         assert found.id == made.id
         assert found.next_run_at == made.next_run_at
         assert found.target.kind == "task"
+
+
+async def test_the_anchor_that_another_door_gave_is_kept(shared_url: str) -> None:
+    app = an_app(shared_url, "every 10m")
+    async with app:
+        now = datetime.now(UTC)
+        anchor = now.replace(minute=7, second=3, microsecond=0)
+        made = await app.runtime().services.schedules.create(
+            Actor(),
+            Schedule(
+                id=ScheduleId("made-elsewhere"),
+                namespace="catbird",
+                name="nightly",
+                trigger=Every("10m", anchor=anchor),
+                target=HttpTarget(url="https://example.com/hook"),
+                created_at=now,
+                updated_at=now,
+            ),
+        )
+        await app.sync()
+        found = await stored(app, "nightly")
+        assert (found.trigger, found.next_run_at) == (made.trigger, made.next_run_at)
 
 
 async def test_an_interval_lies_on_one_grid_for_all(shared_url: str) -> None:

@@ -204,13 +204,16 @@ async def test_a_key_means_one_run(url: str) -> None:
 async def test_the_limit_of_a_task_is_shared_by_all_its_runs(url: str) -> None:
     app = an_app(url)
     now_running = most = 0
+    two = asyncio.Event()
 
     @app.task(concurrency=2)
     async def work() -> None:
         nonlocal now_running, most
         now_running += 1
         most = max(most, now_running)
-        await asyncio.sleep(0.02)
+        if now_running == 2:
+            two.set()
+        await asyncio.wait_for(two.wait(), 20)
         now_running -= 1
 
     await app.start()
