@@ -171,6 +171,27 @@ async def test_a_batch_says_which_were_accepted_and_which_refused(
     assert await store.get_run(second.id) == second
 
 
+async def test_the_accepted_come_in_the_order_of_their_verdicts(
+    store: Store, clock: SettableClock
+) -> None:
+    """Also where a batch has an old verdict and a good one on the same run."""
+    await joined(store)
+    await store.add_runs([a_run(priority=priority) for priority in (2, 1)])
+    first, second = await store.claim(places())
+    now = clock.advance(1)
+    verdicts = [
+        a_verdict(first, now),
+        a_verdict(second, now),
+        replace(a_verdict(first, now, AttemptEnd.FAILED), fence=first.fence - 1),
+    ]
+    finished = await store.finish(verdicts)
+    assert finished.accepted == (
+        settled(first, verdicts[0], now),
+        settled(second, verdicts[1], now),
+    )
+    assert finished.refused == (first.id,)
+
+
 # F65
 async def test_a_verdict_may_pause_the_schedule(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)

@@ -35,32 +35,23 @@ def finished(tx: Tx, verdicts: Sequence[Verdict]) -> Finished:
     if done and left:
         # Those that are left may be flows, whose steps end with them.
         hold_runs(tx, {verdict.run_id for verdict in left})
-    slow = _by_the_book(tx, left) if left else Finished()
-    if not done:
-        return slow
-    # Each verdict on a run that is not among `done` has its answer in `slow`, in its order.
-    others = iter(slow.accepted)
-    refused = Counter(slow.refused)
-    accepted: list[Run] = []
-    for verdict in verdicts:
-        run = done.get(verdict.run_id)
-        if run is not None:
-            accepted.append(run)
-        elif refused[verdict.run_id]:
-            refused[verdict.run_id] -= 1
-        else:
-            accepted.append(next(others))
-    return Finished(accepted=tuple(accepted), refused=slow.refused)
+    slow = iter(_by_the_book(tx, left) if left else ())
+    answers = [done[v.run_id] if v.run_id in done else next(slow) for v in verdicts]
+    return Finished(
+        accepted=tuple(run for run in answers if run is not None),
+        refused=tuple(
+            verdict.run_id for verdict, run in zip(verdicts, answers, strict=True) if run is None
+        ),
+    )
 
 
-def _by_the_book(tx: Tx, verdicts: Sequence[Verdict]) -> Finished:
-    """One after another, as if each were alone."""
+def _by_the_book(tx: Tx, verdicts: Sequence[Verdict]) -> list[Run | None]:
+    """One after another, as if each were alone. None: refused."""
     now = tx.now()
     current = load_runs(tx, {verdict.run_id for verdict in verdicts})
     settling = Settling(tx, now, current.values())
     logs: dict[RunId, list[LogEntry]] = {}
-    accepted: list[Run] = []
-    refused: list[RunId] = []
+    answers: list[Run | None] = []
     for verdict in verdicts:
         run = settling.changed(verdict.run_id) or current.get(verdict.run_id)
         if run is not None and accepts(run, verdict.fence):
@@ -68,15 +59,15 @@ def _by_the_book(tx: Tx, verdicts: Sequence[Verdict]) -> Finished:
             settling.apply(run, verdict)
             logs.setdefault(run.id, []).extend(verdict.logs)
             tx.wakes |= not run.status.terminal or run.parent_id is not None or run.resumable
-            accepted.append(run)
+            answers.append(run)
         elif run is not None and verdict.attempt in run.attempts:
-            accepted.append(run)
+            answers.append(run)
         else:
-            refused.append(verdict.run_id)
+            answers.append(None)
     settling.write()
     append_logs(tx, logs)
     tx.wakes |= settling.let_go
-    return Finished(accepted=tuple(accepted), refused=tuple(refused))
+    return answers
 
 
 def _plainly(tx: Tx, verdicts: Sequence[Verdict], ids: set[RunId]) -> dict[RunId, Run]:
