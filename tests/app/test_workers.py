@@ -62,6 +62,7 @@ def two(one: int) -> int:
     return one * 10
 
 app.schedule("daily", "0 9 * * *", report, args={"day": "Monday"})
+app.schedule("unseen", "0 9 1 1 *", slow, args={"seconds": 3.0}, mode="memory")
 """
 
 
@@ -277,6 +278,25 @@ async def test_another_worker_takes_over_what_a_killed_one_had(
         assert await handle.result("40s") == "slept"
         run = await handle.run()
         assert run.attempt == 2
+        assert second.stop() == 0
+
+
+async def test_a_run_of_a_schedule_in_memory_is_taken_over_too(
+    start: Start, shared_url: str, tmp_path: Path
+) -> None:
+    """Its schedule is nowhere in the store."""
+    lease = {"CHIMES_LEASE": "3s", "CHIMES_POLL_INTERVAL": "200ms"}
+    first = start(*worker(start, shared_url), **lease).ready()
+    assert "timed in memory" in first.output
+    async with mirror(shared_url) as app:
+        handle = await app.trigger_schedule("unseen")
+        wait_until(lambda: "slow begins" in effects(tmp_path), "the task to begin")
+        first.kill()
+        second = start(*worker(start, shared_url), **lease).ready()
+        assert await handle.result("60s") == "slept"
+        run = await handle.run()
+        assert run.attempt >= 2
+        assert run.schedule_id is not None
         assert second.stop() == 0
 
 
