@@ -9,6 +9,7 @@ import pytest
 
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.model.access import Role
+from chimes.model.defaults import RunDefaults
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.policy import Overlap, Policy
@@ -24,11 +25,12 @@ from tests.builders import ALICE, BOB, LEASE, MINUTE, NOW, a_node, a_schedule
 from tests.service.conftest import ADMIN, MEMBER, OPERATOR, VIEWER
 
 GREET = TaskTarget(name="greet")
+LOCAL = {"task:local": RunDefaults(policy=Policy(max_retries=4), priority=3)}
 
 
 @pytest.fixture
 def schedules(store: MemoryStore) -> ScheduleService:
-    return ScheduleService(store, check_target=check_target, offers=lambda: {"task:local"})
+    return ScheduleService(store, check_target=check_target, offers=lambda: LOCAL)
 
 
 async def offered(store: MemoryStore, *offers: str, node: str = "node-1") -> None:

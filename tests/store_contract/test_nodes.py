@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from chimes.model.defaults import RunDefaults
 from chimes.model.ids import NodeId
 from chimes.model.node import Beat
 from chimes.model.policy import OnLost, Policy
@@ -33,6 +34,21 @@ async def test_a_node_joins_at_the_stores_time(store: Store, clock: SettableCloc
     assert node == replace(given, started_at=now, heartbeat_at=now, lease_until=now + LEASE)
     other = await store.join(a_node("a"), MINUTE)
     assert await store.nodes() == (other, node)
+
+
+async def test_a_node_tells_how_its_tasks_are_carried_out(store: Store) -> None:
+    policy = Policy(
+        max_retries=3,
+        timeout=timedelta(seconds=1.5),
+        on_lost=OnLost.STOP,
+        max_concurrent_runs=2,
+        concurrency_key="task:a",
+    )
+    defaults = {"task:a": RunDefaults(policy=policy, priority=-4)}
+    given = a_node(offers=("http", "flow:z", "task:a"), defaults=defaults)
+    node = await store.join(given, LEASE)
+    assert (await store.nodes()) == (node,)
+    assert (node.offers, node.defaults) == (given.offers, defaults)
 
 
 async def test_a_beat_renews_the_lease(store: Store, clock: SettableClock) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import ConfigError, InvalidInput
+from chimes.model.defaults import RunDefaults
 from chimes.model.egress import Egress, EgressByMode, EgressRules
 from chimes.model.target import Target
 from chimes.model.target_rules import check_target
@@ -64,10 +65,10 @@ async def build_services(
     store: Store,
     clock: Clock,
     *,
-    offers: Callable[[], Collection[str]] = frozenset,
+    offers: Callable[[], Mapping[str, RunDefaults]] = dict,
 ) -> Services:
     """The services over an opened store. `offers`: what an application of this process can carry
-    out (`target.needs`), so that it may schedule it before a node of it has joined."""
+    out (`target.needs`) and how, so that it may schedule it before a node of it has joined."""
     access = AccessService(store, clock, fixed=configured_keys(settings))
     await access.keys_on()
     with_keys = EgressRules(

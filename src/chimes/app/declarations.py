@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 from chimes.app.declared import Complete, Declared, Mode, check_memory, draft
 from chimes.app.flows import AppFlow
 from chimes.app.memory_mode import Timed, known_ids
+from chimes.app.offers import AppOffers
 from chimes.app.reading import unknown
 from chimes.app.runtime import Runtime
 from chimes.app.syncing import Syncing, in_order
 from chimes.errors import InvalidInput, InvalidTrigger, NotFound
+from chimes.model.defaults import with_own
 from chimes.model.ids import ScheduleId, declared_id
 from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule, planned
-from chimes.model.target import FlowTarget, TaskTarget
+from chimes.model.target import HttpTarget, TaskTarget
 from chimes.service.rules import checked
 from chimes.targets.python_task import Registry
 from chimes.triggers import NEVER_FIRES
@@ -40,7 +42,7 @@ class Declarations:
     def __init__(self, namespace: str, registry: Registry, flows: Mapping[str, AppFlow]) -> None:
         self._namespace = namespace
         self._registry = registry
-        self._flows = flows
+        self._offers = AppOffers(registry, flows)
         self._declared: dict[str, Declared] = {}
         #: Ids of those that are in the store.
         self._ids: dict[str, ScheduleId] = {}
@@ -206,36 +208,27 @@ class Declarations:
         if declared.depends_on is not None:
             other = await id_of(declared.depends_on.name)
             depends_on = Dependency(schedule_id=other, within=declared.depends_on.within)
+        usual, priority = await self._usual(runtime, declared)
         return Complete(
             declared=declared,
-            policy=replace(self._policy(runtime, declared), **declared.policy),
-            priority=self._priority(declared),
+            policy=replace(usual, **declared.policy),
+            priority=priority,
             default_timezone=runtime.settings.default_timezone,
             depends_on=depends_on,
         )
 
-    def _policy(self, runtime: Runtime, declared: Declared) -> Policy:
+    async def _usual(self, runtime: Runtime, declared: Declared) -> tuple[Policy, int]:
+        """Policy and priority where the declaration says nothing: as the target has them itself,
+        also one of another application."""
         from chimes.doors.api.wire import default_policy
 
-        usual = default_policy(runtime.settings, declared.target)
-        match declared.target:
-            case TaskTarget(name=name) if name in self._registry:
-                return self._registry.get(name).policy(usual)
-            case FlowTarget(name=name) if name in self._flows:
-                return self._flows[name].policy(usual)
-            case _:
-                return usual
-
-    def _priority(self, declared: Declared) -> int:
-        if declared.priority is not None:
-            return declared.priority
-        match declared.target:
-            case TaskTarget(name=name) if name in self._registry:
-                return self._registry.get(name).priority
-            case FlowTarget(name=name) if name in self._flows:
-                return self._flows[name].priority
-            case _:
-                return 0
+        policy, priority = default_policy(runtime.settings, declared.target), 0
+        own = self._offers.get(declared.target.needs)
+        if own is None and not isinstance(declared.target, HttpTarget):
+            own = await runtime.services.schedules.defaults_of(declared.target)
+        if own is not None:
+            policy, priority = with_own(policy, own.policy, ()), own.priority
+        return policy, priority if declared.priority is None else declared.priority
 
     def _check_limits(self, declared: Declared) -> None:
         target = declared.target

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from chimes.app.composition import build_services, build_store
 from chimes.app.flows import AppFlow
 from chimes.app.handles import RunHandle
+from chimes.app.offers import AppOffers
 from chimes.app.runtime import Runtime
 from chimes.app.signals import loop_factory, signals, stop_or_hurry
 from chimes.app.verbs import Verbs
@@ -20,6 +21,7 @@ from chimes.config import LoadedSettings, Settings, load_settings, store_locatio
 from chimes.config.loading import DEFAULT
 from chimes.errors import ChimesError
 from chimes.log import configure_logging
+from chimes.model.defaults import RunDefaults
 from chimes.model.ids import RunId
 from chimes.targets.python_task.registry import Registry
 
@@ -56,11 +58,9 @@ class Life(Verbs):
         return replace(loaded, settings=replace(loaded.settings, **ours))
 
     @property
-    def offers(self) -> frozenset[str]:
-        """What nodes of this application can carry out."""
-        return frozenset(f"task:{name}" for name in self.registry.names) | frozenset(
-            f"flow:{name}" for name in self.flows
-        )
+    def offers(self) -> Mapping[str, RunDefaults]:
+        """What nodes of this application can carry out, and how."""
+        return AppOffers(self.registry, self.flows)
 
     # --- the store ----------------------------------------------------------------------------
     def runtime(self) -> Runtime:

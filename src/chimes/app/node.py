@@ -23,6 +23,7 @@ from chimes.engine.lifecycle import Poller
 from chimes.engine.metrics import Metrics
 from chimes.engine.reports import Reports
 from chimes.errors import ChimesError
+from chimes.model.defaults import RunDefaults
 from chimes.targets.base import TargetRunner
 from chimes.targets.flow import FlowRunner
 from chimes.targets.http_callback import HttpCallback
@@ -42,6 +43,9 @@ class Application(Protocol):
 
     @property
     def flows(self) -> Mapping[str, AppFlow]: ...
+
+    @property
+    def offers(self) -> Mapping[str, RunDefaults]: ...
 
 
 class Node:
@@ -73,6 +77,7 @@ class Node:
             clock=runtime.clock,
             version=__version__,
             listeners=listening,
+            defaults={} if app is None else app.offers,
         )
         self._events = Events(listening)
         self._timer: Poller | None = None

@@ -35,12 +35,11 @@ from chimes.clock import Clock
 from chimes.config import Settings, store_location
 from chimes.errors import AlreadyExists
 from chimes.model.access import Owner
-from chimes.model.policy import Policy
 from chimes.model.target import TaskTarget
 from chimes.model.target_rules import check_target
 from chimes.service.orders import Order
 from chimes.service.rules import check_priority, clean_name
-from chimes.service.targets import check_offered, usual_timeout
+from chimes.service.targets import usual_defaults
 from chimes.targets.python_task.registry import (
     DEFAULT_QUEUE,
     Registry,
@@ -149,8 +148,8 @@ class Chimes(Life):
         owner: Owner | str | None = None,
         connection: object = None,
     ) -> RunHandle:
-        """A task by its name: one of this application, or one that a living node offers, whose
-        options are then not known here and are the usual ones."""
+        """A task by its name: one of this application, or one that a living node offers, with the
+        options that it has there."""
         options = read_options(
             delay=delay, at=at, priority=priority, key=key, owner=owner, connection=connection
         )
@@ -159,8 +158,8 @@ class Chimes(Life):
             return await known.enqueue_with(args or {})
         target = TaskTarget(name=task, args=dict(args or {}))
         check_target(target)
-        await check_offered(self.runtime().services.store, target, self.offers)
-        order = Order(target=target, policy=Policy(timeout=usual_timeout(target)), name=task)
+        own = await self.runtime().services.schedules.defaults_of(target) or usual_defaults(target)
+        order = Order(target=target, policy=own.policy, priority=own.priority, name=task)
         return await self._submit(order, options)
 
     async def _submit(self, order: Order, options: EnqueueOptions) -> RunHandle:

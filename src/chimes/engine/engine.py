@@ -7,6 +7,7 @@ import contextlib
 import random
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from types import MappingProxyType
 
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings
@@ -28,6 +29,7 @@ from chimes.engine.storetime import StoreTime
 from chimes.engine.worker import Worker
 from chimes.errors import StoreError
 from chimes.failpoints import hit
+from chimes.model.defaults import RunDefaults
 from chimes.model.ids import NodeId, RunId
 from chimes.store.epoch import WithEpoch
 from chimes.store.port import Store
@@ -55,10 +57,12 @@ class Engine:
         node_id: NodeId | None = None,
         version: str = "",
         listeners: Iterable[Listener] = (),
+        defaults: Mapping[str, RunDefaults] = MappingProxyType({}),
         rng: random.Random | None = None,
     ) -> None:
         """Belongs to the event loop that is running. `node_id` is only for the first lease; a
-        node that loses it joins again under one that nobody has used."""
+        node that loses it joins again under one that nobody has used. `defaults`: what its tasks
+        and flows say about their runs, for the other nodes."""
         clock = clock or SystemClock()
         self._store = store
         self._runners = runners
@@ -81,6 +85,7 @@ class Engine:
             roles=self._roles,
             capacity=pools[0].places if pools else 0,
             offers=frozenset().union(*(pool.offers for pool in pools)),
+            defaults=defaults,
             node_id=node_id,
         )
         self._steps = FlowSteps(store, time, clock, settings.poll_interval)

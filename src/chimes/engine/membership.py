@@ -12,12 +12,14 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from types import MappingProxyType
 
 from chimes.clock import Clock
 from chimes.engine.events import Events, NodeJoined, NodeLost
 from chimes.engine.storetime import StoreTime
+from chimes.model.defaults import RunDefaults
 from chimes.model.ids import NodeId
 from chimes.model.node import Node
 from chimes.store.port import Store
@@ -41,6 +43,7 @@ class Membership:
         roles: tuple[str, ...],
         capacity: int,
         offers: frozenset[str] = frozenset(),
+        defaults: Mapping[str, RunDefaults] = MappingProxyType({}),
         node_id: NodeId | None = None,
         node_ids: Callable[[], NodeId] = new_node_id,
     ) -> None:
@@ -52,6 +55,7 @@ class Membership:
         self._roles = roles
         self._capacity = capacity
         self._offers = tuple(sorted(offers))
+        self._defaults = {each: defaults[each] for each in self._offers if each in defaults}
         self._node_ids = node_ids
         self._loop: asyncio.AbstractEventLoop | None = None
         self._joined = False
@@ -75,6 +79,7 @@ class Membership:
                 roles=self._roles,
                 capacity=self._capacity,
                 offers=self._offers,
+                defaults=self._defaults,
                 started_at=now,
                 heartbeat_at=now,
                 lease_until=now + self.lease,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from chimes.model.defaults import RunDefaults
 from chimes.model.ids import NodeId, RunId
 
 
@@ -20,6 +22,8 @@ class Node:
     lease_until: datetime
     #: What its runners can carry out (`target.needs`); empty for a node that only serves the API.
     offers: tuple[str, ...] = ()
+    #: How the tasks and flows among them are carried out, so that every node can start them.
+    defaults: Mapping[str, RunDefaults] = field(default_factory=dict)
     #: Seconds that the node's clock was ahead of the store's at its last heartbeat.
     clock_offset: float = 0.0
 

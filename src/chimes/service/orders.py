@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from chimes.errors import InvalidInput
 from chimes.model.access import Owner
+from chimes.model.defaults import PRIORITY, RunDefaults, with_own
 from chimes.model.ids import RunId
 from chimes.model.policy import UNLIMITED, Policy
 from chimes.model.run import Origin, Run
@@ -28,6 +29,21 @@ class Order:
     owner: Owner | None = None
     #: None, and the past: now.
     at: datetime | None = None
+    #: Which fields of the policy (and `priority`) somebody chose: the others are as the task or
+    #: flow has them itself. None: all.
+    said: frozenset[str] | None = None
+
+
+def completed(order: Order, defaults: RunDefaults | None) -> Order:
+    """With what its target says about its runs, where the order says nothing."""
+    if order.said is None or defaults is None:
+        return order
+    return replace(
+        order,
+        policy=with_own(order.policy, defaults.policy, order.said),
+        priority=order.priority if PRIORITY in order.said else defaults.priority,
+        said=None,
+    )
 
 
 def ordered_run(order: Order, owner: Owner, run_id: RunId, now: datetime) -> Run:

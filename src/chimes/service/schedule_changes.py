@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -14,6 +14,7 @@ from chimes.errors import (
     StoreUnavailable,
 )
 from chimes.model.access import Actor, Owner, Role
+from chimes.model.defaults import RunDefaults
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import plan
 from chimes.model.run import Run
@@ -31,7 +32,7 @@ from chimes.service.slots import (
     SlotIsDue,
     left_behind,
 )
-from chimes.service.targets import check_offered
+from chimes.service.targets import offered, usual_defaults
 from chimes.store.port import Store
 from chimes.triggers import Every, Trigger
 
@@ -57,10 +58,10 @@ class ScheduleChanges:
         check_target: Callable[[Target], None],
         default_timezone: str = "UTC",
         limits: Callable[[], Limits] = Limits,
-        offers: Callable[[], Collection[str]] = frozenset,
+        offers: Callable[[], Mapping[str, RunDefaults]] = dict,
     ) -> None:
-        """`offers`: what an application of this process can carry out (`target.needs`), also
-        while no node of it has joined yet."""
+        """`offers`: what an application of this process can carry out (`target.needs`) and how,
+        also while no node of it has joined yet."""
         self._store = store
         self._check_target = check_target
         self._default_timezone = default_timezone
@@ -138,13 +139,21 @@ class ScheduleChanges:
             raise NotAllowed("only an admin may switch certificate checks off")
         self._check_target(target)
 
-    async def _check_offered(self, target: Target, before: Target | None) -> None:
-        """What was saved once stays valid while nobody is there to offer it."""
-        if isinstance(target, HttpTarget) or (before is not None and target.needs == before.needs):
-            return
+    async def defaults_of(self, target: Target) -> RunDefaults | None:
+        """What a task or flow says about its runs; None where that is not known. InvalidInput if
+        nobody offers it."""
+        if isinstance(target, HttpTarget):
+            return None
         # First of all, so that only a well-formed name is ever repeated in an answer.
         self._check_target(target)
-        await check_offered(self._store, target, self._offers())
+        return await offered(self._store, target, self._offers())
+
+    async def _defaults_before(self, target: Target) -> RunDefaults:
+        """What was saved once stays valid while nobody is there to offer it."""
+        try:
+            return await self.defaults_of(target) or usual_defaults(target)
+        except InvalidInput:
+            return usual_defaults(target)
 
     def _check_trigger(self, actor: Actor, trigger: Trigger, now: datetime) -> None:
         limits = self._limits()

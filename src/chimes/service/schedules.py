@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -29,7 +29,7 @@ from chimes.model.schedule import (
     runs_left,
 )
 from chimes.service.audit import changes_between, entry
-from chimes.service.orders import Order, order_shown, ordered_run
+from chimes.service.orders import Order, completed, order_shown, ordered_run
 from chimes.service.rules import (
     checked,
     checked_id,
@@ -44,6 +44,7 @@ from chimes.service.slots import (
     planned_slot,
     upcoming_fires,
 )
+from chimes.service.targets import started_as, turned_to, usual_defaults
 
 __all__ = ["Limits", "ScheduleService"]
 
@@ -82,11 +83,17 @@ class ScheduleService(ScheduleChanges):
         self._check_trigger(actor, schedule.trigger, now)
         return planned(schedule, now)
 
-    async def create(self, actor: Actor, draft: Schedule) -> Schedule:
-        """An empty id is made here (R3.30); one that the client sent is kept."""
+    async def create(
+        self, actor: Actor, draft: Schedule, *, said: Collection[str] | None = None
+    ) -> Schedule:
+        """An empty id is made here (R3.30); one that the client sent is kept. `said`: the fields
+        of the policy, and `priority`, that the caller chose, the others being as the task or flow
+        has them itself; None: all."""
         now = await self._store.now()
         schedule = self.prepared(actor, draft, now)
-        await self._check_offered(schedule.target, None)
+        defaults = await self.defaults_of(schedule.target)
+        if said is not None and defaults is not None:
+            schedule = checked(started_as(schedule, defaults, said))
         await self._check_dependency(actor, schedule)
         note = entry(
             actor,
@@ -108,11 +115,16 @@ class ScheduleService(ScheduleChanges):
         edit: Callable[[Schedule], Schedule],
         *,
         expected_version: int | None = None,
+        said: Collection[str] | None = None,
     ) -> Schedule:
-        """`edit` makes the new definition from the old one; what it leaves equal is untouched."""
+        """`edit` makes the new definition from the old one; what it leaves equal is untouched.
+        `said` as in `create`: another task or flow brings along what it says about itself."""
+        seen = await self.get(actor, schedule_id)
+        wanted = edit(seen)
+        turned = await self._turned(seen, wanted, said)
 
         def apply(before: Schedule, now: datetime) -> Schedule:
-            after = edit(before)
+            after = turned(edit(before))
             if after == before:
                 return before
             after = checked(after)
@@ -129,12 +141,27 @@ class ScheduleService(ScheduleChanges):
                 after = replace(after, pause_note="", pause_until=None)
             return edited(before, after, now, actor.name)
 
-        seen = await self.get(actor, schedule_id)
-        wanted = edit(seen)
-        await self._check_offered(wanted.target, seen.target)
         await self._check_dependency(actor, wanted)
         return await self._change(
             actor, schedule_id, "update", apply, may=actor.may_write, version=expected_version
+        )
+
+    async def _turned(
+        self, seen: Schedule, wanted: Schedule, said: Collection[str] | None
+    ) -> Callable[[Schedule], Schedule]:
+        """What another target than that of `seen` brings along."""
+        target = seen.target
+        if wanted.target.needs == target.needs:
+            return lambda after: after
+        defaults = await self.defaults_of(wanted.target)
+        if said is None or (defaults is None and wanted.target.kind != target.kind):
+            return lambda after: after
+        before = await self._defaults_before(target)
+        found = defaults or usual_defaults(wanted.target)
+        return lambda after: (
+            turned_to(after, target, before, found, said)
+            if after.target.needs == wanted.target.needs
+            else after
         )
 
     async def delete(
@@ -232,7 +259,7 @@ class ScheduleService(ScheduleChanges):
         if not actor.may_write(owner):
             raise NotAllowed()
         self._target_allowed(actor, order.target, None)
-        await self._check_offered(order.target, None)
+        order = completed(order, await self.defaults_of(order.target))
         now = await self._store.now()
         run = ordered_run(order, owner, run_id or manual_run_id(now), now)
         note = entry(actor, "start", "run", run.id, at=now, owner=owner, changes=order_shown(order))

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 from chimes.errors import InvalidInput
+from chimes.model.defaults import (
+    OWN_FIELDS,
+    PRIORITY,
+    RunDefaults,
+    unchanged_fields,
+    with_own,
+)
+from chimes.model.policy import Policy
+from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget, Target
 from chimes.store.port import Store
 from chimes.triggers.reading import nearest
@@ -34,23 +44,68 @@ def longest_timeout(target: Target) -> timedelta:
     return LONGEST_TIMEOUTS[target.kind]
 
 
-async def check_offered(store: Store, target: Target, here: Collection[str]) -> None:
-    """A task or a flow that no live node and no application `here` offers would wait for ever.
-    Only names are compared; nothing is looked up or imported because of one (S66)."""
-    if isinstance(target, HttpTarget) or target.needs in here:
-        return
+def usual_defaults(target: Target) -> RunDefaults:
+    """Of a task or flow that says nothing about itself."""
+    return RunDefaults(policy=Policy(timeout=usual_timeout(target)))
+
+
+async def offered(
+    store: Store, target: Target, here: Mapping[str, RunDefaults]
+) -> RunDefaults | None:
+    """What a task or a flow says about its runs: to the application `here`, else to the live node
+    that joined last. One that nobody offers would wait for ever: InvalidInput. Only names are
+    compared; nothing is looked up or imported because of one (S66)."""
+    if isinstance(target, HttpTarget):
+        return None
+    if target.needs in here:
+        return here[target.needs]
     now = await store.now()
-    offered = {
-        each for node in await store.nodes() if node.lease_until > now for each in node.offers
-    }
-    if target.needs in offered:
-        return
-    known = _names(target.kind, {*offered, *here})
+    alive = [node for node in await store.nodes() if node.lease_until > now]
+    having = [node for node in alive if target.needs in node.offers]
+    if having:
+        telling = [node for node in having if target.needs in node.defaults]
+        latest = max(telling, key=lambda node: node.started_at, default=None)
+        return None if latest is None else latest.defaults[target.needs]
+    known = _names(target.kind, {*here, *(each for node in alive for each in node.offers)})
     raise InvalidInput(
         f"no node that is alive offers the {target.kind} {target.name!r}",
         field="target.name",
         code=f"unknown_{target.kind}",
         hint=nearest(target.name, known),
+    )
+
+
+def started_as(schedule: Schedule, defaults: RunDefaults, said: Collection[str]) -> Schedule:
+    """A new schedule, with what nobody `said` as its target has it."""
+    return replace(
+        schedule,
+        policy=with_own(schedule.policy, defaults.policy, said),
+        priority=schedule.priority if PRIORITY in said else defaults.priority,
+    )
+
+
+def turned_to(
+    after: Schedule,
+    target: Target,
+    before: RunDefaults,
+    defaults: RunDefaults,
+    said: Collection[str],
+) -> Schedule:
+    """A schedule that had another `target`: what it had from that it now has from this one, what
+    was set for itself stays. What was set for a target of another kind does not: its calls are
+    not comparable."""
+    own = unchanged_fields(after.policy, before.policy)
+    if after.target.kind != target.kind:
+        own = OWN_FIELDS
+    elif after.policy.concurrency_key == target.needs:
+        # The limit of the other task, also where nobody is there who could say so.
+        own |= {"concurrency_key", "max_concurrent_runs", "overlap"}
+    return replace(
+        after,
+        policy=with_own(after.policy, defaults.policy, {*said, *(OWN_FIELDS - own)}),
+        priority=defaults.priority
+        if PRIORITY not in said and after.priority == before.priority
+        else after.priority,
     )
 
 

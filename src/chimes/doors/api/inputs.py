@@ -28,6 +28,7 @@ Remark = Annotated[str, Field(max_length=1000)]
 #: Never read: what was not sent is not in `model_fields_set`. Unlike `| None`, null is refused.
 LEFT_OUT: Any = None
 _USUAL = Policy()
+PRIORITY_LEFT_OUT = "Left out: as the task or flow has it itself."
 
 SCHEDULE_READ_ONLY = frozenset(
     {
@@ -133,7 +134,8 @@ class TargetPatch(Body):
 
 
 class PolicyIn(Body):
-    """What is left out has the default of the server, or stays as it is in a PATCH."""
+    """What is left out is as the task or flow has it itself, else the default of the server; in a
+    PATCH it stays as it is."""
 
     model_config = ConfigDict(json_schema_extra=without_defaults)
 
@@ -172,7 +174,7 @@ class ScheduleIn(Body):
     trigger: TriggerField
     target: TargetField
     policy: PolicyIn = Field(default_factory=PolicyIn)
-    priority: int = 0
+    priority: int = Field(default=0, description=PRIORITY_LEFT_OUT)
     labels: LabelsField = Field(default_factory=dict)
     enabled: bool = True
     depends_on: DependencyIn | None = None
@@ -219,7 +221,7 @@ class StartIn(Body):
     policy: PolicyIn = Field(default_factory=PolicyIn)
     namespace: Namespace = "native"
     owner: OwnerIn | None = Field(default=None, description="Only an admin names another owner.")
-    priority: int = 0
+    priority: int = Field(default=0, description=PRIORITY_LEFT_OUT)
     at: MomentField | None = Field(default=None, description="At once where it is left out.")
     timezone: str | None = None
 

@@ -26,7 +26,7 @@ from chimes.doors.api.outputs import (
 from chimes.doors.api.paging import page, question_of
 from chimes.doors.api.queries import RunsQuery, SchedulesQuery
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
-from chimes.doors.api.wire import draft_from, patch_from, schedule_out
+from chimes.doors.api.wire import draft_from, patch_from, said_in, schedule_out
 from chimes.doors.api.wire_runs import run_out
 from chimes.errors import AlreadyExists
 from chimes.model.ids import ScheduleId
@@ -45,7 +45,7 @@ async def create_schedule(
     made = made_id(request) if not draft.id else None
     try:
         schedule = await door.schedules.create(
-            actor, replace(draft, id=ScheduleId(made or draft.id))
+            actor, replace(draft, id=ScheduleId(made or draft.id)), said=said_in(body)
         )
     except AlreadyExists:
         if made is None:
@@ -86,7 +86,11 @@ async def change_schedule(
     current = await door.schedules.get(actor, ScheduleId(schedule_id))
     version = expected_version(request, current.version)
     changed = await door.schedules.change(
-        actor, current.id, patch_from(body), expected_version=version
+        actor,
+        current.id,
+        patch_from(body, door.settings),
+        expected_version=version,
+        said=said_in(body),
     )
     return schedule_answer(changed)
 

@@ -19,6 +19,7 @@ from chimes.doors.api.wire_targets import patched_target, target_from, target_ou
 from chimes.errors import InvalidInput
 from chimes.language import describe
 from chimes.model.access import Actor, Owner
+from chimes.model.defaults import PRIORITY, with_own
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule
@@ -51,6 +52,12 @@ def default_policy(settings: Settings, target: Target) -> Policy:
 
 def policy_from(given: PolicyIn, base: Policy) -> Policy:
     return replace(base, **{name: getattr(given, name) for name in given.model_fields_set})
+
+
+def said_in(given: ScheduleIn | SchedulePatch | StartIn) -> frozenset[str]:
+    """What the caller chose of that in which a task or flow has a word."""
+    found = frozenset(given.policy.model_fields_set)
+    return found | ({PRIORITY} & given.model_fields_set)
 
 
 def dependency_from(given: DependencyIn) -> Dependency:
@@ -91,19 +98,25 @@ def order_from(given: StartIn, settings: Settings) -> Order:
         priority=given.priority,
         owner=owner_from(given.owner) if given.owner else None,
         at=None if given.at is None else moment_from(given.at, given.timezone, "at"),
+        said=said_in(given),
     )
 
 
-def patch_from(given: SchedulePatch) -> Callable[[Schedule], Schedule]:
-    """The edit that a PATCH asks for."""
+def patch_from(given: SchedulePatch, settings: Settings) -> Callable[[Schedule], Schedule]:
+    """The edit that a PATCH asks for. What a policy says about carrying out is for one kind of
+    target: another kind begins with what is usual for it."""
     plain = given.model_fields_set & {"name", "trigger", "priority", "labels", "enabled"}
 
     def edit(before: Schedule) -> Schedule:
         after = replace(before, **{name: getattr(given, name) for name in plain})
         if "target" in given.model_fields_set:
-            after = replace(after, target=patched_target(given.target, before.target))
+            target = patched_target(given.target, before.target)
+            after = replace(after, target=target)
+            if target.kind != before.target.kind:
+                usual = default_policy(settings, target)
+                after = replace(after, policy=with_own(before.policy, usual, ()))
         if "policy" in given.model_fields_set:
-            after = replace(after, policy=policy_from(given.policy, before.policy))
+            after = replace(after, policy=policy_from(given.policy, after.policy))
         if "depends_on" in given.model_fields_set:
             depends_on = dependency_from(given.depends_on) if given.depends_on else None
             after = replace(after, depends_on=depends_on)

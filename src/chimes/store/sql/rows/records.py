@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
 from sqlalchemy import Row
 
+from chimes.errors import InvalidInput
 from chimes.model.access import ApiKey, Role
 from chimes.model.audit import AuditEntry
+from chimes.model.defaults import RunDefaults
 from chimes.model.ids import KeyId, NodeId
 from chimes.model.node import Node
+from chimes.store.codec.schedule import policy_from_plain, policy_to_plain
 from chimes.store.port import Remembered
 from chimes.store.sql.rows.parts import (
     Value,
@@ -36,11 +40,12 @@ def node_values(node: Node) -> dict[str, Value]:
         "heartbeat_at": micros(node.heartbeat_at),
         "lease_until": micros(node.lease_until),
         "clock_offset": node.clock_offset,
-        "offers": encode(list(node.offers)),
+        "offers": encode({needs: _defaults_shown(node, needs) for needs in node.offers}),
     }
 
 
 def node_of(row: Row[Any]) -> Node:
+    offers = json.loads(row.offers)
     return Node(
         id=NodeId(row.id),
         version=row.version,
@@ -50,8 +55,29 @@ def node_of(row: Row[Any]) -> Node:
         heartbeat_at=moment_of(row.heartbeat_at),
         lease_until=moment_of(row.lease_until),
         clock_offset=row.clock_offset,
-        offers=tuple(json.loads(row.offers)),
+        offers=tuple(offers),
+        defaults=_defaults_read(offers),
     )
+
+
+def _defaults_shown(node: Node, needs: str) -> dict[str, object] | None:
+    defaults = node.defaults.get(needs)
+    if defaults is None:
+        return None
+    return {"policy": policy_to_plain(defaults.policy), "priority": defaults.priority}
+
+
+def _defaults_read(offers: object) -> dict[str, RunDefaults]:
+    """A list has only names. What a newer node says and this one cannot read is as if it had said
+    nothing."""
+    found: dict[str, RunDefaults] = {}
+    for needs, plain in offers.items() if isinstance(offers, dict) else ():
+        if plain is not None:
+            with contextlib.suppress(InvalidInput, ValueError, KeyError, TypeError):
+                found[needs] = RunDefaults(
+                    policy=policy_from_plain(plain["policy"]), priority=int(plain["priority"])
+                )
+    return found
 
 
 def audit_values(entry: AuditEntry) -> dict[str, Value]:
