@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from chimes import Chimes, Cron, Every
+from chimes.app.syncing import Syncing
 from chimes.errors import Conflict, InvalidInput, NotFound
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
@@ -121,6 +123,41 @@ async def test_nodes_that_start_together_make_one_schedule(shared_url: str) -> N
     finally:
         for app in apps:
             await app.close()
+
+
+async def test_one_that_appears_while_we_look_is_not_made_twice(
+    shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C22, R2.7: another node creates it after we found none and before we choose an id."""
+    async with an_app(shared_url) as first, an_app(shared_url) as second:
+        look, looked = Syncing.find, 0
+
+        async def too_early(self: Syncing, name: str) -> Schedule | None:
+            nonlocal looked
+            found = await look(self, name)
+            looked += 1
+            if looked == 1:
+                monkeypatch.setattr(Syncing, "find", look)
+                await first.sync()
+                monkeypatch.setattr(Syncing, "find", too_early)
+            return found
+
+        monkeypatch.setattr(Syncing, "find", too_early)
+        ours = await second.sync()
+        assert looked > 1
+        assert [each.id for each in await second.list_schedules()] == [each.id for each in ours]
+
+
+async def test_the_id_of_one_that_was_renamed_is_not_used_again(url: str) -> None:
+    async with an_app(url) as app:
+        (made,) = await app.sync()
+        services = app.runtime().services.schedules
+        await services.change(
+            app.runtime().actor, ScheduleId(made.id), lambda each: replace(each, name="renamed")
+        )
+        (again,) = await app.sync()
+        assert again.id != made.id
+        assert {each.name for each in await app.list_schedules()} == {"renamed", again.name}
 
 
 async def test_a_deleted_schedule_comes_back_as_a_new_one(shared_url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from functools import partial
 
@@ -43,8 +44,13 @@ class Syncing:
 
     async def id_of(self, name: str) -> ScheduleId:
         """Of the schedule that is there, or that would be created."""
-        found = await self.find(name)
-        return found.id if found is not None else await self._free_id(name)
+        for _ in range(_ROUNDS):
+            found = await self.find(name)
+            if found is not None:
+                return found.id
+            with contextlib.suppress(AlreadyExists):
+                return await self._free_id(name)
+        raise _too_fast(name)
 
     async def upsert(self, complete: Complete) -> Schedule:
         """By (namespace, name), also if several nodes do it at once (R2, C22). Nothing is written
@@ -63,7 +69,7 @@ class Syncing:
             except (AlreadyExists, NotFound):
                 # Another node created it, or somebody deleted it, since we looked.
                 continue
-        raise StoreUnavailable(f"schedule {name!r} changes too fast; try again")
+        raise _too_fast(name)
 
     async def insert(self, complete: Complete) -> Schedule | None:
         """R2.7: as INSERT .. ON CONFLICT DO NOTHING; None if there is one of this name."""
@@ -83,7 +89,8 @@ class Syncing:
 
     async def _free_id(self, name: str) -> ScheduleId:
         """The first generation that was never used. They are used in order, so it is found by
-        doubling and then halving, however often the name was deleted."""
+        doubling and then halving, however often the name was deleted. AlreadyExists if the last
+        one is in use: somebody created it since we looked, and a second would be a double."""
         taken, free = 0, 1
         while await self._used(name, free):
             taken, free = free, free * 2
@@ -93,11 +100,19 @@ class Syncing:
                 taken = middle
             else:
                 free = middle
+        last = await self._used(name, taken) if taken else None
+        if last is not None and last.deleted_at is None and last.name == name:
+            raise AlreadyExists(f"schedule {name!r} exists")
         return declared_id(self._namespace, name, free)
 
-    async def _used(self, name: str, generation: int) -> bool:
-        schedule_id = declared_id(self._namespace, name, generation)
-        return await self._services.store.get_schedule(schedule_id) is not None
+    async def _used(self, name: str, generation: int) -> Schedule | None:
+        return await self._services.store.get_schedule(
+            declared_id(self._namespace, name, generation)
+        )
+
+
+def _too_fast(name: str) -> StoreUnavailable:
+    return StoreUnavailable(f"schedule {name!r} changes too fast; try again")
 
 
 def in_order(dependencies: Mapping[str, str | None]) -> list[str]:
