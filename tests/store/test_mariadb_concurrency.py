@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
@@ -20,6 +21,12 @@ from chimes.store.sql import SqlStore, open_mariadb
 from chimes.store.sql.database import Tx, Work
 from chimes.triggers import Every
 from tests.builders import NOW, a_node, a_run, a_schedule, a_verdict, places
+from tests.store.key_races import (
+    AUDIT_HEAD,
+    KINDS_OF_KEY,
+    a_blocked_run_is_seen_by_whoever_ends_the_one_before,
+    two_that_are_added_at_once_do_not_both_go,
+)
 from tests.store.mariadb_rig import connect, database_of, rows_of, sql
 from tests.store_contract.scenes import all_runs
 
@@ -102,6 +109,35 @@ async def test_many_slots_and_many_nodes(stores: list[SqlStore]) -> None:
     assert Counter(run.id for run in handed_out) == Counter(rows.keys())
     assert {row.status for row in rows.values()} == {RunStatus.SUCCEEDED}
     assert {row.fence for row in rows.values()} == {1}
+
+
+@asynccontextmanager
+async def audit_held(url: str) -> AsyncIterator[None]:
+    other = await connect(url, autocommit=False)
+    try:
+        await rows_of(other, AUDIT_HEAD)
+        yield
+        await other.rollback()
+    finally:
+        await other.ensure_closed()
+
+
+# I3
+@pytest.mark.parametrize("kind", KINDS_OF_KEY)
+async def test_a_run_that_is_inserted_blocked_is_seen_by_whoever_ends_the_one_before(
+    stores: list[SqlStore], mariadb_url: str, kind: str
+) -> None:
+    await a_blocked_run_is_seen_by_whoever_ends_the_one_before(
+        *stores[:2], kind, audit_held(mariadb_url)
+    )
+
+
+# I11
+@pytest.mark.parametrize("kind", KINDS_OF_KEY)
+async def test_two_runs_of_a_key_added_at_once_do_not_both_go(
+    stores: list[SqlStore], mariadb_url: str, kind: str
+) -> None:
+    await two_that_are_added_at_once_do_not_both_go(*stores[:2], kind, audit_held(mariadb_url))
 
 
 # I3, I11: a limit that several schedules share, while runs are added, claimed, finished, canceled

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -33,6 +33,12 @@ from tests.builders import (
     a_schedule,
     a_verdict,
     an_entry,
+)
+from tests.store.key_races import (
+    AUDIT_HEAD,
+    KINDS_OF_KEY,
+    a_blocked_run_is_seen_by_whoever_ends_the_one_before,
+    two_that_are_added_at_once_do_not_both_go,
 )
 
 
@@ -220,9 +226,40 @@ class Crowd:
                 await store.finish([a_verdict(run, now) for run in claimed])
 
 
+@asynccontextmanager
+async def audit_held(url: str) -> AsyncIterator[None]:
+    other = await asyncpg.connect(url)
+    try:
+        async with other.transaction():
+            await other.execute(AUDIT_HEAD)
+            yield
+    finally:
+        await other.close()
+
+
+# I3
+@pytest.mark.parametrize("kind", KINDS_OF_KEY)
+async def test_a_run_that_is_inserted_blocked_is_seen_by_whoever_ends_the_one_before(
+    nodes: Nodes, postgres_url: str, kind: str
+) -> None:
+    await a_blocked_run_is_seen_by_whoever_ends_the_one_before(
+        *await nodes.stores(2), kind, audit_held(postgres_url)
+    )
+
+
+# I11
+@pytest.mark.parametrize("kind", KINDS_OF_KEY)
+async def test_two_runs_of_a_key_added_at_once_do_not_both_go(
+    nodes: Nodes, postgres_url: str, kind: str
+) -> None:
+    await two_that_are_added_at_once_do_not_both_go(
+        *await nodes.stores(2), kind, audit_held(postgres_url)
+    )
+
+
 @pytest.mark.parametrize("key", [None, "shared"])
 async def test_no_blocked_run_is_left_behind(nodes: Nodes, key: str | None) -> None:
-    """What this is about: a run inserted blocked while another node ends the one it waits for."""
+    """Everything at once; the single races are above."""
     stores = await nodes.stores(3)
     policy = Policy(overlap=Overlap.QUEUE, max_concurrent_runs=1, concurrency_key=key)
     names = [await due_now(stores[0], policy=policy) for _ in range(2)]

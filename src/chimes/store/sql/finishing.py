@@ -17,7 +17,7 @@ from chimes.model.schedule import Summary, summarized
 from chimes.store.port import Finished
 from chimes.store.sql.base import append_logs, load_runs, load_summaries
 from chimes.store.sql.database import Tx
-from chimes.store.sql.locking import hold_places, hold_runs, places_of
+from chimes.store.sql.locking import hold_keys, hold_places, hold_runs, places_of
 from chimes.store.sql.rows.parts import Value, clean, encode_object, maybe_micros, micros
 from chimes.store.sql.rows.run import attempt_text, first_attempt, run_of
 from chimes.store.sql.rows.schedule import summary_values
@@ -118,10 +118,15 @@ def _held_summaries(tx: Tx, ids: set[RunId]) -> dict[ScheduleId, Summary]:
     """The schedules of the runs, held; so are the keys."""
     places = places_of(tx, ids)
     schedule_ids = {ScheduleId(each) for each, _ in places if each is not None}
-    own = {f"schedule:{each}" for each in schedule_ids} | {None}
-    if any(key not in own for _, key in places):
+    keys = {key for _, key in places if key is not None}
+    own = {f"schedule:{each}": each for each in schedule_ids}
+    if not keys <= own.keys():
         hold_places(tx, places)
-    return load_summaries(tx, schedule_ids)
+        return load_summaries(tx, schedule_ids)
+    summaries = load_summaries(tx, schedule_ids)
+    # Without a row of its schedule, as when it is timed in memory, a key has one of its own.
+    hold_keys(tx, {key for key in keys if own[key] not in summaries})
+    return summaries
 
 
 def _values(verdict: Verdict, now: datetime) -> tuple[Value, ...]:

@@ -1,0 +1,77 @@
+"""Two nodes at one concurrency key, the first of them stopped just before its commit.
+
+A transaction takes the head of the audit as its last lock. Who holds that lock stops another one
+at the point that matters: its rows are inserted, and nobody can see them yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from chimes.model.ids import ScheduleId
+from chimes.model.run import Run
+from chimes.store.sql import SqlStore
+from tests.builders import LEASE, a_node, a_run, a_schedule, a_verdict, an_entry, places
+
+AUDIT_HEAD = "SELECT number FROM audit_head FOR UPDATE"
+#: Long enough for a verb that waits for nobody.
+WHILE_HELD = 1.0
+#: What stands for the key: the row of its schedule, or one of its own.
+KINDS_OF_KEY = ("schedule", "no schedule", "shared")
+
+
+async def a_blocked_run_is_seen_by_whoever_ends_the_one_before(
+    adding: SqlStore, ending: SqlStore, kind: str, audit_held: AbstractAsyncContextManager[object]
+) -> None:
+    first, second = await _two_of_one_key(adding, kind)
+    await ending.join(a_node(), LEASE)
+    await adding.add_runs([first])
+    (running,) = await ending.claim(places())
+    verdict = a_verdict(running, await ending.now())
+    await _one_after_the_other(
+        adding.add_runs([second], an_entry()), ending.finish([verdict]), audit_held
+    )
+    (now,) = await ending.claim(places())
+    assert (now.id, now.blocked) == (second.id, False)
+
+
+async def two_that_are_added_at_once_do_not_both_go(
+    one: SqlStore, other: SqlStore, kind: str, audit_held: AbstractAsyncContextManager[object]
+) -> None:
+    first, second = await _two_of_one_key(one, kind)
+    await one.join(a_node(), LEASE)
+    await _one_after_the_other(
+        one.add_runs([first], an_entry()), other.add_runs([second]), audit_held
+    )
+    assert [run.id for run in await one.claim(places())] == [first.id]
+
+
+async def _two_of_one_key(store: SqlStore, kind: str) -> tuple[Run, Run]:
+    schedule_id = ScheduleId("somebody")
+    if kind == "schedule":
+        await store.add_schedule(a_schedule(id=schedule_id))
+    key = "shared" if kind == "shared" else f"schedule:{schedule_id}"
+    now = await store.now()
+    first, second = (
+        a_run(schedule_id=schedule_id, concurrency_key=key, available_at=now) for _ in range(2)
+    )
+    return first, second
+
+
+async def _one_after_the_other(
+    first: Coroutine[Any, Any, object],
+    second: Coroutine[Any, Any, object],
+    audit_held: AbstractAsyncContextManager[object],
+) -> None:
+    """`first` is at its last lock when `second` begins."""
+    async with audit_held:
+        before = asyncio.create_task(first)
+        await asyncio.wait({before}, timeout=WHILE_HELD)
+        assert not before.done()
+        after = asyncio.create_task(second)
+        # One that does not wait for the key ends meanwhile, without having seen what it should.
+        await asyncio.wait({after}, timeout=WHILE_HELD)
+    await asyncio.wait_for(asyncio.gather(before, after), 30)
