@@ -205,6 +205,16 @@ def test_the_receiver_may_ask_for_a_longer_wait() -> None:
     assert judge(run, retryable=True, retry_after=MINUTE).retry_in == MINUTE
 
 
+def test_what_a_task_says_itself_is_when_it_is_tried_again() -> None:
+    """Also where the back-off is longer."""
+    run = running(policy=Policy(max_retries=1))
+    assert judge(run, retryable=True, retry_in=SECOND / 10).retry_in == SECOND / 10
+    assert judge(run, retryable=True, retry_in=MINUTE).retry_in == MINUTE
+    assert judge(run, retryable=True, retry_in=0 * SECOND).retry_in == timedelta()
+    for_ever = judge(run, retryable=True, retry_in=timedelta.max).retry_in
+    assert for_ever == timedelta(days=365)
+
+
 # F65
 def test_gone_pauses_the_schedule_where_the_policy_says_so() -> None:
     gone = {"gone": True, "code": "gone"}

@@ -115,7 +115,7 @@ def test_a_request_comes_through_whole() -> None:
                 retryable=True,
                 error="e",
                 code="c",
-                retry_after=timedelta(seconds=1.5),
+                retry_in=timedelta(seconds=1.5),
             ),
             "trace",
         ),

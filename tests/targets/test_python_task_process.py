@@ -288,7 +288,7 @@ async def test_exceptions(
     outcome = done.outcome
     assert (outcome.end, outcome.code, outcome.retryable) == (end, code, retryable)
     assert outcome.error == error
-    assert outcome.retry_after == (timedelta(seconds=90) if kind == "retry" else None)
+    assert outcome.retry_in == (timedelta(seconds=90) if kind == "retry" else None)
     traced = kind in ("value", "exit")
     assert ("Traceback" in done.text, "python_tasks.py" in done.text) == (traced, traced)
 

@@ -281,7 +281,7 @@ async def test_a_task_may_ask_to_be_tried_again(after: Any, seconds: float | Non
 
     outcome = (await once(again)).outcome
     assert outcome.retryable
-    assert outcome.retry_after == (None if seconds is None else timedelta(seconds=seconds))
+    assert outcome.retry_in == (None if seconds is None else timedelta(seconds=seconds))
 
 
 async def test_what_cannot_be_called() -> None:

@@ -39,6 +39,7 @@ class OnLost(StrEnum):
 
 UNLIMITED = 1_000_000_000
 RETRY_AFTER_CAP = timedelta(hours=1)
+LONGEST_RETRY = timedelta(days=365)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

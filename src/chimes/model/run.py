@@ -11,7 +11,7 @@ from enum import StrEnum
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.change import replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.policy import OnLost, Policy
+from chimes.model.policy import LONGEST_RETRY, OnLost, Policy
 from chimes.model.target import Target
 
 CRASH_LIMIT = 3
@@ -178,7 +178,10 @@ class Outcome:
     error: str = ""
     #: Stable word for the kind of failure, e.g. `egress_denied`.
     code: str = ""
+    #: The receiver wants to be left alone at least this long (HTTP Retry-After).
     retry_after: timedelta | None = None
+    #: The target itself says when, instead of the policy's back-off.
+    retry_in: timedelta | None = None
     #: The receiver wants no further calls at all (410).
     gone: bool = False
     #: The attempt as the target has recorded it itself, in a transaction of its own.
@@ -251,9 +254,12 @@ def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, .
     """From an attempt's outcome to the verdict on its run (C14, R3.48)."""
     retry_in = None
     if outcome.retryable and run.failures < run.policy.max_retries:
-        retry_in = run.policy.retry_delay(
-            run.failures + 1, run_id=run.id, asked=outcome.retry_after
-        )
+        if outcome.retry_in is not None:
+            retry_in = min(outcome.retry_in, LONGEST_RETRY)
+        else:
+            retry_in = run.policy.retry_delay(
+                run.failures + 1, run_id=run.id, asked=outcome.retry_after
+            )
     return Verdict(
         run_id=run.id,
         fence=run.fence,

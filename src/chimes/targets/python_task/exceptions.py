@@ -8,8 +8,8 @@ from chimes.triggers.duration import parse_duration
 
 
 class Retry(Exception):
-    """Try again, not before `after`: seconds, a timedelta, or text such as `90s`. It counts as a
-    failed attempt: the task's `retries` are the limit."""
+    """Try again, `after` this time instead of the task's own back-off: seconds, a timedelta, or
+    text such as `90s`. It counts as a failed attempt: the task's `retries` are the limit."""
 
     def __init__(self, message: str = "", *, after: timedelta | float | str | None = None) -> None:
         super().__init__(message or "the task asked to be tried again")

@@ -66,7 +66,7 @@ def outcome_of_exception(error: BaseException) -> Outcome:
             retryable=True,
             code="retry_asked",
             error=described(error),
-            retry_after=error.after,
+            retry_in=error.after,
         )
     if isinstance(error, Reject):
         return failed("rejected", described(error))

@@ -73,7 +73,7 @@ class Answer:
 
     def to_line(self) -> bytes:
         outcome = self.outcome
-        after = outcome.retry_after
+        after = outcome.retry_in
         return _line(
             {
                 "end": outcome.end.value,
@@ -81,7 +81,7 @@ class Answer:
                 "result": outcome.result,
                 "error": outcome.error,
                 "code": outcome.code,
-                "retry_after": None if after is None else after.total_seconds(),
+                "retry_in": None if after is None else after.total_seconds(),
                 "trace": self.trace,
             }
         )
@@ -94,14 +94,14 @@ def message_of(line: bytes) -> LogLine | Answer:
     if "log" in fields:
         level, message = fields["log"]
         return LogLine(str(level), str(message))
-    after = fields["retry_after"]
+    after = fields["retry_in"]
     outcome = Outcome(
         end=AttemptEnd(fields["end"]),
         retryable=bool(fields["retryable"]),
         result=fields["result"],
         error=str(fields["error"]),
         code=str(fields["code"]),
-        retry_after=None if after is None else timedelta(seconds=after),
+        retry_in=None if after is None else timedelta(seconds=after),
     )
     return Answer(outcome, str(fields["trace"]))
 
