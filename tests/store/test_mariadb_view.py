@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import uuid
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
@@ -298,7 +300,9 @@ async def test_passes_are_measured(store: SqlStore, mariadb_url: str) -> None:
     (run,) = (await store.fire_due(plan, limit=10, places=places("pod-7"))).claimed
     ((*row,),) = await sql(mariadb_url, "SELECT * FROM cb_schedule_metrics")
     assert row[:2] == [run.id, schedule_id]
-    assert row[3] == "pod-7"
+    # As on PostgreSQL.
+    assert row[3] == str(uuid.UUID(hashlib.md5(b"pod-7", usedforsecurity=False).hexdigest()))
+    assert row[2].replace(tzinfo=UTC) == run.created_at
     assert row[2] <= row[4]
     assert row[6:] == [1, None]
 

@@ -76,6 +76,21 @@ async def test_the_view_has_the_columns_of_the_seed(
     }
 
 
+# R2.9, and "last_run_at = the slot claimed"
+async def test_a_slot_that_was_taken_shows_at_once(
+    store: SqlStore, sql: asyncpg.Connection
+) -> None:
+    slot = await store.now() - timedelta(seconds=5)
+    hourly = Every("1h", anchor=slot)
+    schedule = await added(store, trigger=hourly, next_slot=slot, next_run_at=slot)
+    (run,) = (await store.fire_due(plan, limit=5)).others
+    row = await sql.fetchrow("SELECT * FROM cb_schedules")
+    assert (row["last_run_at"], row["last_enqueued_at"]) == (slot, run.created_at)
+    assert row["updated_at"] == run.created_at > schedule.updated_at
+    await sql.execute("UPDATE cb_schedules SET enabled = false")
+    assert await sql.fetchval("SELECT updated_at FROM cb_schedules") > run.created_at
+
+
 @pytest.mark.parametrize(
     ("trigger", "expected"),
     [
@@ -253,25 +268,51 @@ async def test_retention_forgets_old_claims(store: SqlStore, sql: asyncpg.Connec
     assert await sql.fetchval("SELECT count(*) FROM fire_batches") == 0
 
 
-async def test_rights_on_the_view_are_enough(
-    store: SqlStore, sql: asyncpg.Connection, postgres_url: str
-) -> None:
-    schedule = await added(store)
+@pytest.fixture
+async def clerk(sql: asyncpg.Connection, postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """Somebody who has rights on the view and no others."""
     role = f"clerk_{uuid.uuid4().hex[:8]}"
     shared(POSTGRES).admin(f"CREATE ROLE {role} LOGIN")
     try:
         await sql.execute(f"GRANT USAGE ON SCHEMA public TO {role}")
         await sql.execute(f"GRANT SELECT, UPDATE ON cb_schedules TO {role}")
-        clerk = await asyncpg.connect(postgres_url.replace("chimes@", f"{role}@"))
-        try:
-            await clerk.execute("UPDATE cb_schedules SET enabled = false")
-            with pytest.raises(asyncpg.InsufficientPrivilegeError):
-                await clerk.execute("UPDATE schedules SET enabled = 1")
-        finally:
-            await clerk.close()
-        after = await current(store, schedule)
-        assert (after.enabled, after.updated_by) == (False, f"sql:{role}")
+        connection = await asyncpg.connect(postgres_url.replace("chimes@", f"{role}@"))
+        yield connection
+        await connection.close()
     finally:
         await sql.execute(f"REVOKE ALL ON cb_schedules FROM {role}")
         await sql.execute(f"REVOKE ALL ON SCHEMA public FROM {role}")
         shared(POSTGRES).admin(f"DROP ROLE {role}")
+
+
+async def test_rights_on_the_view_are_enough(store: SqlStore, clerk: asyncpg.Connection) -> None:
+    schedule = await added(store)
+    await clerk.execute("UPDATE cb_schedules SET enabled = false")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await clerk.execute("UPDATE schedules SET enabled = 1")
+    after = await current(store, schedule)
+    role = await clerk.fetchval("SELECT session_user::text")
+    assert (after.enabled, after.updated_by) == (False, f"sql:{role}")
+
+
+async def test_rights_on_the_view_are_not_those_of_its_owner(
+    store: SqlStore, sql: asyncpg.Connection, clerk: asyncpg.Connection
+) -> None:
+    """A temporary table of the same name must not be taken for ours: what it calls would run
+    with the owner's rights."""
+    schedule = await added(store)
+    await clerk.execute("""
+        CREATE TEMP TABLE schedules AS SELECT id, NULL::bigint AS deleted_at, 1 AS enabled,
+          '' AS pause_note, NULL::bigint AS pause_until, 1::bigint AS next_slot,
+          1::bigint AS next_run_at, 1 AS version, 1::bigint AS updated_at, '' AS updated_by
+          FROM cb_schedules;
+        CREATE TEMP TABLE trapped (who text);
+        CREATE FUNCTION pg_temp.trap() RETURNS trigger LANGUAGE plpgsql AS
+          'BEGIN INSERT INTO pg_temp.trapped VALUES (current_user); RETURN NEW; END';
+        CREATE TRIGGER trap BEFORE UPDATE ON schedules FOR EACH ROW
+          EXECUTE FUNCTION pg_temp.trap();
+        GRANT ALL ON schedules, trapped TO PUBLIC;
+    """)
+    await clerk.execute("UPDATE public.cb_schedules SET enabled = false")
+    assert await clerk.fetch("SELECT who FROM trapped") == []
+    assert not (await current(store, schedule)).enabled

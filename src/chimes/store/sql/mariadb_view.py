@@ -24,6 +24,10 @@ def _moment(column: str) -> str:
     return f"CONCAT(REPLACE({moment}, ' ', 'T'), 'Z')"
 
 
+def _datetime(column: str) -> str:
+    return f"TIMESTAMP '1970-01-01 00:00:00.000000' + INTERVAL {column} MICROSECOND"
+
+
 _BEFORE_INSERT = """
 CREATE OR REPLACE TRIGGER schedules_compat_insert BEFORE INSERT ON schedules FOR EACH ROW
 SET NEW.compat_status = IF(NEW.enabled = 1, 'active', 'inactive'),
@@ -121,15 +125,22 @@ CREATE OR REPLACE VIEW t_action_schedule AS SELECT
 FROM schedules WHERE schedules.deleted_at IS NULL
 """
 
-# R2.40
-_METRICS = """
+# R2.40: a node's id as the UUID that it is on PostgreSQL, times in UTC.
+_DIGEST = "MD5(batches.node_id)"
+_CLAIM = f"""
+  {_datetime("batches.claimed_at")} AS claimed_at,
+  CONCAT_WS('-', LEFT({_DIGEST}, 8), SUBSTR({_DIGEST}, 9, 4), SUBSTR({_DIGEST}, 13, 4),
+    SUBSTR({_DIGEST}, 17, 4), RIGHT({_DIGEST}, 12)) AS claimed_by_worker_id,
+  {_datetime("batches.enqueued_at")} AS enqueued_at,
+  batches.duration_ms
+"""
+_METRICS = f"""
 CREATE OR REPLACE VIEW cb_schedule_metrics AS
-SELECT runs.id AS id, runs.schedule_id, batches.claimed_at, batches.node_id AS claimed_by_worker_id,
-  batches.enqueued_at, batches.duration_ms, 1 AS success, NULL AS error_message
+SELECT runs.id AS id, runs.schedule_id, {_CLAIM}, 1 AS success, NULL AS error_message
 FROM runs JOIN fire_batches AS batches ON batches.id = runs.batch_id
 UNION ALL
-SELECT CONCAT(failures.batch_id, ':', failures.schedule_id), failures.schedule_id,
-  batches.claimed_at, batches.node_id, batches.enqueued_at, batches.duration_ms, 0, failures.error
+SELECT CONCAT(failures.batch_id, ':', failures.schedule_id), failures.schedule_id, {_CLAIM},
+  0, failures.error
 FROM fire_failures AS failures JOIN fire_batches AS batches ON batches.id = failures.batch_id
 """
 

@@ -26,6 +26,8 @@ EXCEPTION WHEN others THEN
 END $$
 """
 
+# As in the seed: `last_run_at` is the slot that was last taken, and taking one updates the row
+# (R2.9).
 _SCHEDULES = f"""
 CREATE OR REPLACE VIEW cb_schedules AS SELECT
   id,
@@ -33,20 +35,19 @@ CREATE OR REPLACE VIEW cb_schedules AS SELECT
   kind,
   chimes_cron_spec(trigger) AS cron_spec,
   {_moment("next_run_at")} AS next_run_at,
-  {_moment("last_run_at")} AS last_run_at,
+  {_moment("last_slot")} AS last_run_at,
   {_moment("last_enqueued_at")} AS last_enqueued_at,
   enabled = 1 AS enabled,
   {_moment("created_at")} AS created_at,
-  {_moment("updated_at")} AS updated_at
+  {_moment("greatest(updated_at, last_enqueued_at)")} AS updated_at
 FROM schedules WHERE deleted_at IS NULL
 """  # noqa: S608 our own names
 
-# The rights on the view are enough, because the function has those of its owner; its search path
-# is pinned for that reason, and so that it finds our tables whoever calls. SQL cannot compute
-# slots: a schedule that is resumed becomes due without one, and the next scheduler plans it (C8).
+# SQL cannot compute slots: a schedule that is resumed becomes due without one, and the next
+# scheduler plans it (C8).
 _CHANGE = """
 CREATE OR REPLACE FUNCTION cb_schedules_change() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
   at_now bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
   changes jsonb := '{}';
@@ -103,6 +104,18 @@ BEGIN
 END $$
 """
 
+# The rights on the view are enough, because the function has those of its owner. It may then find
+# nobody's tables but ours: whoever calls it has a schema for temporary tables, which is searched
+# first unless it is named.
+_OWNERS_RIGHTS = """
+DO $$ BEGIN
+  EXECUTE format(
+    'ALTER FUNCTION cb_schedules_change() SECURITY DEFINER SET search_path = %I, pg_temp',
+    current_schema()
+  );
+END $$
+"""
+
 _TRIGGER = """
 CREATE OR REPLACE TRIGGER cb_schedules_change
 INSTEAD OF INSERT OR UPDATE OR DELETE ON cb_schedules
@@ -121,7 +134,7 @@ SELECT batch_id || ':' || schedule_id, schedule_id, {_moment("claimed_at")},
 FROM fire_failures JOIN fire_batches ON fire_batches.id = batch_id
 """  # noqa: S608 our own names
 
-POSTGRES = (_CRON_SPEC, _SCHEDULES, _CHANGE, _TRIGGER, _METRICS)
+POSTGRES = (_CRON_SPEC, _SCHEDULES, _CHANGE, _OWNERS_RIGHTS, _TRIGGER, _METRICS)
 
 # A node's id as it is, because SQLite makes no UUIDs; times are microseconds as in the tables.
 SQLITE = (
