@@ -102,7 +102,7 @@ def _fault(
     detail = ""
     if kind == "failpoint":
         point = rng.choice(FAILPOINTS)
-        detail = point.format(turn=rng.randint(2, 12), long=f"{1.4 * LEASE:.1f}")
+        detail = point.format(turn=rng.randint(2, 12), long=f"{2 * LEASE:.1f}")
     elif kind == "clock":
         detail = str(rng.choice((-3600, -600, -5, 5, 600, 3600)))
     elif kind == "delay":
@@ -124,7 +124,7 @@ def _seconds(rng: random.Random, kind: str) -> float:
 def _recovery(fault: Fault) -> float:
     """How long a node needs until it is whole again, roughly."""
     if fault.kind == "failpoint":
-        return 3.5 + (1.4 * LEASE if "stop" in fault.detail else 0)
+        return 3.5 + (2 * LEASE if "stop" in fault.detail else 0)
     return 1.5 if fault.kind in ("kill9", "sigterm", "clock") else 0.3
 
 
