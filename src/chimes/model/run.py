@@ -63,6 +63,7 @@ class Reason:
     SCHEDULE_DELETED = "schedule_deleted"
     CRASH_LIMIT = "crash_limit"
     LOST_AFTER_START = "lost_after_start"
+    UNREADABLE = "unreadable_row"
     #: A step whose flow has ended without it.
     FLOW_ENDED = "flow_ended"
 
@@ -357,6 +358,19 @@ def lost(run: Run, now: datetime) -> Run:
 def abandoned(child: Run, now: datetime) -> Run:
     """A step of a flow that has ended: it is asked to stop, or never begins."""
     return cancel_asked(child, Reason.FLOW_ENDED, now)
+
+
+def unreadable(run: Run, now: datetime) -> Run:
+    """Its row is damaged: it ends instead of standing in the way of the others (R2.10)."""
+    return replace(
+        run,
+        status=RunStatus.FAILED,
+        blocked=False,
+        holder=None,
+        started=False,
+        reason=Reason.UNREADABLE,
+        finished_at=now,
+    )
 
 
 def unblocked(run: Run) -> Run:

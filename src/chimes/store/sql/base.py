@@ -12,13 +12,13 @@ from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.run import LogEntry, Run
 from chimes.model.schedule import Schedule, Summary
 from chimes.store.sql.database import Database, Tx
+from chimes.store.sql.rows.mending import readable_run, readable_schedule, schedule_and_damage
 from chimes.store.sql.rows.parts import TargetTexts, micros
 from chimes.store.sql.rows.records import audit_values
-from chimes.store.sql.rows.run import log_values, run_of, run_values, state_values
+from chimes.store.sql.rows.run import log_values, run_values, state_values
 from chimes.store.sql.rows.schedule import (
     SUMMARY_COLUMNS,
     cursor_values,
-    schedule_of,
     schedule_values,
     summary_of,
 )
@@ -50,15 +50,24 @@ class SqlBase:
 # --- schedules ----------------------------------------------------------------------------------
 def load_schedule(tx: Tx, schedule_id: ScheduleId) -> Schedule | None:
     row = tx.first(tx.held(_SCHEDULE, schedules.c.id), {"schedule_id": schedule_id})
-    return None if row is None else schedule_of(row)
+    return None if row is None else readable_schedule(row)
+
+
+def load_schedule_and_damage(
+    tx: Tx, schedule_id: ScheduleId
+) -> tuple[Schedule | None, frozenset[str]]:
+    row = tx.first(tx.held(_SCHEDULE, schedules.c.id), {"schedule_id": schedule_id})
+    return (None, frozenset()) if row is None else schedule_and_damage(row)
 
 
 def load_schedules(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Schedule]:
+    """To be changed: without those that cannot be read."""
     if not ids or not tx.schedules_usable:
         return {}
     statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
     found = tx.rows(tx.held(statement, schedules.c.id), {"ids": tx.dialect.listed(ids)})
-    return {ScheduleId(row.id): schedule_of(row) for row in found}
+    read = [schedule_and_damage(row) for row in found]
+    return {schedule.id: schedule for schedule, damage in read if not damage}
 
 
 def load_summaries(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Summary]:
@@ -83,7 +92,7 @@ def move_cursors(tx: Tx, moved: Iterable[Schedule]) -> None:
 # --- runs ---------------------------------------------------------------------------------------
 def load_run(tx: Tx, run_id: RunId) -> Run | None:
     row = tx.first(tx.held(_RUN, runs.c.id), {"run_id": run_id})
-    return None if row is None else run_of(row)
+    return None if row is None else readable_run(row)
 
 
 def load_runs(tx: Tx, ids: Collection[RunId]) -> dict[RunId, Run]:
@@ -91,7 +100,7 @@ def load_runs(tx: Tx, ids: Collection[RunId]) -> dict[RunId, Run]:
         return {}
     statement = select(runs).where(tx.dialect.among(runs.c.id, "ids"))
     found = tx.rows(tx.held(statement, runs.c.id), {"ids": tx.dialect.listed(ids)})
-    return {RunId(row.id): run_of(row) for row in found}
+    return {RunId(row.id): readable_run(row) for row in found}
 
 
 class Taken:

@@ -17,9 +17,10 @@ from chimes.store.port import Item, RunLog
 from chimes.store.sql.base import SqlBase, Taken, adopt_audit, insert_runs, last_audit_number
 from chimes.store.sql.database import Reader, Tx
 from chimes.store.sql.dialects.base import Rows
+from chimes.store.sql.rows.mending import readable_run, readable_schedule
 from chimes.store.sql.rows.records import audit_of, key_of, key_values
-from chimes.store.sql.rows.run import log_of, log_values, run_of
-from chimes.store.sql.rows.schedule import schedule_of, schedule_values
+from chimes.store.sql.rows.run import log_of, log_values
+from chimes.store.sql.rows.schedule import schedule_values
 from chimes.store.sql.tables import api_keys, audit, run_logs, runs, schedules
 
 CHUNK = 500
@@ -28,9 +29,9 @@ CHUNK = 500
 class SqlMoving(SqlBase):
     async def dump(self) -> AsyncIterator[Item]:
         async with self._database.snapshot() as read:
-            async for item in _walk(read, schedules, "id", schedule_of):
+            async for item in _walk(read, schedules, "id", readable_schedule):
                 yield item
-            async for item in _walk(read, runs, "id", run_of):
+            async for item in _walk(read, runs, "id", readable_run):
                 yield item
             async for log in _logs(read):
                 yield log

@@ -16,9 +16,9 @@ from chimes.store.sql.base import SqlBase, load_runs
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.locking import hold_places, hold_runs
+from chimes.store.sql.rows.mending import readable_run
 from chimes.store.sql.rows.parts import micros
 from chimes.store.sql.rows.records import node_of, node_values
-from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.sql_changes import any_sql_changes, audit_sql_changes
 from chimes.store.sql.tables import HELD, nodes, runs
@@ -146,7 +146,7 @@ def _lost_runs(tx: Tx, now: datetime, limit: int) -> list[Run]:
         holders = {row.holder for row in found if row.holder is not None}
         renewed = _renewed(tx, holders, now)
         found = [row for row in found if row.holder in gone - renewed]
-    return sorted((run_of(row) for row in found), key=lambda run: (run.created_at, run.id))
+    return sorted((readable_run(row) for row in found), key=lambda run: (run.created_at, run.id))
 
 
 def _renewed(tx: Tx, holders: set[str], now: datetime) -> set[str]:

@@ -26,8 +26,9 @@ from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.fire_batches import forget_batches
 from chimes.store.sql.listing import RUN_SORTS, page_of, run_conditions
 from chimes.store.sql.locking import hold_places, hold_runs, hold_schedules
+from chimes.store.sql.rows.mending import readable_run
 from chimes.store.sql.rows.parts import maybe_moment, micros
-from chimes.store.sql.rows.run import log_of, run_of
+from chimes.store.sql.rows.run import log_of
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import ENDED, run_logs, runs, schedules
 from chimes.store.sql.without_schedules import write_runs
@@ -93,7 +94,7 @@ class SqlRuns(SqlBase):
     async def list_runs(self, query: RunQuery) -> Page[Run]:
         column = RUN_SORTS[query.sort]
         return await self._database.read(
-            lambda tx: page_of(tx, column, query, run_conditions(query), run_of)
+            lambda tx: page_of(tx, column, query, run_conditions(query), readable_run)
         )
 
     async def next_available(self) -> datetime | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import func, select, text
 
-from chimes.errors import AlreadyExists, NotFound, QuotaExceeded
+from chimes.errors import AlreadyExists, Conflict, NotFound, QuotaExceeded
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
@@ -20,15 +20,16 @@ from chimes.store.sql.base import (
     append_audit,
     insert_runs,
     load_schedule,
+    load_schedule_and_damage,
     write_schedule,
 )
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.listing import SCHEDULE_SORTS, page_of, schedule_conditions
 from chimes.store.sql.locking import hold_keys, hold_owner, hold_places, is_own_key
+from chimes.store.sql.rows.mending import readable_run, readable_schedule
 from chimes.store.sql.rows.parts import maybe_moment
-from chimes.store.sql.rows.run import run_of
-from chimes.store.sql.rows.schedule import schedule_of, schedule_values
+from chimes.store.sql.rows.schedule import schedule_values
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import WAITING, runs, schedules
 
@@ -66,10 +67,11 @@ class SqlSchedules(SqlBase):
     ) -> Schedule:
         def work(tx: Tx) -> Schedule:
             now = tx.now()
-            before = load_schedule(tx, schedule_id)
+            before, damage = load_schedule_and_damage(tx, schedule_id)
             if before is None or before.deleted_at is not None:
                 raise NotFound(f"schedule {schedule_id} not found")
             after = change(before, now)
+            _refuse_placeholders(before, after, damage)
             new = runs(before, now) if runs else ()
             hold_places(tx, [(run.schedule_id, run.concurrency_key) for run in new])
             taken = Taken(tx, new)
@@ -88,7 +90,7 @@ class SqlSchedules(SqlBase):
         column = SCHEDULE_SORTS[query.sort]
         return await self._database.read(
             lambda tx: page_of(
-                tx, column, query, schedule_conditions(query, tx.dialect), schedule_of
+                tx, column, query, schedule_conditions(query, tx.dialect), readable_schedule
             )
         )
 
@@ -99,6 +101,13 @@ class SqlSchedules(SqlBase):
         return maybe_moment(
             await self._database.look(lambda tx: tx.dialect.next_due(tx.connection))
         )
+
+
+def _refuse_placeholders(before: Schedule, after: Schedule, damage: Collection[str]) -> None:
+    """A damaged part is replaced or goes with its schedule; a placeholder is never written."""
+    kept = [name for name in damage if getattr(after, name, None) == getattr(before, name, None)]
+    if kept and after.deleted_at is None:
+        raise Conflict(f"{before.last_error}; replace the {' and the '.join(kept)}, or delete it")
 
 
 def _reached(tx: Tx, new: Schedule, quota: int) -> bool:
@@ -124,7 +133,7 @@ def _cancel_waiting(tx: Tx, schedule_id: ScheduleId, now: datetime) -> None:
     statement = select(runs).where(runs.c.schedule_id == schedule_id, text(WAITING))
     if tx.dialect.locks_rows:
         hold_keys(tx, _shared_keys(tx.rows(statement)))
-    waiting = [run_of(row) for row in tx.rows(tx.held(statement, runs.c.id))]
+    waiting = [readable_run(row) for row in tx.rows(tx.held(statement, runs.c.id))]
     settling = Settling(tx, now, waiting, recording=False)
     for run in waiting:
         settling.apply(canceled(run, Reason.SCHEDULE_DELETED, now))

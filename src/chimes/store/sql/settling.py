@@ -23,8 +23,8 @@ from chimes.store.sql.base import (
     write_states,
 )
 from chimes.store.sql.database import Tx
+from chimes.store.sql.rows.mending import readable_run
 from chimes.store.sql.rows.parts import Value
-from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.rows.schedule import summary_values
 from chimes.store.sql.tables import ACTIVE, BLOCKED, runs
 
@@ -102,7 +102,7 @@ def _children(tx: Tx, flows: Collection[RunId]) -> dict[str, list[Run]]:
         statement = select(runs).where(text(ACTIVE), tx.dialect.among(runs.c.parent_id, "flows"))
         given = {"flows": tx.dialect.listed(flows)}
         for row in tx.rows(tx.held(statement, runs.c.id), given):
-            found.setdefault(row.parent_id, []).append(run_of(row))
+            found.setdefault(row.parent_id, []).append(readable_run(row))
     return found
 
 

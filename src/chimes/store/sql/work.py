@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlalchemy import bindparam, update
 
 from chimes.model.ids import RunId
 from chimes.model.run import (
+    Reason,
     Run,
     RunStatus,
     Verdict,
@@ -15,14 +17,15 @@ from chimes.model.run import (
     claimed,
     given_back,
     queue_order,
+    unreadable,
 )
 from chimes.store.port import Finished, Places
 from chimes.store.sql.base import SqlBase, alive, load_runs, write_states
 from chimes.store.sql.database import Tx
 from chimes.store.sql.finishing import finished
 from chimes.store.sql.locking import hold_runs
+from chimes.store.sql.rows.mending import readable_run
 from chimes.store.sql.rows.parts import micros
-from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import runs
 from chimes.store.sql.without_schedules import write_runs
@@ -85,9 +88,22 @@ def _claimed(tx: Tx, places: Places) -> tuple[Run, ...]:
         return ()
     wanted = (tx.connection, micros(now), places.offers, places.free)
     if tx.dialect.fast:
-        found = [run_of(row) for row in tx.dialect.take(*wanted, places.node_id)]
-        return tuple(sorted(found, key=queue_order))
-    rows = tx.dialect.claimable(*wanted)
-    taken = tuple(claimed(run_of(row), places.node_id, now) for row in rows)
+        found = [readable_run(row) for row in tx.dialect.take(*wanted, places.node_id)]
+        return tuple(sorted(_fit(tx, found, now), key=queue_order))
+    found = [readable_run(row) for row in tx.dialect.claimable(*wanted)]
+    taken = tuple(claimed(run, places.node_id, now) for run in _fit(tx, found, now))
     write_states(tx, taken)
     return taken
+
+
+def _fit(tx: Tx, found: Sequence[Run], now: datetime) -> Sequence[Run]:
+    """Without those whose rows are damaged, which end here."""
+    broken = [run for run in found if run.reason == Reason.UNREADABLE]
+    if not broken:
+        return found
+    settling = Settling(tx, now, broken)
+    for run in broken:
+        settling.apply(unreadable(run, now))
+    settling.write()
+    tx.wakes = True
+    return [run for run in found if run.reason != Reason.UNREADABLE]

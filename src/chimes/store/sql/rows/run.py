@@ -173,7 +173,7 @@ def run_of(row: Sequence[Any], known: Mapping[str, tuple[Attempt, ...]] = NOTHIN
             reason,
             missed_count,
             maybe_moment(missed_until),
-            () if attempts == NO_ATTEMPTS else known.get(attempts) or _attempts_of(attempts),
+            () if attempts == NO_ATTEMPTS else known.get(attempts) or attempts_of(attempts),
         ),
     )
 
@@ -209,5 +209,5 @@ def _attempts_text(attempts: tuple[Attempt, ...]) -> str:
     return encode([attempt_to_plain(attempt) for attempt in attempts])
 
 
-def _attempts_of(text: str) -> tuple[Attempt, ...]:
+def attempts_of(text: str) -> tuple[Attempt, ...]:
     return tuple(attempt_from_plain(attempt) for attempt in json.loads(text))

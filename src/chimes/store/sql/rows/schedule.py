@@ -127,7 +127,7 @@ def schedule_of(row: Sequence[Any]) -> Schedule:
             enabled == 1,
             pause_note,
             maybe_moment(pause_until),
-            None if depends_on is None else _dependency_of(depends_on),
+            None if depends_on is None else dependency_of(depends_on),
             {} if door_data == "{}" else decode_object(door_data),
             maybe_moment(next_slot),
             maybe_moment(next_run_at),
@@ -182,5 +182,5 @@ def _dependency_text(dependency: Dependency | None) -> str | None:
     return encode({"schedule_id": dependency.schedule_id, "within": within})
 
 
-def _dependency_of(text: str) -> Dependency | None:
+def dependency_of(text: str) -> Dependency | None:
     return dependency_from_plain(json.loads(text))

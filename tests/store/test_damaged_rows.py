@@ -1,0 +1,105 @@
+"""A broken row among good ones (R2.10): the others are listed, fired, claimed and carried on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from chimes.errors import Conflict
+from chimes.model.ids import NodeId, RunId
+from chimes.model.listing import RunQuery, ScheduleQuery
+from chimes.model.run import Reason, Run, RunStatus
+from chimes.model.schedule import deleted
+from chimes.store.sql.store import SqlStore
+from chimes.testing import SettableClock
+from tests.builders import LEASE, NOW, a_node, a_run, a_schedule, places
+from tests.store_contract.stores import KINDS, Home
+
+SQL = [kind for kind in KINDS if kind.name in ("sqlite", "postgresql", "mariadb")]
+
+
+@pytest.fixture(params=SQL, ids=lambda kind: kind.name)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlStore]:
+    home = Home(request.param, tmp_path, SettableClock(NOW))
+    opened = await home.open()
+    assert isinstance(opened, SqlStore)
+    await opened.join(a_node("node-1"), LEASE)
+    yield opened
+    await home.close()
+
+
+async def damage(store: SqlStore, table: str, row_id: str, **columns: str) -> None:
+    changes = ", ".join(f"{name} = :{name}" for name in columns)
+    statement = text(f"UPDATE {table} SET {changes} WHERE id = :row_id")
+    await store._database.write(lambda tx: tx.run(statement, {"row_id": row_id, **columns}))
+
+
+@pytest.mark.parametrize("column", ["target", "policy", "attempts"])
+async def test_a_damaged_run_ends_and_the_others_are_claimed(store: SqlStore, column: str) -> None:
+    good, bad, waiting = a_run(), a_run(), a_run()
+    bad = replace(bad, concurrency_key="shared")
+    waiting = replace(waiting, concurrency_key="shared")
+    await store.add_runs([good, bad, waiting])
+    assert (await the_run(store, waiting.id)).blocked
+    await damage(store, "runs", bad.id, **{column: "junk"})
+    assert [run.id for run in await store.claim(places(free=10))] == [good.id]
+    ended = await the_run(store, bad.id)
+    assert (ended.status, ended.reason) == (RunStatus.FAILED, Reason.UNREADABLE)
+    assert column in ended.error
+    assert [run.id for run in await store.claim(places(free=10))] == [waiting.id]
+    assert len((await store.list_runs(RunQuery())).items) == 3
+
+
+async def the_run(store: SqlStore, run_id: RunId) -> Run:
+    run = await store.get_run(run_id)
+    assert run is not None
+    return run
+
+
+@pytest.mark.parametrize("column", ["trigger", "target", "policy", "labels"])
+async def test_a_damaged_schedule_is_listed_and_can_be_deleted(
+    store: SqlStore, column: str
+) -> None:
+    good, bad = a_schedule(), a_schedule(name="bad one")
+    await store.add_schedule(good)
+    await store.add_schedule(bad)
+    quoted = f'"{column}"' if store.dialect.name != "mariadb" else f"`{column}`"
+    statement = text(f"UPDATE schedules SET {quoted} = 'junk' WHERE id = :row_id")
+    await store._database.write(lambda tx: tx.run(statement, {"row_id": bad.id}))
+    listed = {each.id: each for each in (await store.list_schedules(ScheduleQuery())).items}
+    assert listed[good.id] == good
+    assert listed[bad.id].name == "bad one"
+    assert f"{column} of this schedule cannot be read" in listed[bad.id].last_error
+
+    with pytest.raises(Conflict, match=f"replace the {column}"):
+        await store.change_schedule(bad.id, lambda now_is, at: replace(now_is, name="renamed"))
+    gone = await store.change_schedule(bad.id, lambda now_is, at: deleted(now_is, at, "me"))
+    assert gone.deleted_at is not None
+    assert [each.id for each in (await store.list_schedules(ScheduleQuery())).items] == [good.id]
+
+
+async def test_a_damaged_schedule_can_be_mended(store: SqlStore) -> None:
+    schedule = a_schedule()
+    await store.add_schedule(schedule)
+    await damage(store, "schedules", schedule.id, policy="[]")
+    mended = await store.change_schedule(
+        schedule.id,
+        lambda now_is, at: replace(now_is, policy=replace(schedule.policy, max_retries=7)),
+    )
+    assert (await store.get_schedule(schedule.id)) == mended
+    assert mended.policy.max_retries == 7
+
+
+async def test_a_damaged_run_of_a_dead_node_is_rescued(store: SqlStore) -> None:
+    await store.add_runs([good := a_run(), bad := a_run()])
+    assert len(await store.claim(places(free=10))) == 2
+    await damage(store, "runs", bad.id, target="junk")
+    await store.leave(NodeId("node-1"))
+    await store.join(a_node("node-2"), LEASE)
+    again = await store.claim(places("node-2", free=10))
+    assert [run.id for run in again] == [good.id]
+    assert (await the_run(store, bad.id)).status is RunStatus.FAILED
