@@ -108,9 +108,9 @@ def missing(profile: Profile, store: str, minutes: float, reached: Mapping[str, 
         "ambiguous_commits": max(1, round(profile.ambiguous_commits * share)) if server else 0,
     }
     if store == "json":
-        # One process at a time: after its own end there is nobody whose verdict could be late,
+        # One process at a time: nobody takes over from it, and nobody makes its verdicts late;
         # and what it fires is limited by whole rewrites of one file (F37).
-        wanted |= {"fenced_writes": 0, "slots": 0}
+        wanted |= {"fenced_writes": 0, "takeovers": 0, "slots": 0}
     return [
         f"{name}: {reached.get(name, 0)} of {least}"
         for name, least in wanted.items()
