@@ -24,7 +24,7 @@ from chimes.engine.events import (
 )
 from chimes.engine.lifecycle import Told
 from chimes.errors import StoreUnavailable
-from chimes.model.ids import ScheduleId, slot_run_id
+from chimes.model.ids import RunId, ScheduleId, declared_id, slot_run_id
 from chimes.model.listing import RunQuery
 from chimes.model.planning import slot_run
 from chimes.model.policy import Misfire, Overlap, Policy
@@ -361,3 +361,19 @@ async def test_ids_are_found_in_the_runs(scene: Scene) -> None:
     await scene.store.add_runs([slot_run(schedule, START, START)])
     found = await known_ids(scene.store, "catbird", ["known", "unknown"])
     assert found == {"known": schedule.id}
+
+
+async def test_the_id_of_one_that_runs_seldom_is_found_too(scene: Scene) -> None:
+    """Deleted once and declared again, and then a thousand runs of others."""
+    for generation in (1, 2):
+        rare = scene.schedule(
+            "rare", namespace="catbird", id=declared_id("catbird", "rare", generation)
+        )
+        await scene.store.add_runs([slot_run(rare, START, START)])
+    busy = scene.schedule("busy", namespace="catbird")
+    for number in range(1000):
+        scene.clock.advance(1)
+        now = scene.clock.now()
+        await scene.store.add_runs([replace(slot_run(busy, now, now), id=RunId(f"r{number}"))])
+    found = await known_ids(scene.store, "catbird", ["busy", "rare"])
+    assert found == {"busy": busy.id, "rare": declared_id("catbird", "rare", 2)}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chimes import Chimes, Cron, Every
+from chimes.app.runtime import Runtime
 from chimes.app.syncing import Syncing
 from chimes.errors import Conflict, InvalidInput, NotFound
 from chimes.model.access import Actor
@@ -224,8 +225,17 @@ async def test_an_interval_lies_on_one_grid_for_all(shared_url: str) -> None:
     assert (await release(shared_url, "@every 10m")).next_run_at == first.next_run_at
 
 
-async def test_one_that_is_over_stops_no_start(caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_that_is_over_stops_no_start(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = Chimes("memory://")
+    synced, sync = [], app.declarations.sync
+
+    async def counted(runtime: Runtime) -> list[Schedule]:
+        synced.append(runtime)
+        return await sync(runtime)
+
+    monkeypatch.setattr(app.declarations, "sync", counted)
 
     @app.task
     async def report() -> None: ...
@@ -235,7 +245,12 @@ async def test_one_that_is_over_stops_no_start(caplog: pytest.LogCaptureFixture)
     async with app:
         await app.sync()
         assert [info.name for info in await app.list_schedules()] == ["daily"]
-        assert "is over and was not created" in caplog.text
+        for _ in range(2):
+            timed = await app.declarations.timed(app.runtime())
+            assert [each.schedule.name for each in timed] == ["daily"]
+        # It is said once, and is no reason to write everything again at each refresh.
+        assert caplog.text.count("is over and was not created") == 1
+        assert len(synced) == 1
 
 
 # R2.39

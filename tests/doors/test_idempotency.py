@@ -52,6 +52,17 @@ async def test_another_body_under_the_same_key_is_refused(any_rig: Rig) -> None:
     assert await any_rig.snapshot() == before
 
 
+async def test_ids_may_be_long(any_rig: Rig) -> None:
+    """What a request is remembered by fits into every store, and stays apart from others."""
+    made = [await any_rig.create(id=f"{letter * 199}x") for letter in "ab"]
+    answers = [
+        await any_rig.client.post(f"{PATH}/{each['id']}/run", headers=KEY)
+        for each in (*made, made[0])
+    ]
+    assert [answer.status_code for answer in answers] == [202, 202, 202]
+    assert answers[0].content == answers[2].content != answers[1].content
+
+
 async def test_keys_are_forgotten_after_a_day(rig: Rig) -> None:
     await rig.client.post(PATH, json=definition(), headers=KEY)
     rig.clock.advance(timedelta(hours=24, seconds=1))

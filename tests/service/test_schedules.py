@@ -33,7 +33,7 @@ from chimes.service.slots import BACKFILL_LIMIT
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once
-from tests.builders import ALICE, NOW, SECOND, TARGET
+from tests.builders import ALICE, NOW, SECOND, TARGET, a_schedule
 from tests.service.conftest import ADMIN, MEMBER, OPERATOR, STRANGER, VIEWER, any_target
 
 
@@ -588,3 +588,21 @@ async def test_a_trigger_that_is_sent_again_keeps_its_grid(
     renamed = await schedules.change(ADMIN, made.id, lambda s: replace(again, name="other"))
     assert (renamed.version, renamed.trigger) == (2, made.trigger)
     assert renamed.next_run_at == made.next_run_at
+
+
+# C22
+async def test_names_are_unique_where_a_schedule_is_known_by_its_name(
+    schedules: ScheduleService,
+) -> None:
+    first = await schedules.create(ADMIN, a_schedule(namespace="catbird", name="daily"))
+    with pytest.raises(AlreadyExists, match="'daily'"):
+        await schedules.create(ADMIN, a_schedule(namespace="catbird", name=" daily "))
+    other = await schedules.create(ADMIN, a_schedule(namespace="catbird", name="weekly"))
+    with pytest.raises(AlreadyExists):
+        await schedules.change(ADMIN, other.id, lambda each: replace(each, name="daily "))
+    renamed = await schedules.change(ADMIN, other.id, lambda each: replace(each, name="monthly"))
+    assert renamed.name == "monthly"
+    for _ in range(2):
+        await schedules.create(ADMIN, a_schedule(name="daily"))
+    await schedules.delete(ADMIN, first.id)
+    await schedules.create(ADMIN, a_schedule(namespace="catbird", name="daily"))

@@ -46,6 +46,8 @@ class Declarations:
         self._declared: dict[str, Declared] = {}
         #: Ids of those that are in the store.
         self._ids: dict[str, ScheduleId] = {}
+        #: Those that had ended before they were ever created.
+        self._over: set[str] = set()
 
     def add(self, declared: Declared) -> None:
         if declared.name in self._declared:
@@ -103,9 +105,11 @@ class Declarations:
             except InvalidTrigger as error:
                 if error.code != NEVER_FIRES:
                     raise _about(name, error) from error
-                logger.warning(
-                    "a declared schedule is over and was not created", extra=_named(name)
-                )
+                if name not in self._over:
+                    logger.warning(
+                        "a declared schedule is over and was not created", extra=_named(name)
+                    )
+                self._over.add(name)
                 continue
             except InvalidInput as error:
                 raise _about(name, error) from error
@@ -147,7 +151,7 @@ class Declarations:
         """All that is declared, as it stands in the store or would stand there."""
         store, syncing = runtime.services.store, self._syncing(runtime)
         in_store = self.in_mode(runtime, Mode.DB)
-        if any(name not in self._ids for name in in_store):
+        if any(name not in self._ids and name not in self._over for name in in_store):
             await self.sync(runtime)
         found: list[Timed] = []
         for name in in_store:

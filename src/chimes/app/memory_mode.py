@@ -18,7 +18,7 @@ from chimes.engine.events import Events, ScheduleBroken, SchedulesFired, SlotsTa
 from chimes.engine.lifecycle import Rest, Told
 from chimes.engine.storetime import StoreTime
 from chimes.errors import StoreUnavailable
-from chimes.model.ids import RunId, ScheduleId
+from chimes.model.ids import RunId, ScheduleId, declared_id
 from chimes.model.listing import RunQuery
 from chimes.model.planning import FireContext, plan
 from chimes.model.policy import UNLIMITED
@@ -32,6 +32,8 @@ REFRESH = timedelta(seconds=15)
 #: How far back a fallback begins: what the store still fired itself is found to have its row.
 LOOK_BACK = timedelta(seconds=60)
 _DECLARATIONS = "declarations"
+#: How often a name may have been deleted for its id to be found by trying.
+_GENERATIONS = 8
 _ACTIVE = (RunStatus.QUEUED, RunStatus.RUNNING)
 
 
@@ -228,4 +230,11 @@ async def known_ids(store: Store, namespace: str, names: Iterable[str]) -> dict[
     for run in (await store.list_runs(query)).items:
         if run.schedule_id is not None and run.schedule_name in wanted - found.keys():
             found[run.schedule_name] = run.schedule_id
+    for name in wanted - found.keys():
+        # Runs seldom: its last one may lie far behind those of the others.
+        for generation in range(_GENERATIONS, 0, -1):
+            schedule_id = declared_id(namespace, name, generation)
+            if (await store.list_runs(RunQuery(schedule_id=schedule_id, limit=1))).items:
+                found[name] = schedule_id
+                break
     return found

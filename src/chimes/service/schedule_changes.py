@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from chimes.errors import (
+    AlreadyExists,
     InvalidInput,
     NotAllowed,
     NotFound,
@@ -16,6 +17,7 @@ from chimes.errors import (
 from chimes.model.access import Actor, Owner, Role
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import ScheduleId
+from chimes.model.listing import ScheduleQuery
 from chimes.model.planning import plan
 from chimes.model.run import Run
 from chimes.model.schedule import (
@@ -36,6 +38,8 @@ from chimes.service.targets import offered, usual_defaults
 from chimes.store.port import Store
 from chimes.triggers import Every, Trigger
 
+#: Here a schedule is known by its name (C22).
+NAMED_NAMESPACE = "catbird"
 #: A change waits for what is due before it; after an outage there may be much of that.
 _FIRE_ROUNDS = 100
 _FIRE_BATCH = 500
@@ -164,6 +168,18 @@ class ScheduleChanges:
             now,
         )
         check_fires(trigger, now)
+
+    async def _check_name(self, schedule: Schedule, before: Schedule | None) -> None:
+        """C22. Two that come at the same instant both pass; the SDK and the client therefore make
+        ids that follow from the name."""
+        if schedule.namespace != NAMED_NAMESPACE or (before and before.name == schedule.name):
+            return
+        query = ScheduleQuery(namespace=schedule.namespace, name=schedule.name, limit=2)
+        found = (await self._store.list_schedules(query)).items
+        if any(each.id != schedule.id for each in found):
+            raise AlreadyExists(
+                f"there is a schedule {schedule.name!r} in the namespace {schedule.namespace!r}",
+            )
 
     async def _check_dependency(self, actor: Actor, schedule: Schedule) -> None:
         """S05: a schedule that the owner cannot see does not exist for it."""

@@ -34,6 +34,7 @@ from chimes.service.rules import (
     checked,
     checked_id,
     checked_text,
+    clean_name,
 )
 from chimes.service.schedule_changes import Limits, ScheduleChanges
 from chimes.service.slots import (
@@ -94,6 +95,7 @@ class ScheduleService(ScheduleChanges):
         defaults = await self.defaults_of(schedule.target)
         if said is not None and defaults is not None:
             schedule = checked(started_as(schedule, defaults, said))
+        await self._check_name(schedule, None)
         await self._check_dependency(actor, schedule)
         note = entry(
             actor,
@@ -141,6 +143,7 @@ class ScheduleService(ScheduleChanges):
                 after = replace(after, pause_note="", pause_until=None)
             return edited(before, after, now, actor.name)
 
+        await self._check_name(replace(wanted, name=clean_name(wanted.name)), seen)
         await self._check_dependency(actor, wanted)
         return await self._change(
             actor, schedule_id, "update", apply, may=actor.may_write, version=expected_version

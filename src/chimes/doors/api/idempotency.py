@@ -76,7 +76,7 @@ async def answered_once(
     request: Request, actor: Actor, key: str, body: object, handle: Handler
 ) -> Response:
     doorway: Doorway = request.app.state.doorway
-    scope = f"{actor.owner} {request.method} {request.url.path}"
+    scope = _scope(f"{actor.owner} {request.method} {request.url.path}")
     content = json.dumps(body, sort_keys=True).encode()
     now = await doorway.store.now()
     mark = _Mark(sent=hashlib.sha256(content).hexdigest(), began=now)
@@ -98,6 +98,11 @@ async def answered_once(
     _UNDER_WAY.add(task)
     task.add_done_callback(_ended)
     return await asyncio.shield(task)
+
+
+def _scope(text: str) -> str:
+    """Short enough for every store, however long the ids in it are."""
+    return text if len(text) <= _LONGEST else hashlib.sha256(text.encode()).hexdigest()
 
 
 def _ended(task: asyncio.Task[Response]) -> None:

@@ -51,7 +51,10 @@ async def create_schedule(
         if made is None:
             raise
         # The first request under this key made it and died before it could answer.
-        schedule = await door.schedules.get(actor, ScheduleId(made))
+        found = await door.store.get_schedule(ScheduleId(made))
+        if found is None:
+            raise
+        schedule = await door.schedules.get(actor, found.id)
     answer = schedule_answer(schedule, status=201)
     answer.headers["Location"] = f"/api/v1/schedules/{schedule.id}"
     return answer
