@@ -15,6 +15,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
 from chimes.model.schedule import deleted, paused, planned
+from chimes.model.templates import TEMPLATES
 from chimes.store.plain import EPOCH
 from chimes.store.sql import SqlStore
 from chimes.triggers import Cron, Every
@@ -327,3 +328,11 @@ async def quiet(store: SqlStore) -> int:
         await asyncio.sleep(0.5)  # several looks at the counter
         if store.changes() == since:
             return since
+
+
+# R2.36
+async def test_the_templates_are_there_in_sql_too(store: SqlStore, mariadb_url: str) -> None:
+    rows = await sql(mariadb_url, "SELECT name, cron_spec, description FROM cb_schedule_templates")
+    assert [tuple(row) for row in rows] == [
+        (each.name, each.cron_spec, each.description) for each in TEMPLATES
+    ]

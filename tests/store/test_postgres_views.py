@@ -16,6 +16,7 @@ from chimes.model.planning import FireContext, Firing, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, paused
 from chimes.model.target import FlowTarget, TaskTarget
+from chimes.model.templates import TEMPLATES
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Cron, Every, Once
 from tests.builders import LEASE, MINUTE, NOW, a_node, a_schedule, places
@@ -255,6 +256,14 @@ async def test_each_claim_of_a_schedule_has_its_row(
     assert ok["claimed_at"] <= ok["enqueued_at"] <= await store.now()
     assert ok["duration_ms"] >= 0
     assert (failed["success"], failed["error_message"]) == (False, "ValueError: cannot plan this")
+
+
+# R2.36
+async def test_the_templates_are_there_in_sql_too(sql: asyncpg.Connection) -> None:
+    rows = await sql.fetch("SELECT name, cron_spec, description FROM cb_schedule_templates")
+    assert [tuple(row) for row in rows] == [
+        (each.name, each.cron_spec, each.description) for each in TEMPLATES
+    ]
 
 
 async def test_retention_forgets_old_claims(store: SqlStore, sql: asyncpg.Connection) -> None:

@@ -14,6 +14,8 @@ and is due: the next pass of a scheduler plans it from its own now (C8).
 
 from __future__ import annotations
 
+from chimes.store.sql.migrations.views_0002 import TEMPLATES
+
 #: The store's clock in microseconds, exact: UNIX_TIMESTAMP would depend on the session's zone.
 _NOW = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
@@ -144,4 +146,10 @@ SELECT CONCAT(failures.batch_id, ':', failures.schedule_id), failures.schedule_i
 FROM fire_failures AS failures JOIN fire_batches AS batches ON batches.id = failures.batch_id
 """
 
-VIEW_STATEMENTS = (_BEFORE_INSERT, _BEFORE_UPDATE, _VIEW, _METRICS)
+VIEW_STATEMENTS = (
+    _BEFORE_INSERT,
+    _BEFORE_UPDATE,
+    _VIEW,
+    _METRICS,
+    f"CREATE OR REPLACE VIEW {TEMPLATES}",
+)

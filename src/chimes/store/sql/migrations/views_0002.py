@@ -8,6 +8,15 @@ def _moment(column: str) -> str:
     return f"('epoch'::timestamptz + {column} * interval '1 microsecond')"
 
 
+#: R2.36, C26; for every database, behind its own CREATE VIEW.
+TEMPLATES = """
+cb_schedule_templates AS
+SELECT 'Hourly' AS name, '@hourly' AS cron_spec, 'At the start of every hour' AS description
+UNION ALL SELECT 'Daily Midnight', '0 0 * * *', 'Every day at midnight'
+UNION ALL SELECT 'Daily 9 AM', '0 9 * * *', 'Every day at 9 AM'
+UNION ALL SELECT 'Weekly Monday 8 AM', '0 8 * * 1', 'Every Monday at 8 AM'
+"""
+
 # One broken row must not break the view.
 _CRON_SPEC = """
 CREATE OR REPLACE FUNCTION chimes_cron_spec(trigger text) RETURNS text
@@ -134,7 +143,15 @@ SELECT batch_id || ':' || schedule_id, schedule_id, {_moment("claimed_at")},
 FROM fire_failures JOIN fire_batches ON fire_batches.id = batch_id
 """  # noqa: S608 our own names
 
-POSTGRES = (_CRON_SPEC, _SCHEDULES, _CHANGE, _OWNERS_RIGHTS, _TRIGGER, _METRICS)
+POSTGRES = (
+    _CRON_SPEC,
+    _SCHEDULES,
+    _CHANGE,
+    _OWNERS_RIGHTS,
+    _TRIGGER,
+    _METRICS,
+    f"CREATE OR REPLACE VIEW {TEMPLATES}",
+)
 
 # A node's id as it is, because SQLite makes no UUIDs; times are microseconds as in the tables.
 SQLITE = (
@@ -148,4 +165,5 @@ SELECT failures.batch_id || ':' || failures.schedule_id, failures.schedule_id, b
   batches.node_id, batches.enqueued_at, batches.duration_ms, 0, failures.error
 FROM fire_failures AS failures JOIN fire_batches AS batches ON batches.id = failures.batch_id
 """,
+    f"CREATE VIEW IF NOT EXISTS {TEMPLATES}",
 )
