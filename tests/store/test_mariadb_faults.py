@@ -11,6 +11,7 @@ import asyncmy.errors
 import pytest
 
 from chimes.errors import StoreUnavailable
+from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
 from chimes.store.sql import SqlStore, open_mariadb, server_database
 from chimes.store.sql.database import Tx
@@ -231,6 +232,25 @@ async def test_runs_go_on_without_the_table_of_schedules(store: SqlStore, url: s
         await store.fire_due(plan, limit=10)
     await sql(url, "RENAME TABLE schedules_elsewhere TO schedules")
     assert (await store.fire_due(plan, limit=10)).broken == ()
+
+
+# R2.33: nor do changes by SQL keep them from that, whose schedules the audit would look at.
+async def test_runs_are_rescued_without_the_table_of_schedules(store: SqlStore, url: str) -> None:
+    await store.join(a_node(), LONG)
+    now = await store.now()
+    schedule = await store.add_schedule(due_schedule(now, created_at=now, updated_at=now))
+    (run,) = (await store.fire_due(plan, limit=10, places=places())).claimed
+    await sql(
+        url,
+        "UPDATE t_action_schedule SET f_status = 'inactive'",
+        "UPDATE nodes SET lease_until = 1",
+        "RENAME TABLE schedules TO schedules_elsewhere",
+    )
+    assert [each.id for each in await store.rescue(limit=10)] == [run.id]
+    await sql(url, "RENAME TABLE schedules_elsewhere TO schedules")
+    await store.rescue(limit=10)
+    (entry,) = await store.list_audit(AuditQuery())
+    assert (entry.object_id, entry.owner) == (schedule.id, str(schedule.owner))
 
 
 # F31

@@ -108,7 +108,8 @@ class SqlNodes(SqlBase):
             rescued = _lose(tx, _lost_runs(tx, now, limit), now)
             tx.run(_FORGET_EMPTY, {"now": micros(now)})
             tx.wakes = bool(rescued)
-            audit_sql_changes(tx)
+            if tx.schedules_usable:
+                audit_sql_changes(tx)
             return rescued
 
         return await write_runs(self._database, work) if await self._database.look(needed) else ()
