@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from itertools import pairwise
 
+import pytest
+
+from chimes.engine import engine as engine_module
+from chimes.engine import recorder
 from chimes.engine.events import DrainEnded, DrainStarted
+from chimes.errors import StoreUnavailable
 from chimes.model.policy import OnLost, Policy
-from chimes.model.run import AttemptEnd, Outcome, RunStatus
+from chimes.model.run import AttemptEnd, Outcome, RunStatus, Verdict
+from chimes.store.port import Finished
 from chimes.targets.base import Call
 from tests.builders import a_run
 from tests.engine.rig import SUCCESS, Faults, Recording, Rig, eventually, until
@@ -80,6 +87,44 @@ async def test_what_outlasts_the_grace_runs_again_elsewhere(rig: Rig) -> None:
     await rig.engine()
     (done,) = await rig.ended(schedule)
     assert (done.status, done.attempt, done.fence) == (RunStatus.SUCCEEDED, 2, 2)
+
+
+# F69: one verdict that cannot be written keeps the node neither from writing the others nor
+# from leaving
+async def test_every_verdict_is_written_before_the_node_leaves(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "BATCH", 2)
+    monkeypatch.setattr(engine_module, "LAST_WRITES", 2.0)
+    faults = Faults(rig.store)
+    faults.failing = {"finish": StoreUnavailable("not now")}
+    engine = await rig.engine(store=faults.store, workers=9)
+    now = await rig.now()
+    runs = [a_run(available_at=now) for _ in range(5)]
+    await rig.store.add_runs(runs)
+    await until(lambda: len(rig.runner.calls) == 5)
+    finish, refused = rig.store.finish, runs[2].id
+
+    async def choosy(verdicts: Sequence[Verdict]) -> Finished:
+        if any(v.run_id == refused and v.status is RunStatus.SUCCEEDED for v in verdicts):
+            raise TypeError("cannot be written")
+        return await finish(verdicts)
+
+    drain = asyncio.create_task(engine.drain(timedelta(0)))
+    await until(lambda: rig.told(DrainStarted))
+    # The store is back when only the drain itself still notices.
+    for poller in engine._keeping:
+        await poller.stop()
+    monkeypatch.setattr(rig.store, "finish", choosy)
+    faults.failing = {}
+    await asyncio.wait_for(drain, 20)
+    rows = [await rig.run(run.id) for run in runs]
+    assert [(run.attempt, run.status) for run in rows if run.id != refused] == [
+        (1, RunStatus.SUCCEEDED)
+    ] * 4
+    assert (await rig.run(refused)).reason == "unstorable_result"
+    assert await rig.store.nodes() == ()
+    assert rig.runner.closed
 
 
 async def test_asking_again_ends_the_grace(rig: Rig) -> None:

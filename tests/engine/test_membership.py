@@ -7,19 +7,22 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from chimes.engine import rejoining
 from chimes.engine.capacity import Capacity
 from chimes.engine.epochs import EpochWatch
 from chimes.engine.events import Event, Events, NodeLost, StoreClockJumped, StoreRegressed
-from chimes.engine.execution import Execution
+from chimes.engine.execution import Execution, Stop
 from chimes.engine.hands import Hands
 from chimes.engine.heartbeat import Heartbeat
 from chimes.engine.maintenance import Maintenance
 from chimes.engine.membership import Membership, new_node_id
+from chimes.engine.oversight import Oversight
 from chimes.engine.pools import pools_of
+from chimes.engine.rejoining import Rejoining
 from chimes.engine.steps import FlowSteps
 from chimes.engine.storetime import StoreTime
 from chimes.errors import StoreUnavailable
-from chimes.model.ids import NodeId
+from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import Beat
 from chimes.model.run import RunStatus
@@ -137,38 +140,101 @@ async def test_store_time_follows_the_monotonic_clock_between_two_looks(node: No
     assert node.time.now() == seen + timedelta(hours=1)
 
 
+class Work:
+    """The hands of a node with one place."""
+
+    def __init__(self, node: Node) -> None:
+        self.runner = Recording()
+        steps = FlowSteps(node.faults.store, node.time, node.clock, timedelta(seconds=1))
+        execution = Execution(
+            node.faults.store,
+            {"http": self.runner},
+            node.membership,
+            steps,
+            clock=node.clock,
+            time=node.time,
+            events=node.events,
+        )
+        self.node = node
+        self.hands = Hands(node.faults.store, execution, steps, node.events)
+        (pool,) = pools_of([self.runner], workers=1)
+        self.capacity = Capacity(pool, self.hands.stirred)
+
+    async def take(self) -> RunId:
+        """One run, claimed and in hand."""
+        waiting = a_run()
+        await self.node.memory.add_runs([waiting])
+        with self.capacity.reserve() as reserved:
+            runs = await self.node.memory.claim(
+                Places(node_id=self.node.membership.node_id, offers=frozenset({"http"}), free=1)
+            )
+            reserved.used = self.hands.take(runs, self.capacity)
+        assert self.capacity.free == 0
+        return waiting.id
+
+
 # F69: a task that is cancelled before its first step still gives its run back
 async def test_a_run_that_has_not_made_its_first_step_is_given_back(node: Node) -> None:
-    runner = Recording()
-    steps = FlowSteps(node.faults.store, node.time, node.clock, timedelta(seconds=1))
-    execution = Execution(
+    work = Work(node)
+    run_id = await work.take()
+    work.hands.stop_taking()
+    await asyncio.wait_for(work.hands.empty.wait(), 1)
+    assert work.hands.unstarted() == ((run_id, 1),)
+    assert work.capacity.free == 1
+    await node.memory.release(work.hands.unstarted())
+    back = await node.memory.get_run(run_id)
+    assert back is not None
+    assert (back.status, back.attempt, work.runner.calls) == (RunStatus.QUEUED, 0, [])
+
+
+# F38: a verdict that the store is too slow for may still come before the lease has ended
+async def test_who_joins_again_does_not_give_up_what_is_done(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rejoining, "STUCK_AFTER", -0.9)
+    work = Work(node)
+    run_id = await work.take()
+    await until(lambda: work.hands.recorder.waiting)
+    node.membership.lose("it is too slow")
+    await until(node.membership.lost.is_set)
+    await Rejoining(node.faults.store, node.membership, work.hands).once()
+    assert node.membership.trusted
+    await work.hands.recorder.once()
+    run = await node.memory.get_run(run_id)
+    assert run is not None
+    assert (run.status, run.attempt, len(run.attempts)) == (RunStatus.SUCCEEDED, 1, 1)
+    # With nothing in hand nobody has to wait for the end of the lease.
+    node.membership.lose("again")
+    await until(node.membership.lost.is_set)
+    await Rejoining(node.faults.store, node.membership, work.hands).once()
+    assert node.faults.count["leave"] == 1
+
+
+# A run that has begun is never given back, although nobody has it in hand
+async def test_a_run_that_was_dropped_after_it_began_is_not_a_stray(node: Node) -> None:
+    work = Work(node)
+    work.runner.script = [work.runner.wait]
+    run_id = await work.take()
+    await until(lambda: work.runner.calls)
+    work.hands.stop_all(Stop.DRAIN)
+    await asyncio.wait_for(work.hands.empty.wait(), 1)
+    oversight = Oversight(
         node.faults.store,
-        {"http": runner},
         node.membership,
-        steps,
+        work.hands,
+        [work.capacity],
         clock=node.clock,
         time=node.time,
-        events=node.events,
+        poll=timedelta(seconds=1),
     )
-    hands = Hands(node.faults.store, execution, steps, node.events)
-    (pool,) = pools_of([runner], workers=1)
-    capacity = Capacity(pool, hands.stirred)
-    waiting = a_run()
-    await node.memory.add_runs([waiting])
-    with capacity.reserve() as reserved:
-        runs = await node.memory.claim(
-            Places(node_id=node.membership.node_id, offers=frozenset({"http"}), free=1)
-        )
-        reserved.used = hands.take(runs, capacity)
-    assert capacity.free == 0
-    hands.stop_taking()
-    await asyncio.wait_for(hands.empty.wait(), 1)
-    assert hands.unstarted() == ((waiting.id, 1),)
-    assert capacity.free == 1
-    await node.memory.release(hands.unstarted())
-    back = await node.memory.get_run(waiting.id)
-    assert back is not None
-    assert (back.status, back.attempt, runner.calls) == (RunStatus.QUEUED, 0, [])
+    node.clock.advance(20)
+    for _ in range(2):
+        work.capacity.doubtful = True
+        await oversight.once()
+    run = await node.memory.get_run(run_id)
+    assert run is not None
+    assert (run.status, run.attempt) == (RunStatus.RUNNING, 1)
+    assert node.faults.count["list_runs"] == 2
 
 
 def maintenance_of(node: Node) -> Maintenance:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
+from chimes.engine import oversight
 from chimes.engine.events import DutyFailed, DutyRecovered, RunEnded, VerdictFenced
 from chimes.errors import StoreUnavailable
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import Outcome, RunStatus
 from chimes.targets.base import Call
-from tests.builders import a_run
+from tests.builders import a_run, places
 from tests.engine.rig import SUCCESS, Faults, Recording, Rig, until
 
 DOWN = StoreUnavailable("not now")
@@ -60,6 +63,26 @@ async def test_a_claim_whose_answer_was_lost_is_given_back(rig: Rig) -> None:
     faults.answer_lost = {"claim": DOWN}
     run = a_run(available_at=await rig.now())
     await rig.store.add_runs([run])
+    done = await rig.reached(run.id, RunStatus.SUCCEEDED)
+    assert (done.attempt, done.fence, len(done.attempts)) == (1, 2, 1)
+    assert rig.runner.called(run.id) == [2]
+
+
+# F23: the server commits a claim long after its client has given up, and has looked for it in vain
+async def test_a_claim_that_comes_true_late_is_given_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oversight, "IDLE_LOOK", 0.3)
+    faults = Faults(rig.store)
+    engine = await rig.engine(store=faults.store)
+    await until(lambda: faults.count["next_available"])
+    # So that the node does not take the run in the ordinary way.
+    faults.failing = {"next_available": DOWN}
+    await until(lambda: rig.told(DutyFailed))
+    run = a_run(available_at=await rig.now())
+    await rig.store.add_runs([run])
+    assert await rig.store.claim(places(engine.node_id))
+    faults.failing = {}
     done = await rig.reached(run.id, RunStatus.SUCCEEDED)
     assert (done.attempt, done.fence, len(done.attempts)) == (1, 2, 1)
     assert rig.runner.called(run.id) == [2]

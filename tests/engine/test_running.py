@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from chimes.engine import hands, worker
+from chimes.engine import hands
 from chimes.engine.events import RunRetrying, TargetBroken, TargetStuck
 from chimes.engine.execution import LOG_LIMIT
 from chimes.errors import StoreUnavailable
@@ -249,10 +249,7 @@ async def test_a_place_is_free_as_soon_as_the_attempt_has_ended(rig: Rig) -> Non
 
 
 # An outage that only verdicts feel: what waits to be written has a bound
-async def test_no_more_is_claimed_while_too_many_verdicts_wait(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "MOST_UNWRITTEN", 2)
+async def test_no_more_is_claimed_while_too_many_verdicts_wait(rig: Rig) -> None:
     faults = Faults(rig.store)
     faults.failing = {"finish": StoreUnavailable("not now")}
     await rig.engine(store=faults.store, workers=1)

@@ -13,7 +13,7 @@ from chimes.clock import Clock, SystemClock
 from chimes.config import Settings
 from chimes.engine.capacity import Capacity
 from chimes.engine.epochs import EpochWatch
-from chimes.engine.events import DrainEnded, DrainStarted, Events, Listener
+from chimes.engine.events import DrainEnded, DrainStarted, DutyFailed, Events, Listener
 from chimes.engine.execution import Execution, Stop
 from chimes.engine.hands import Hands
 from chimes.engine.heartbeat import Heartbeat
@@ -105,6 +105,7 @@ class Engine:
             self._membership,
             self._hands,
             self._capacities,
+            clock=clock,
             time=time,
             poll=settings.poll_interval,
         )
@@ -234,15 +235,26 @@ class Engine:
             await asyncio.wait_for(hands.empty.wait(), LAST_WRITES)
         for poller in self._keeping:
             await poller.stop()
-        # A recorder that was backing off is stopped in its rest; the store may be back by now.
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(LAST_WRITES):
-                await hands.recorder.once()
+                await self._last_writes()
         await self._heartbeat.stop()
         with contextlib.suppress(StoreError):
             await self._membership.leave()
         await self._close_runners()
         self._events.emit(DrainEnded(node_id=self.node_id, given_up=given_up))
+
+    async def _last_writes(self) -> None:
+        """A recorder that was backing off is stopped in its rest; the store may be back by now."""
+        recorder = self._hands.recorder
+        while recorder.waiting:
+            try:
+                await recorder.once()
+            except StoreError:
+                raise
+            except Exception as error:
+                self._events.emit(DutyFailed(duty=recorder.name, error=error, first=True))
+                await asyncio.sleep(WRITE_SPACING)
 
     async def _close_runners(self) -> None:
         for runner in self._runners.values():

@@ -33,6 +33,7 @@ class Hands:
         self.stirred = asyncio.Event()
         self._holds: dict[tuple[RunId, int], Hold] = {}
         self._unstarted: list[tuple[RunId, int]] = []
+        self._dropped: set[tuple[RunId, int]] = set()
         self._draining = False
         self._sweeping = False
         #: Targets so far that did not stop when told.
@@ -50,8 +51,11 @@ class Hands:
         """Those whose target has not answered yet."""
         return {key: hold for key, hold in self._holds.items() if not hold.handed_over}
 
-    def holds(self, run: Run) -> bool:
-        return (run.id, run.fence) in self._holds
+    def knows(self, run: Run) -> bool:
+        """Whether it is in hand, or was let go after it had begun: giving that back would say
+        that nothing has happened."""
+        key = run.id, run.fence
+        return key in self._holds or key in self._dropped
 
     def take(self, runs: Iterable[Run], capacity: Capacity) -> int:
         """Begin with runs that were claimed for this node; how many of the places they fill."""
@@ -103,6 +107,15 @@ class Hands:
     def given_back(self, holds: Sequence[tuple[RunId, int]]) -> None:
         self._unstarted = [hold for hold in self._unstarted if hold not in holds]
 
+    @property
+    def dropped(self) -> frozenset[tuple[RunId, int]]:
+        """Begun and let go without a verdict, as far as this node may still own them."""
+        return frozenset(self._dropped)
+
+    def forget(self, dropped: Iterable[tuple[RunId, int]]) -> None:
+        """They are not this node's any more."""
+        self._dropped.difference_update(dropped)
+
     async def _carry_out(self, hold: Hold) -> None:
         self._hand_over(hold, await self._execution.attempt(hold))
 
@@ -149,6 +162,8 @@ class Hands:
         if not hold.begun or hold.run.resumable:
             self._unstarted.append((hold.run.id, hold.run.fence))
             self.stirred.set()
+        else:
+            self._dropped.add((hold.run.id, hold.run.fence))
         self._let_go(hold)
 
     def _settled(self, verdict: Verdict, run: Run | None) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from chimes.clock import Clock
 from chimes.engine.capacity import Capacity
 from chimes.engine.execution import Stop
 from chimes.engine.hands import Hands
@@ -18,6 +19,9 @@ from chimes.store.port import Store
 
 #: At least this many seconds lie between two looks, however much is going on in the store.
 SPACING = 0.25
+#: Seconds after which a node that carries nothing out looks all the same: a claim whose answer was
+#: lost may come true after everybody has looked for it.
+IDLE_LOOK = 30.0
 
 
 class Oversight:
@@ -30,6 +34,7 @@ class Oversight:
         hands: Hands,
         capacities: Sequence[Capacity],
         *,
+        clock: Clock,
         time: StoreTime,
         poll: timedelta,
     ) -> None:
@@ -37,16 +42,21 @@ class Oversight:
         self._membership = membership
         self._hands = hands
         self._capacities = capacities
+        self._clock = clock
         self._time = time
         self._poll = poll
+        self._looked_at = clock.monotonic()
 
     async def once(self) -> Rest:
         since = self._store.changes()
         await self.give_back()
-        if not self._hands.executing and not any(each.doubtful for each in self._capacities):
+        idle = not self._hands.executing and not any(each.doubtful for each in self._capacities)
+        left = IDLE_LOOK - (self._clock.monotonic() - self._looked_at)
+        if idle and left > 0:
             self._hands.stirred.clear()
-            return Told(event=self._hands.stirred)
+            return Told(event=self._hands.stirred, seconds=left)
         await self._look()
+        self._looked_at = self._clock.monotonic()
         return Until(since=since, moment=self._time.now() + self._poll)
 
     async def give_back(self) -> None:
@@ -56,7 +66,7 @@ class Oversight:
             self._hands.given_back(holds)
 
     async def _look(self) -> None:
-        before = self._hands.executing
+        before, dropped = self._hands.executing, self._hands.dropped
         asked = {each: each.asked for each in self._capacities if not each.asking}
         mine_now = RunQuery(
             holder=self._membership.node_id, statuses=(RunStatus.RUNNING,), limit=None
@@ -72,18 +82,19 @@ class Oversight:
                 self._hands.stop(hold, Stop.LOST)
             elif row.cancel_requested:
                 self._hands.stop(hold, Stop.CANCEL, row.reason or Reason.CANCELED_BY_HAND)
+        self._hands.forget(dropped - mine.keys())
         for capacity in self._capacities:
             # Only while no question for runs is on its way can a run be told to be a stray.
-            if capacity.doubtful and asked.get(capacity) == capacity.asked:
+            if asked.get(capacity) == capacity.asked:
                 await self._release_strays(rows, capacity.pool.offers)
                 capacity.doubtful = False
 
     async def _release_strays(self, rows: Sequence[Run], offers: frozenset[str]) -> None:
-        """What this node does not know of it has not marked as started."""
+        """Runs that this node does not know of; it has not marked them as started either."""
         strays = [
             (run.id, run.fence)
             for run in rows
-            if run.target.needs in offers and not run.started and not self._hands.holds(run)
+            if run.target.needs in offers and not run.started and not self._hands.knows(run)
         ]
         if strays:
             await self._store.release(strays)

@@ -29,8 +29,9 @@ class Rejoining:
         # Verdicts that still reach the store in time spare their runs another attempt.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._hands.empty.wait(), STUCK_AFTER + 1)
-        if self._hands.stuck == stuck and not self._hands.executing:
-            # Nothing of the old lease goes on here, so nobody has to wait for its end.
+        if self._hands.stuck == stuck and self._hands.empty.is_set():
+            # Nothing of the old lease goes on here, so nobody has to wait for its end. A verdict
+            # that is not written yet may still come in time: leaving would repeat its run.
             await self._store.leave(self._membership.node_id)
         await self._membership.join()
         return AtOnce()

@@ -8,14 +8,12 @@ from datetime import datetime, timedelta
 
 from chimes.engine.capacity import Capacity
 from chimes.engine.hands import Hands
-from chimes.engine.lifecycle import After, AtOnce, Rest, Told, Until
+from chimes.engine.lifecycle import AtOnce, Rest, Told, Until
 from chimes.engine.membership import Membership
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
 from chimes.store.port import Places, Store
 
-#: Verdicts that may wait for the store before no more runs are claimed.
-MOST_UNWRITTEN = 5000
 #: Seconds of rest after a claim that brought nothing although something was there.
 IN_VAIN = 0.02
 
@@ -46,8 +44,6 @@ class Worker:
             return Until(since=since, moment=self._time.now() + self._poll)
         if not self._capacity.free:
             return Told(event=self._capacity.room)
-        if self._hands.recorder.waiting >= MOST_UNWRITTEN:
-            return After(0.01)
         if not self._capacity.backlog:
             # Nothing was left at the last claim: looking is cheaper than trying to take.
             wake_at = await self._nothing_until()
