@@ -68,8 +68,9 @@ class Maintenance:
         return After(self._poll.total_seconds())
 
     def _watch_clock(self) -> None:
-        """By a clock that was put forward every lease has ended. Those who live renew theirs
-        within one; taking their runs before would only repeat what they are doing (F52)."""
+        """By a clock that was put forward leases end early. Whose lease has time left renews it
+        within one; who has lost it stops and joins anew. Taking their runs before would only
+        repeat what they are doing (F52)."""
         for seconds in self._time.take_jumps():
             self._events.emit(StoreClockJumped(seconds=seconds))
             if seconds > 0:

@@ -46,12 +46,6 @@ def create_index(
     concurrently = online() and dialect() == "postgresql"
     if concurrently:
         _drop_half_built(name)
-    elif dialect() in ("mysql", "mariadb"):
-        known = sa.inspect(op.get_bind()).get_indexes(table)
-        if name in {each["name"] for each in known}:
-            return
-        op.create_index(name, table, columns)
-        return
     op.create_index(
         name,
         table,
