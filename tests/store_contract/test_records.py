@@ -169,6 +169,24 @@ async def test_requests_of_another_scope_or_key_are_others(store: Store) -> None
     assert await store.remember_request("alice", "K", "print", keep=KEEP) is None
 
 
+async def test_a_request_may_come_from_far_below(store: Store) -> None:
+    """An owner, a method and a path, each as long as it may be."""
+    scope, neighbour = ("user:" + "x" * 600 + end for end in "ab")
+    assert await store.remember_request(scope, "k", "print", keep=KEEP) is None
+    assert await store.remember_request(neighbour, "k", "print", keep=KEEP) is None
+    answer = Remembered(fingerprint="print", status=201)
+    await store.answer_request(scope, "k", answer)
+    assert await store.remember_request(scope, "k", "print", keep=KEEP) == answer
+    await store.forget_request(scope, "k")
+    assert await store.remember_request(scope, "k", "print", keep=KEEP) is None
+
+
+async def test_the_audit_has_room_for_the_longest_owner(store: Store) -> None:
+    entry = an_entry(owner="t" * 64 + ":" + "x" * 255)
+    appended = await store.append_audit(entry)
+    assert await store.list_audit(AuditQuery(owner=entry.owner)) == (appended,)
+
+
 async def test_a_failed_request_may_be_tried_again(store: Store) -> None:
     await store.remember_request("alice", "k", "print", keep=KEEP)
     await store.forget_request("alice", "k")

@@ -159,7 +159,7 @@ CREATE TABLE IF NOT EXISTS audit (
   `verb` VARCHAR(64) NOT NULL,
   `object_kind` VARCHAR(64) NOT NULL,
   `object_id` VARCHAR(255) NOT NULL,
-  `owner` VARCHAR(255) NOT NULL,
+  `owner` VARCHAR(330) NOT NULL,
   `changes` LONGTEXT NOT NULL,
   `reason` LONGTEXT NOT NULL,
   `address` LONGTEXT NOT NULL,

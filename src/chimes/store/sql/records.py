@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -27,6 +28,7 @@ from chimes.store.sql.tables import api_keys, audit, requests
 
 _KEY = select(api_keys).where(api_keys.c.id == bindparam("key_id"))
 _WRITE_KEY = update(api_keys).where(api_keys.c.id == bindparam("this_id"))
+_SCOPE_ROOM = 255
 _THIS_REQUEST = (requests.c.scope == bindparam("of_scope")) & (
     requests.c.request_key == bindparam("of_key")
 )
@@ -34,6 +36,11 @@ _REQUEST = select(requests).where(_THIS_REQUEST, requests.c.expires_at > bindpar
 _EXPIRED = delete(requests).where(requests.c.expires_at <= bindparam("now"))
 _FORGET = delete(requests).where(_THIS_REQUEST)
 _ANSWER = update(requests).where(_THIS_REQUEST)
+
+
+def _short(scope: str) -> str:
+    """What has no room in its column goes by its digest."""
+    return scope if len(scope) <= _SCOPE_ROOM else hashlib.sha256(scope.encode()).hexdigest()
 
 
 class SqlRecords(SqlBase):
@@ -95,12 +102,12 @@ class SqlRecords(SqlBase):
     ) -> Remembered | None:
         def work(tx: Tx) -> Remembered | None:
             now = tx.now()
-            this = {"of_scope": scope, "of_key": key, "now": micros(now)}
+            this = {"of_scope": _short(scope), "of_key": key, "now": micros(now)}
             known = tx.first(_REQUEST, this)
             if known is not None:
                 return request_of(known)
             tx.run(_EXPIRED, {"now": micros(now)})
-            row = {"scope": scope, "request_key": key, "expires_at": micros(now + keep)}
+            row = {"scope": _short(scope), "request_key": key, "expires_at": micros(now + keep)}
             # Of two first requests the second waits here, and is then tried again as a whole.
             tx.run(insert(requests), row | request_values(Remembered(fingerprint=fingerprint)))
             return None
@@ -108,9 +115,9 @@ class SqlRecords(SqlBase):
         return await self._database.write(work)
 
     async def answer_request(self, scope: str, key: str, answer: Remembered) -> None:
-        given = {"of_scope": scope, "of_key": key, **request_values(answer)}
+        given = {"of_scope": _short(scope), "of_key": key, **request_values(answer)}
         await self._database.write(lambda tx: tx.run(_ANSWER, given))
 
     async def forget_request(self, scope: str, key: str) -> None:
-        given = {"of_scope": scope, "of_key": key}
+        given = {"of_scope": _short(scope), "of_key": key}
         await self._database.write(lambda tx: tx.run(_FORGET, given))

@@ -37,6 +37,8 @@ IDENTITY = _word(255)
 CONCURRENCY_KEY = _word(300)
 #: `task:` or `flow:` and a name.
 NEEDS = _word(300)
+#: An owner's type and id.
+OWNER = String(255).with_variant(String(330, collation="C"), "postgresql")
 WORD = _word(64)
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 MOMENT = BigInteger()
@@ -231,7 +233,7 @@ audit = Table(
     Column("verb", WORD, nullable=False),
     Column("object_kind", WORD, nullable=False),
     Column("object_id", IDENTITY, nullable=False),
-    Column("owner", IDENTITY, nullable=False),
+    Column("owner", OWNER, nullable=False),
     Column("changes", TEXT, nullable=False),
     Column("reason", TEXT, nullable=False),
     Column("address", TEXT, nullable=False),

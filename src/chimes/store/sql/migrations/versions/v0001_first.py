@@ -17,6 +17,8 @@ def word(length: int) -> sa.String:
 
 IDENTITY = word(255)
 CONCURRENCY_KEY = word(300)
+#: An owner's type and id; SQLite, where this is released, has no limits.
+OWNER = sa.String(255).with_variant(sa.String(330, collation="C"), "postgresql")
 WORD = word(64)
 TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 MOMENT = sa.BigInteger()
@@ -210,7 +212,7 @@ def _audit() -> None:
         sa.Column("verb", WORD, nullable=False),
         sa.Column("object_kind", WORD, nullable=False),
         sa.Column("object_id", IDENTITY, nullable=False),
-        sa.Column("owner", IDENTITY, nullable=False),
+        sa.Column("owner", OWNER, nullable=False),
         sa.Column("changes", TEXT, nullable=False),
         sa.Column("reason", TEXT, nullable=False),
         sa.Column("address", TEXT, nullable=False),
