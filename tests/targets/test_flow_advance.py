@@ -14,7 +14,7 @@ from chimes.model.ids import RunId, step_run_id
 from chimes.model.run import AttemptEnd, Origin, Outcome, Run, RunStatus
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.targets.flow import Flow, FlowBuilder, RunIf
-from chimes.targets.flow.advance import BATCH, advance, ids_of
+from chimes.targets.flow.advance import BATCH, Elements, advance, ids_of
 from chimes.targets.flow.definition import MOST_ELEMENTS
 from tests.builders import ALICE, NOW, SECOND, a_run
 
@@ -40,9 +40,15 @@ class Playing:
         )
         self.children: dict[RunId, Run] = {}
         self.order: list[str] = []
+        self.mapped: dict[str, Elements] = {}
 
     def next(self) -> Any:
-        return advance(self.flow, self.run, self.children, NOW, ids_of(self.run.id))
+        """What a node says that has watched all the time, and one that takes over."""
+        ids = ids_of(self.run.id)
+        watching = advance(self.flow, self.run, self.children, NOW, ids, self.mapped)
+        if any(step.map for step in self.flow.ordered):
+            assert watching == advance(self.flow, self.run, self.children, NOW, ids)
+        return watching
 
     def add(self) -> list[str]:
         """The steps that are next."""
@@ -256,6 +262,45 @@ def test_a_long_list_is_added_in_parts_and_gathered_in_order() -> None:
         playing.end(run)
     assert playing.add() == ["gather"]
     assert playing.row("gather").target.args == {"each": list(range(length))}
+
+
+@pytest.mark.parametrize("failing", [None, 0, 17])
+def test_a_long_list_goes_through_its_window(failing: int | None) -> None:
+    flow = FlowBuilder("f")
+    flow.step(name="each", map="items", concurrency=3)(lambda item: item)
+    flow.step(name="last", after=["each"], run_if=RunIf.ALWAYS)(lambda: 1)
+
+    def act(step: str, args: Mapping[str, object]) -> object:
+        if args.get("item") == failing and failing is not None:
+            raise Fails("no")
+        return args.get("item")
+
+    playing = Playing(flow.complete(), act, items=list(range(20)))
+    outcome = playing.play()
+    assert outcome.end is (AttemptEnd.SUCCEEDED if failing is None else AttemptEnd.FAILED)
+    assert playing.order == [*(f"each[{index}]" for index in range(20)), "last"]
+
+
+def test_a_long_list_is_not_walked_through_for_each_element() -> None:
+    flow = FlowBuilder("f")
+    flow.step(name="each", map="items", concurrency=20)(lambda item: item)
+    playing = Playing(flow.complete(), lambda step, args: 1)
+    length = 1000
+    playing.run = a_run(target=FlowTarget(name="f", input={"items": list(range(length))}))
+    asked: list[int | None] = []
+    known = ids_of(playing.run.id)
+
+    def ids(step: str, index: int | None) -> RunId:
+        asked.append(index)
+        return known(step, index)
+
+    for _ in range(length // 2):
+        step = advance(playing.flow, playing.run, playing.children, NOW, ids, playing.mapped)
+        playing.children.update((run.id, run) for run in step.add)
+        playing.end(playing.children[known("each", len(playing.order))])
+    asked.clear()
+    advance(playing.flow, playing.run, playing.children, NOW, ids, playing.mapped)
+    assert len(asked) < 60
 
 
 def test_elements_are_told_apart() -> None:

@@ -80,11 +80,38 @@ def ids_of(flow_run: RunId) -> Ids:
     return cache(lambda step, index: step_run_id(flow_run, step, index))
 
 
+@dataclass(slots=True)
+class Elements:
+    """How far a step over a list had come at the last look. Rows only appear, in the order of the
+    list, and end: with this only those are looked at again that can have changed, and a long list
+    is not walked through for each of its elements."""
+
+    #: The first without a row.
+    next: int = 0
+    under_way: list[int] = field(default_factory=list)
+    failed: bool = False
+    ended: Progress | None = None
+
+
 def advance(
-    flow: Flow, run: Run, children: Mapping[RunId, Run], now: datetime, ids: Ids
+    flow: Flow,
+    run: Run,
+    children: Mapping[RunId, Run],
+    now: datetime,
+    ids: Ids,
+    mapped: dict[str, Elements] | None = None,
 ) -> Advance:
+    """`mapped` is for whoever looks again and again: it is filled here, and must go with the same
+    `children`, to which rows were only added or in which they have ended since."""
     assert isinstance(run.target, FlowTarget)
-    state = _State(run=run, input=run.target.input, children=children, now=now, ids=ids)
+    state = _State(
+        run=run,
+        input=run.target.input,
+        children=children,
+        now=now,
+        ids=ids,
+        mapped={} if mapped is None else mapped,
+    )
     for step in flow.ordered:
         state.progress[step.name] = state.of(step)
     if state.new:
@@ -101,6 +128,7 @@ class _State:
     children: Mapping[RunId, Run]
     now: datetime
     ids: Ids
+    mapped: dict[str, Elements]
     progress: dict[str, Progress] = field(default_factory=dict)
     new: list[Run] = field(default_factory=list)
     waiting: list[RunId] = field(default_factory=list)
@@ -127,27 +155,33 @@ class _State:
         return Progress(Stand.FAILED)
 
     def _of_elements(self, step: Step, items: list[object]) -> Progress:
-        rows = [self.children.get(self.ids(step.name, index)) for index in range(len(items))]
-        under_way = [row.id for row in rows if row is not None and not row.status.terminal]
-        if any(row is None for row in rows):
-            self._add_elements(step, items, rows, room=step.concurrency - len(under_way))
-        self.waiting.extend(under_way)
-        ended = [row for row in rows if row is not None and row.status.terminal]
-        if len(ended) < len(items):
-            return Progress(Stand.PENDING)
-        if any(row.status is not RunStatus.SUCCEEDED for row in ended):
-            return Progress(Stand.FAILED)
-        return Progress(Stand.SUCCEEDED, [_value(row) for row in ended])
-
-    def _add_elements(
-        self, step: Step, items: list[object], rows: list[Run | None], *, room: int
-    ) -> None:
-        for index, row in enumerate(rows):
-            if room <= 0 or len(self.new) >= BATCH:
-                return
-            if row is None:
+        known = self.mapped.setdefault(step.name, Elements())
+        if known.ended is not None:
+            return known.ended
+        while known.next < len(items) and self.ids(step.name, known.next) in self.children:
+            known.under_way.append(known.next)
+            known.next += 1
+        under_way: list[int] = []
+        for index in known.under_way:
+            row = self.children[self.ids(step.name, index)]
+            if not row.status.terminal:
+                under_way.append(index)
+                self.waiting.append(row.id)
+            elif row.status is not RunStatus.SUCCEEDED:
+                known.failed = True
+        known.under_way = under_way
+        if known.next < len(items):
+            room = min(step.concurrency - len(under_way), BATCH - len(self.new))
+            for index in range(known.next, min(known.next + room, len(items))):
                 self.new.append(self._child(step, index, items[index]))
-                room -= 1
+            return Progress(Stand.PENDING)
+        if under_way:
+            return Progress(Stand.PENDING)
+        known.ended = Progress(Stand.FAILED)
+        if not known.failed:
+            rows = (self.children[self.ids(step.name, index)] for index in range(len(items)))
+            known.ended = Progress(Stand.SUCCEEDED, [_value(row) for row in rows])
+        return known.ended
 
     def _begin(self, step: Step) -> Progress:
         """All that it waits for has ended, and nothing has been decided yet."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import FlowTarget
 from chimes.targets.base import Call
-from chimes.targets.flow.advance import advance, ids_of
+from chimes.targets.flow.advance import Elements, advance, ids_of
 from chimes.targets.flow.definition import Flow
 
 
@@ -45,9 +45,10 @@ class FlowRunner:
                 code="unknown_flow",
             )
         ids = ids_of(run.id)
+        mapped: dict[str, Elements] = {}
         children = {child.id: child for child in await steps.children()}
         while True:
-            next_ = advance(flow, run, children, steps.now(), ids)
+            next_ = advance(flow, run, children, steps.now(), ids, mapped)
             if next_.outcome is not None:
                 return next_.outcome
             news = await (steps.add(next_.add) if next_.add else steps.ended())
