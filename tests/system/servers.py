@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -43,6 +45,36 @@ def cut_connections(url: str) -> int:
         except asyncmy.errors.OperationalError:
             continue  # it has gone by itself
     return ended
+
+
+def locked(url: str, schedule_id: str, seconds: float, held: threading.Event) -> None:
+    """Somebody else has the row of a schedule for so long; `held` is set when it has it."""
+    row = f"SELECT id FROM schedules WHERE id = '{schedule_id}' FOR UPDATE"
+    wait_for(_hold(url, row, seconds, held))
+
+
+async def _hold(url: str, row: str, seconds: float, held: threading.Event) -> None:
+    if _is_postgres(url):
+        connection = await asyncpg.connect(url, ssl=False, timeout=10)
+        try:
+            async with connection.transaction():
+                await connection.fetch(row)
+                held.set()
+                await asyncio.sleep(seconds)
+        finally:
+            await connection.close(timeout=10)
+        return
+    parts = urlsplit(url)
+    given = {"host": parts.hostname, "port": parts.port, "user": parts.username}
+    other = await asyncmy.connect(**given, db=parts.path[1:], autocommit=False)
+    try:
+        async with other.cursor() as cursor:
+            await cursor.execute(row)
+            held.set()
+            await asyncio.sleep(seconds)
+        await other.rollback()
+    finally:
+        await other.ensure_closed()
 
 
 def quoted(url: str, name: str) -> str:

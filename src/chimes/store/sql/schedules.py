@@ -66,10 +66,12 @@ class SqlSchedules(SqlBase):
         runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
     ) -> Schedule:
         def work(tx: Tx) -> Schedule:
-            now = tx.now()
             before, damage = load_schedule_and_damage(tx, schedule_id)
             if before is None or before.deleted_at is not None:
                 raise NotFound(f"schedule {schedule_id} not found")
+            # Asked for once the row is ours: slots fired while we waited for it lie before the
+            # change, not after it (F55).
+            now = tx.now()
             after = change(before, now)
             _refuse_placeholders(before, after, damage)
             new = runs(before, now) if runs else ()
