@@ -270,6 +270,21 @@ async def test_each_waiting_run_has_its_own_limit(store: Store, clock: SettableC
     assert await store.get_run(waiting.id) == unblocked(waiting)
 
 
+async def test_the_runs_of_a_batch_end_one_after_the_other(
+    store: Store, clock: SettableClock
+) -> None:
+    """The one of higher limit goes when the first has ended, and the other waits for it."""
+    await joined(store)
+    key = {"concurrency_key": "k", "concurrency_limit": 2}
+    await store.add_runs([a_run(**key), a_run(**key)])
+    running = await store.claim(places())
+    patient = a_run(concurrency_key="k", concurrency_limit=1, priority=1)
+    eager = a_run(**key)
+    await store.add_runs([patient, eager])
+    await store.finish([a_verdict(run, clock.now()) for run in running])
+    assert [run.id for run in await store.claim(places())] == [eager.id]
+
+
 async def test_queued_slots_of_a_schedule_go_one_after_the_other(
     store: Store, clock: SettableClock
 ) -> None:

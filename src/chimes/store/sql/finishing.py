@@ -107,6 +107,7 @@ def _plainly(tx: Tx, verdicts: Sequence[Verdict], ids: set[RunId]) -> dict[RunId
     tx.dialect.move_cursors(tx.connection, changed)
     if in_line:
         keys = Keys(tx, in_line)
+        keys.count_again(in_line)
         for run in in_line:
             tx.wakes |= keys.end(run)
         keys.write()

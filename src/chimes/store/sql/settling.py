@@ -123,6 +123,12 @@ class Keys:
             self._admitted[row.concurrency_key].add(row.id)
         self.let_go: list[str] = []
 
+    def count_again(self, ended: Collection[Run]) -> None:
+        """They have all ended in the store; here they do so one after another, as everywhere."""
+        for run in ended:
+            if run.concurrency_key in self._admitted:
+                self._admitted[run.concurrency_key].add(run.id)
+
     def write(self) -> None:
         unblocked: list[dict[str, Value]] = [{"id": run_id, "blocked": 0} for run_id in self.let_go]
         self._tx.dialect.write_states(self._tx.connection, unblocked)
