@@ -400,3 +400,22 @@ def test_other_stores_are_refused_with_what_there_is(store: str, message: str) -
     with pytest.raises(ConfigError, match=message) as caught:
         location(store)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://u:hush@h:99999/db", "mariadb://h:0/db", "postgresql://[::1]:70000,h:1/db"],
+)
+def test_a_port_that_no_server_can_have(url: str) -> None:
+    """A driver would dial another one."""
+    with pytest.raises(ConfigError, match="is no port") as caught:
+        store_location(Settings(store=url))
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://u:99999@h/db", "postgresql://[::1]:5432/db", "postgresql://u:99999?@h/db"],
+)
+def test_what_only_looks_like_a_port(url: str) -> None:
+    assert store_location(Settings(store=url)).server == url

@@ -102,6 +102,8 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
     if server is not None:
         if not _names_database(rest):
             raise _unknown(given, f"the name of the database is missing: {scheme}://…/chimes")
+        if wrong := _bad_port(rest):
+            raise _unknown(given, f"{wrong} is no port: 1 to 65535")
         return StoreLocation(kind=server, server=given)
     if scheme not in ("sqlite", "json"):
         raise _unknown(given, f"{scheme}:// is not known in this version")
@@ -115,6 +117,19 @@ def _names_database(rest: str) -> bool:
     """Both readings count: an @ may stand in the options, a ? in a password."""
     readings = (rest.partition("?")[0].rpartition("@")[2], rest.rpartition("@")[2])
     return any(each.partition("?")[0].partition("/")[2].strip("/") for each in readings)
+
+
+def _bad_port(rest: str) -> str:
+    """The first that no server can have; drivers would dial another one. Empty: all are right."""
+    where, _, options = rest.partition("?")
+    if "@" in options:
+        # A ? in a password: what looks like a port is perhaps none, and not to be shown.
+        return ""
+    for host in where.rpartition("@")[2].partition("/")[0].split(","):
+        _, colon, port = host.rpartition("]")[2].partition(":")
+        if colon and port.isdecimal() and not 0 < int(port) < 65536:
+            return port
+    return ""
 
 
 def _path(given: str, rest: str, here: Path) -> Path:
