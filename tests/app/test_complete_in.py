@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -79,6 +80,36 @@ async def test_the_run_is_over_with_the_commit(server_url: str, engine: AsyncEng
     finally:
         await app.stop()
     assert await effects(engine) == [1, 1, 1]
+
+
+async def test_what_comes_after_the_commit_is_not_stopped(
+    server_url: str, engine: AsyncEngine
+) -> None:
+    """The store has the run as ended while the task goes on: no reason to cut it off."""
+    app = Chimes(server_url, settings=QUICK)
+    looks: list[object] = []
+
+    @app.task
+    async def book(context: Context) -> None:
+        async with engine.begin() as connection:
+            await context.complete_in(connection)
+        assert app.node is not None
+        watching = app.runtime().services.store
+        for _ in range(3):  # several looks of the node at what it has in hand
+            watching.wake()
+            await asyncio.sleep(0.4)
+        looks.append(context.canceled)
+
+    async def looked() -> list[object]:
+        return looks
+
+    await app.start()
+    try:
+        handle = await book.enqueue()
+        await handle.result("30s")
+        assert await eventually(looked, len) == [False]
+    finally:
+        await app.stop()
 
 
 async def test_a_rollback_undoes_both(server_url: str, engine: AsyncEngine) -> None:

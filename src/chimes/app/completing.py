@@ -72,6 +72,8 @@ class _Completion:
         if self.verdict is not None:
             raise Conflict("this attempt has completed its run already", code="completed")
         plain = _plain(result)
+        if self._call.completing is not None:
+            self._call.completing()
         return joined(self._runtime, connection, _Ending(self, plain), own_driver=True)
 
     def ended(

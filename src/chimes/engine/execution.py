@@ -44,6 +44,7 @@ class Hold:
         "began_at",
         "begun",
         "capacity",
+        "completing",
         "handed_over",
         "placed",
         "reason",
@@ -63,6 +64,8 @@ class Hold:
         self.begun = False
         #: The attempt has ended for this process; at most its verdict is on its way.
         self.handed_over = False
+        #: It ends its run itself: that the store has it as ended is no reason to stop it.
+        self.completing = False
         #: On the monotonic clock; before its first step it has all its time.
         self.began = math.inf
         self.began_at: datetime | None = None
@@ -188,9 +191,17 @@ class Execution:
         def log(level: str, message: str) -> None:
             hold.add_log(self._time.now(), level, message)
 
+        def completing() -> None:
+            hold.completing = True
+
         run = hold.run
         runner = self._runners[run.target.kind]
-        call = Call(run=run, triggered_at=hold.began_at or self._time.now(), log=log)
+        call = Call(
+            run=run,
+            triggered_at=hold.began_at or self._time.now(),
+            log=log,
+            completing=completing,
+        )
         if not run.resumable:
             return await runner.execute(call)
         try:

@@ -79,7 +79,8 @@ class Oversight:
             if key not in after:
                 continue
             if row is None:
-                self._hands.stop(hold, Stop.LOST)
+                if not hold.completing:
+                    self._hands.stop(hold, Stop.LOST)
             elif row.cancel_requested:
                 self._hands.stop(hold, Stop.CANCEL, row.reason or Reason.CANCELED_BY_HAND)
         self._hands.forget(dropped - mine.keys())

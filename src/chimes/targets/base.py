@@ -42,6 +42,8 @@ class Call:
     log: Callable[[str, str], None]
     #: For a resumable target only.
     steps: Steps | None = None
+    #: Says that the target is about to end the run in a transaction of its own.
+    completing: Callable[[], None] | None = None
     #: Ends the run in a transaction of the target's own: (connection, result).
     complete: Complete | None = None
 
