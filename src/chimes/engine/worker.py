@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from chimes.engine.capacity import Capacity
 from chimes.engine.hands import Hands
-from chimes.engine.lifecycle import AtOnce, Rest, Told, Until
+from chimes.engine.lifecycle import After, AtOnce, Rest, Told, Until
 from chimes.engine.membership import Membership
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
@@ -41,7 +41,8 @@ class Worker:
     async def once(self) -> Rest:
         since = self._store.changes()
         if not self._membership.trusted:
-            return Until(since=since, moment=self._time.now() + self._poll)
+            # Not until the store says so: it may be the one that does not answer (F21).
+            return After(self._poll.total_seconds())
         if not self._capacity.free:
             return Told(event=self._capacity.room)
         if not self._capacity.backlog:

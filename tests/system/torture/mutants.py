@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import chimes.store.sql.work as work
+import chimes.store.sql.finishing as finishing
 from chimes.engine.membership import Membership
 from chimes.engine.scheduler import Scheduler
 from chimes.model.planning import Firing
@@ -22,8 +22,8 @@ from chimes.model.planning import Firing
 
 def no_fence() -> None:
     """A verdict is accepted whoever holds the run now."""
-    assert hasattr(work, "accepts")
-    setattr(work, "accepts", lambda run, fence: True)  # noqa: B010 - it exports no such name
+    assert hasattr(finishing, "accepts")
+    setattr(finishing, "accepts", lambda run, fence: True)  # noqa: B010 - it exports no such name
 
 
 def not_atomic() -> None:

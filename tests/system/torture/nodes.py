@@ -82,6 +82,8 @@ class TortureNode:
         mutated = [sys.executable, "-m", "tests.system.torture.mutants"]
         with self._log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
+                # A node never outlives its harness, however that ends.
+                *("setpriv", "--pdeathsig=KILL"),
                 *(mutated if self._mutant else [CHIMES]),
                 "serve",
                 env=environment,
