@@ -17,6 +17,7 @@ from typing import Any
 import chimes.store.sql.finishing as finishing
 from chimes.engine.membership import Membership
 from chimes.engine.scheduler import Scheduler
+from chimes.failpoints import hit
 from chimes.model.planning import Firing
 
 
@@ -40,6 +41,7 @@ def not_atomic() -> None:
         left.clear()
         answer = await fire(self, limit)
         if left:
+            hit("fire.after")
             await asyncio.sleep(0.05)  # as long as a busy store takes
             await self._store.add_runs(tuple(left))
         return answer
