@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 import traceback
@@ -71,6 +72,8 @@ def order_from(arguments: Sequence[str]) -> Order:
 
 def main(arguments: Sequence[str]) -> int:
     order = order_from(arguments)
+    # Told to stop, it cleans up as after Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         found = asyncio.run(Conductor(order).run())
     except Exception:

@@ -20,7 +20,7 @@ from typing import Any
 from tests.system.torture import collector, nemesis
 from tests.system.torture.checker import check
 from tests.system.torture.nemesis import Fault, Nemesis
-from tests.system.torture.nodes import TortureNode
+from tests.system.torture.nodes import WITH_US, TortureNode
 from tests.system.torture.profiles import Profile
 from tests.system.torture.proxy import Proxy
 from tests.system.torture.slots import Found
@@ -204,7 +204,7 @@ class Conductor:
     @contextlib.asynccontextmanager
     async def _sink(self) -> AsyncIterator[int]:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.system.torture.sink"),
+            *(*WITH_US, sys.executable, "-m", "tests.system.torture.sink"),
             str(self._out / collector.SINK),
             cwd=ROOT,
             stdin=subprocess.PIPE,

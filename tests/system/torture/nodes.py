@@ -15,6 +15,8 @@ from tests.system.node import CHIMES
 from tests.system.torture.proxy import Proxy
 
 ROOT = Path(__file__).parents[3]
+#: Whatever happens to this process, it leaves none behind.
+WITH_US = ("setpriv", "--pdeathsig=KILL")
 LISTENING = re.compile(rb"http://127\.0\.0\.1:(\d+)/api/v1")
 BOOT_SECONDS = 60.0
 #: RELIABILITY 2: the times of the torture.
@@ -84,6 +86,7 @@ class TortureNode:
             self._process = await asyncio.create_subprocess_exec(
                 # A node never outlives its harness, however that ends.
                 *("setpriv", "--pdeathsig=KILL"),
+                *WITH_US,
                 *(mutated if self._mutant else [CHIMES]),
                 "serve",
                 env=environment,
