@@ -172,4 +172,4 @@ async def test_two_processes_that_start_at_once_set_the_file_up_once(path: Path)
         for each in (one, two):
             each.go()
         answers = [await asyncio.to_thread(each.rest) for each in (one, two)]
-    assert answers == [["schema 0002"], ["schema 0001"]]
+    assert answers == [["schema 0002"], ["schema 0002"]]
