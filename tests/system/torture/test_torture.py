@@ -57,13 +57,19 @@ def torture(out: Path, plan: Sequence[Fault], *arguments: str) -> tuple[int, dic
 
 
 # I1–I7, I9, I11, I12, I15
-@pytest.mark.timeout(DEADLINE + 20)
+@pytest.mark.timeout(3 * DEADLINE)
 @pytest.mark.parametrize("store", ["pg", "mariadb", "sqlite"])
 def test_a_round_on_each_store(store: str, tmp_path: Path) -> None:
     plan = ANYWHERE if store == "sqlite" else (*ANYWHERE, *ON_A_SERVER)
-    code, found = torture(tmp_path, plan, "--store", store, "--seed", "7")
-    assert code == 0, json.dumps(found, indent=1)
-    assert found["verdict"] == "pass"
+    for seed in (7, 8, 9):
+        round_ = tmp_path / str(seed)
+        round_.mkdir()
+        code, found = torture(round_, plan, "--store", store, "--seed", str(seed))
+        assert code != 1, json.dumps(found, indent=1)
+        if code == 0:
+            break
+        # On a busy machine a fault may come too late to be felt: that says nothing, so again.
+    assert found["verdict"] == "pass", found["inconclusive_because"]
     assert found["targets"]["must"] >= 150
 
 
