@@ -203,10 +203,10 @@ def first_name(node: Node) -> str:
 def test_a_slow_store_is_slow_and_nothing_else(
     server_url: str, start: Start, receiver: Receiver, link: Connect
 ) -> None:
-    # F25: every answer half a second late, with the lease of production
+    # F25: every answer a good quarter of a second late, with the lease of production
     way = link(server_url)
     node = start(way.url)
-    way.set("delay", 0.25)
+    way.set("delay", 0.14)
     schedule_id, _ = asked_for(node, receiver.url("/late"))
     (call,) = receiver.wait_for("/late", 1, within=60)
     (run,) = node.ended(schedule_id)
