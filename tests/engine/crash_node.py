@@ -28,6 +28,7 @@ SETTINGS = Settings(
 class Effects:
     kind = "http"
     resumable = False
+    places = None
     offers = frozenset({"http"})
 
     def __init__(self, path: str) -> None:

@@ -56,6 +56,7 @@ class Recording:
     the last one for ever."""
 
     resumable = False
+    places = None
 
     def __init__(self, kind: str = "http") -> None:
         self.kind = kind

@@ -26,6 +26,7 @@ class CompletingTasks:
 
     kind = "task"
     resumable = False
+    places = None
 
     def __init__(self, inner: TargetRunner, runtime: Runtime) -> None:
         self._inner = inner

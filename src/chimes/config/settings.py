@@ -20,6 +20,12 @@ class Settings:
     roles: tuple[str, ...] = ROLES
     #: Runs a node carries out at once; None: 4 on the JSON store (R3.22), otherwise 100.
     workers: int | None = None
+    #: Sync tasks a node carries out at once, apart from `workers` (R4.4); 0: none.
+    sync_workers: int = 16
+    #: A sync task that shows no sign of life for so long has stalled, and fails.
+    sync_stall_after: timedelta = timedelta(seconds=60)
+    #: Of how many tasks of each collection the log is kept; -1: of all that there are.
+    sync_log_runs: int = -1
     default_timeout: timedelta = timedelta(seconds=10)
     max_retries: int = 3
     retry_backoff: timedelta = timedelta(seconds=5)

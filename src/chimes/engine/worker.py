@@ -43,6 +43,8 @@ class Worker:
         if not self._membership.trusted:
             # Not until the store says so: it may be the one that does not answer (F21).
             return After(self._poll.total_seconds())
+        if not self._capacity.pool.offers:
+            return After(self._poll.total_seconds())
         if not self._capacity.free:
             return Told(event=self._capacity.room)
         if not self._capacity.backlog:

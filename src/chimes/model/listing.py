@@ -69,9 +69,15 @@ class RunQuery:
     holder: NodeId | None = None
     #: Only these, at most a thousand.
     ids: tuple[RunId, ...] | None = None
+    #: Only those with this target.needs; with a concurrency key, only its own.
+    needs: str | None = None
+    concurrency_key: str | None = None
     #: Planned at or after / before.
     since: datetime | None = None
     until: datetime | None = None
+    #: Created at or after / at or before.
+    created_since: datetime | None = None
+    created_until: datetime | None = None
     sort: RunSort = RunSort.CREATED_AT
     descending: bool = True
     after: Position | None = None

@@ -56,4 +56,24 @@ class FlowTarget:
         return f"flow:{self.name}"
 
 
-Target = HttpTarget | TaskTarget | FlowTarget
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncTarget:
+    """Synchronise one collection of a source of `chimes.yaml` (R4.1). Its runs are what seed 4
+    calls tasks: at most one of each pair is active, so all of them share one concurrency key."""
+
+    source: str
+    collection: str
+    kind: Literal["sync"] = "sync"
+
+    @property
+    def needs(self) -> str:
+        return f"sync:{self.source}"
+
+    @property
+    def key(self) -> str:
+        """The concurrency key of the pair, also the name of the state kept for it. No id has a
+        `#` in it."""
+        return f"sync:{self.source}#{self.collection}"
+
+
+Target = HttpTarget | TaskTarget | FlowTarget | SyncTarget

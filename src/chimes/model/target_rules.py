@@ -14,12 +14,13 @@ from typing import assert_never
 from chimes.errors import InvalidInput
 from chimes.model.egress import Egress
 from chimes.model.http_url import parse_http_url
-from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
+from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, Target, TaskTarget
 
 MAX_BODY_BYTES = 64 * 1024
 MAX_ARGUMENT_BYTES = 64 * 1024
 MAX_ARGUMENT_DEPTH = 32
 MAX_NAME_LENGTH = 200
+MAX_SOURCE_NAME_LENGTH = 100
 MAX_HEADERS = 100
 MAX_HEADER_VALUE_BYTES = 8 * 1024
 MAX_HEADER_NAME_LENGTH = 128
@@ -57,6 +58,9 @@ def check_target(target: Target, *, egress: Egress | None = None) -> None:
         case FlowTarget():
             check_name(target.name)
             check_arguments(target.input, "input")
+        case SyncTarget():
+            check_source_name(target.source, "source")
+            check_source_name(target.collection, "collection")
         case _:
             assert_never(target)
 
@@ -67,6 +71,16 @@ def check_name(name: str) -> None:
         raise InvalidInput(
             f"a name has 1 to {MAX_NAME_LENGTH} letters, digits and any of _ . -",
             field="name",
+            code="bad_name",
+        )
+
+
+def check_source_name(name: str, field: str) -> None:
+    """The id of a source or of a collection: they are parts of keys and of task ids."""
+    if len(name) > MAX_SOURCE_NAME_LENGTH or not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"{field}: 1 to {MAX_SOURCE_NAME_LENGTH} letters, digits and any of _ . -",
+            field=field,
             code="bad_name",
         )
 

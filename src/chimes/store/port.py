@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, NodeId, RunId, ScheduleId
+from chimes.model.kept_state import KeptState
 from chimes.model.listing import AuditQuery, Counts, Page, RunQuery, ScheduleQuery
 from chimes.model.node import Beat, Node
 from chimes.model.planning import FireContext, Firing
@@ -90,7 +91,7 @@ class RunLog:
 
 
 #: What a store consists of, apart from what only lives as long as the processes (nodes, requests).
-Item = Schedule | Run | RunLog | AuditEntry | ApiKey
+Item = Schedule | Run | RunLog | AuditEntry | ApiKey | KeptState
 
 
 @runtime_checkable
@@ -185,6 +186,14 @@ class Store(Protocol):
         run whose concurrency key is at its limit is inserted blocked, a step of a flow that has
         ended canceled. Same order as given."""
 
+    async def add_unless_active(
+        self, run: Run, audit: AuditEntry | None = None
+    ) -> tuple[Run, bool]:
+        """Insert `run`, which has a concurrency key and is not ended, unless a run with that key
+        is active already (waiting, blocked or running): then the oldest of those (created_at, id)
+        and False, and `audit` is not appended. A run whose id exists is answered with that one and
+        False. However many ask at once, on however many nodes, one of them inserts (R4.20)."""
+
     async def get_run(self, run_id: RunId) -> Run | None: ...
 
     async def slots_taken(
@@ -239,6 +248,18 @@ class Store(Protocol):
         self, run_id: RunId, *, after: int = 0, limit: int = 1000
     ) -> tuple[LogEntry, ...]:
         """Entries numbered above `after`, ascending."""
+
+    # --- state of targets ---------------------------------------------------------------------
+    async def keep_state(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
+        """Fenced like a verdict: a run that has lost its node must not set back what the one that
+        took over has kept."""
+
+    async def read_state(self, name: str) -> KeptState | None: ...
+
+    async def set_state(
+        self, name: str, value: str | None, audit: AuditEntry | None = None
+    ) -> KeptState | None:
+        """By hand, whatever runs meanwhile; None forgets it. What was there before."""
 
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:
@@ -299,7 +320,7 @@ class Store(Protocol):
     # --- moving house -------------------------------------------------------------------------
     def dump(self) -> AsyncIterator[Item]:
         """Everything, deleted schedules included: schedules, runs, their logs, audit entries in
-        ascending order, keys."""
+        ascending order, keys, kept states."""
 
     async def load(self, items: Sequence[Item]) -> int:
         """Insert items exactly as they are; one that exists already stays and is not counted.

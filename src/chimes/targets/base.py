@@ -55,8 +55,13 @@ class TargetRunner(Protocol):
     resumable: bool
 
     @property
+    def places(self) -> int | None:
+        """How many of its runs a node has in hand at once, apart from all others; None: it shares
+        the node's ordinary places (`CHIMES_WORKERS`)."""
+
+    @property
     def offers(self) -> frozenset[str]:
-        """The `target.needs` that it can carry out; fixed once the node has started."""
+        """The `target.needs` that it can carry out now; asked for at every claim."""
 
     async def open(self) -> None:
         """Make pools and the like; called once, on the worker's event loop."""

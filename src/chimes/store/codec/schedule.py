@@ -11,7 +11,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Dependency, Schedule
-from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
+from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, Target, TaskTarget
 from chimes.store.plain import MICROSECOND, Plain, Reader, maybe_text, to_text, without_empty
 from chimes.triggers import trigger_from_dict
 
@@ -82,6 +82,12 @@ def target_to_plain(target: Target) -> Plain:
             return without_empty(
                 {"kind": target.kind, "name": target.name, "input": dict(target.input)}
             )
+        case SyncTarget():
+            return {
+                "kind": target.kind,
+                "source": target.source,
+                "collection": target.collection,
+            }
 
 
 def _http_to_plain(target: HttpTarget) -> Plain:
@@ -119,11 +125,16 @@ def _flow_target(read: Reader) -> FlowTarget:
     return FlowTarget(name=read.text("name"), input=read.mapping("input"))
 
 
+def _sync_target(read: Reader) -> SyncTarget:
+    return SyncTarget(source=read.text("source"), collection=read.text("collection"))
+
+
 #: One line per kind of target.
 TARGETS: Mapping[str, Callable[[Reader], Target]] = {
     "http": _http_target,
     "task": _task_target,
     "flow": _flow_target,
+    "sync": _sync_target,
 }
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
+from chimes.model.kept_state import KeptState
 from chimes.model.listing import Page, RunQuery
 from chimes.model.run import (
     LogEntry,
@@ -41,6 +42,20 @@ class MemoryRuns(MemoryBase):
         await self._commit()
         self.wake()
         return tuple(answer)
+
+    async def add_unless_active(
+        self, run: Run, audit: AuditEntry | None = None
+    ) -> tuple[Run, bool]:
+        assert run.concurrency_key is not None
+        with self._lock:
+            known = self._state.existing(run) or self._state.oldest_active(run.concurrency_key)
+            if known is not None:
+                return known, False
+            self._state.insert_run(run)
+            self._audit(audit)
+        await self._commit()
+        self.wake()
+        return run, True
 
     def _unless_over(self, run: Run) -> Run:
         parent = self._state.runs.get(run.parent_id) if run.parent_id else None
@@ -167,6 +182,32 @@ class MemoryRuns(MemoryBase):
             self._state.append_logs(run_id, entries)
         await self._commit()
         return True
+
+    async def keep_state(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
+        with self._lock:
+            run = self._state.runs.get(run_id)
+            if run is None or not accepts(run, fence):
+                return False
+            now = self._clock.now()
+            kept = KeptState(name=name, value=value, changed_at=now, run_id=run_id)
+            self._state.states[name] = kept
+        await self._commit()
+        return True
+
+    async def read_state(self, name: str) -> KeptState | None:
+        return self._state.states.get(name)
+
+    async def set_state(
+        self, name: str, value: str | None, audit: AuditEntry | None = None
+    ) -> KeptState | None:
+        with self._lock:
+            before = self._state.states.pop(name, None)
+            if value is not None:
+                now = self._clock.now()
+                self._state.states[name] = KeptState(name=name, value=value, changed_at=now)
+            self._audit(audit)
+        await self._commit()
+        return before
 
     async def read_logs(
         self, run_id: RunId, *, after: int = 0, limit: int = 1000

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry, chained
 from chimes.model.ids import KeyId, NodeId, RunId, ScheduleId
+from chimes.model.kept_state import KeptState
 from chimes.model.listing import Counts
 from chimes.model.node import Node
 from chimes.model.run import LogEntry, Run, RunStatus, queue_order, released, unblocked
@@ -25,6 +26,7 @@ class State:
     nodes: dict[NodeId, Node] = field(default_factory=dict)
     audit: list[AuditEntry] = field(default_factory=list)
     keys: dict[KeyId, ApiKey] = field(default_factory=dict)
+    states: dict[str, KeptState] = field(default_factory=dict)
     requests: dict[tuple[str, str], tuple[Remembered, datetime]] = field(default_factory=dict)
 
     # Indexes; derived from the above by put_schedule and put_run.
@@ -113,6 +115,10 @@ class State:
         runs = (self.active[run_id] for run_id in self.by_key.get(key, ()))
         return sorted((r for r in runs if r.admitted), key=lambda r: (r.created_at, r.id))
 
+    def oldest_active(self, key: str) -> Run | None:
+        runs = (self.active[run_id] for run_id in self.by_key.get(key, ()))
+        return min(runs, key=lambda run: (run.created_at, run.id), default=None)
+
     def held_back(self, run: Run) -> bool:
         """Whether a new run has to wait because its key is at its limit."""
         if run.concurrency_key is None or run.status.terminal:
@@ -200,6 +206,7 @@ class State:
             *logs,
             *self.audit,
             *self.keys.values(),
+            *self.states.values(),
         ]
 
     def adopt(self, item: Item) -> bool:
@@ -222,4 +229,8 @@ class State:
                 if item.id in self.keys:
                     return False
                 self.keys[item.id] = item
+            case KeptState():
+                if item.name in self.states:
+                    return False
+                self.states[item.name] = item
         return True

@@ -17,13 +17,16 @@ from chimes.targets.flow.definition import Flow
 class FlowRunner:
     kind = "flow"
     resumable = True
+    #: Each costs little more than the rows of its steps.
+    places = 1000
 
     def __init__(self, flows: Iterable[Flow]) -> None:
         self._flows = {flow.name: flow for flow in flows}
+        self._offers = frozenset(FlowTarget(name=name).needs for name in self._flows)
 
     @property
     def offers(self) -> frozenset[str]:
-        return frozenset(FlowTarget(name=name).needs for name in self._flows)
+        return self._offers
 
     async def open(self) -> None:
         return None

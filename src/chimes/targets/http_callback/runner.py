@@ -41,6 +41,7 @@ MAX_RESPONSE_HEADERS = 128
 class HttpCallback:
     kind = "http"
     resumable = False
+    places = None
     offers = frozenset({"http"})
 
     def __init__(

@@ -34,6 +34,7 @@ HANDLER_TIMEOUT = timedelta(seconds=10)
 class PythonTask:
     kind = "task"
     resumable = False
+    places = None
 
     def __init__(
         self,
