@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from chimes.model.target_rules import check_target
 from chimes.service.access import AccessService
 from chimes.service.runs import RunService
 from chimes.service.schedules import Limits, ScheduleService
+from chimes.service.sources import KnownSources
 from chimes.store.port import Store
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -33,6 +34,7 @@ class Services:
     runs: RunService
     access: AccessService
     egress: Egress
+    sources: KnownSources = field(default_factory=KnownSources)
 
 
 def build_store(location: StoreLocation, clock: Clock) -> Store:

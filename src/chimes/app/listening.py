@@ -63,6 +63,7 @@ def server_of(runtime: Runtime, node: Node, listener: socket.socket) -> Server:
         runs=services.runs,
         access=services.access,
         store=services.store,
+        sources=services.sources,
         settings=runtime.settings,
         clock=runtime.clock,
         metrics=node.metrics.registry,

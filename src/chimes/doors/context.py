@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
@@ -12,6 +12,7 @@ from chimes.config import Settings
 from chimes.service.access import AccessService
 from chimes.service.runs import RunService
 from chimes.service.schedules import ScheduleService
+from chimes.service.sources import KnownSources
 from chimes.store.port import Store
 
 
@@ -29,3 +30,5 @@ class Doorway:
     port: int
     #: Why this node should get no traffic right now (draining, trust lost); empty: it is ready.
     not_ready: Callable[[], str]
+    #: The sources of this node's file.
+    sources: KnownSources = field(default_factory=KnownSources)
