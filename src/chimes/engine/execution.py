@@ -12,6 +12,7 @@ from enum import StrEnum
 from chimes.clock import Clock
 from chimes.engine.capacity import Capacity
 from chimes.engine.events import Events, RunDropped, RunHandedOn, RunStarted, TargetBroken
+from chimes.engine.kept_states import state_of
 from chimes.engine.membership import Membership
 from chimes.engine.steps import FlowSteps
 from chimes.engine.storetime import StoreTime
@@ -201,6 +202,7 @@ class Execution:
             triggered_at=hold.began_at or self._time.now(),
             log=log,
             completing=completing,
+            state=state_of(self._store, run),
         )
         if not run.resumable:
             return await runner.execute(call)

@@ -155,8 +155,10 @@ class _Admission:
             return run
         overlap = self._schedule.policy.overlap
         # Slots that one late pass brings together did not overlap by themselves: they wait for
-        # each other instead of being dropped.
-        if catch_up or self._in_line or overlap in (Overlap.QUEUE, Overlap.ALLOW):
+        # each other instead of being dropped. Not tasks: of a pair only one is active, and one
+        # that waits is active too (R4.18).
+        waits = (catch_up or self._in_line) and self._schedule.target.kind != "sync"
+        if waits or overlap in (Overlap.QUEUE, Overlap.ALLOW):
             self._in_line = True
             return replace(run, blocked=True)
         if overlap is Overlap.CANCEL_OLD:

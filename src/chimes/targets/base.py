@@ -27,6 +27,17 @@ class Steps(Protocol):
         """Waits until at least one that was not over has ended; those that have."""
 
 
+class State(Protocol):
+    """What a target has kept for the next run, as JSON text. Neither verb raises for a store that
+    cannot answer: they wait until it can."""
+
+    async def read(self) -> str | None: ...
+
+    async def keep(self, value: str) -> bool:
+        """At once, not only if the run ends well. False: the run belongs to somebody else by now,
+        and nothing was kept."""
+
+
 #: The work is done when it is called, for a connection that blocks, or when it is awaited.
 Complete = Callable[[object, object], Awaitable[None]]
 
@@ -42,6 +53,8 @@ class Call:
     log: Callable[[str, str], None]
     #: For a resumable target only.
     steps: Steps | None = None
+    #: For a target that keeps state between runs only.
+    state: State | None = None
     #: Says that the target is about to end the run in a transaction of its own.
     completing: Callable[[], None] | None = None
     #: Ends the run in a transaction of the target's own: (connection, result).
