@@ -20,7 +20,8 @@
     │   └── RunLost             under on_lost stop: nobody knows how far it came
     └── StoreError
         ├── StoreUnavailable    the store cannot be reached or cannot write now; try again
-        │   └── StoreReadOnly   it answers, but takes no changes (a standby, a maintenance)
+        │   ├── StoreReadOnly   it answers, but takes no changes (a standby, a maintenance)
+        │   └── StoreBusy       somebody else has held what was wanted for too long
         ├── StoreLocked         another process owns an exclusive store
         └── SchemaMismatch      the stored schema is older or newer than this code
 
@@ -162,6 +163,10 @@ class StoreUnavailable(StoreError):
 
 class StoreReadOnly(StoreUnavailable):
     """The store takes no changes at the moment"""
+
+
+class StoreBusy(StoreUnavailable):
+    """Somebody else is at work on this; try again"""
 
 
 class StoreLocked(StoreError):
