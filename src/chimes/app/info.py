@@ -9,7 +9,7 @@ from typing import assert_never
 
 from chimes.doors.compat.catbird.wire import cron_spec
 from chimes.model.schedule import Schedule
-from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
+from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, TaskTarget
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,9 +17,9 @@ class ScheduleInfo:
     id: str
     name: str
     namespace: str
-    #: `task`, `flow` or `http`.
+    #: `task`, `flow`, `http` or `sync`.
     kind: str
-    #: Name of the task or flow, or the URL.
+    #: Name of the task or flow, the URL, or source/collection.
     target: str
     #: Arguments of the task, input of the flow.
     input: Mapping[str, object]
@@ -79,5 +79,7 @@ def _target(schedule: Schedule) -> tuple[str, Mapping[str, object]]:
             return name, args
         case FlowTarget(name=name, input=given):
             return name, given
+        case SyncTarget(source=source, collection=collection):
+            return f"{source}/{collection}", {}
         case _:
             assert_never(schedule.target)

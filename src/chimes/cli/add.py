@@ -34,6 +34,7 @@ _SHOWN = 5
 @click.option("--args", metavar="JSON", help="All arguments; @FILE reads a file, - reads stdin.")
 @click.option("--flow", metavar="NAME", help="Run this flow of an application.")
 @click.option("--input", metavar="JSON", help="Of the flow; @FILE reads a file, - reads stdin.")
+@click.option("--sync", metavar="SOURCE/COLLECTION", help="Synchronise this collection.")
 @click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
 @click.option("--name", help="Else made from the method and the URL.")
 @click.option("--label", multiple=True, metavar="NAME[=VALUE]")
@@ -61,7 +62,7 @@ def add(
     dry_run: bool,
     **options: object,
 ) -> None:
-    """Create a schedule that calls a URL, or runs a task or a flow.
+    """Create a schedule that calls a URL, runs a task or a flow, or synchronises a collection.
 
     EXPRESSION is a cron expression, an interval ("every 5m"), or a moment for a single run.
 
@@ -72,6 +73,7 @@ def add(
       chimes add 2030-02-10T09:00:00+07:00 --http https://example.com/once --body @order.json
       chimes add "0 2 * * *" --task reports.nightly --arg days=7
       chimes add @hourly --flow pipeline --input '{"source": "s3"}'
+      chimes add @hourly --sync shop/orders
       chimes add "*/15 * * * *" --http https://example.com/ --dry-run
     """
     trigger = trigger_from_text(expression, zone or default_zone())

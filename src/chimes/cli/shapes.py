@@ -83,6 +83,8 @@ def target_of(item: Json) -> str:
         given = target.get("args") or target.get("input")
         shown = f" {json.dumps(given, ensure_ascii=False)}" if given else ""
         return f"{target['kind']} {target.get('name', '')}{shown}"
+    if target.get("kind") == "sync":
+        return f"sync {target.get('source', '')}/{target.get('collection', '')}"
     return f"{target.get('method', '')} {target.get('url', '')}".strip()
 
 

@@ -1,4 +1,4 @@
-"""`add --http|--task|--flow`: what a schedule is to do, from the options of the command line."""
+"""`add --http|--task|--flow|--sync`: what a schedule is to do, from the command line."""
 
 from __future__ import annotations
 
@@ -12,16 +12,24 @@ import click
 from chimes.cli.failure import USAGE, Failure
 from chimes.cli.output import Json
 
-_KINDS = ("http", "task", "flow")
+_KINDS = ("http", "task", "flow", "sync")
 #: Which options belong to which kind.
-_OWN = {"http": ("method", "header", "body"), "task": ("arg", "args"), "flow": ("input",)}
+_OWN: Mapping[str, tuple[str, ...]] = {
+    "http": ("method", "header", "body"),
+    "task": ("arg", "args"),
+    "flow": ("input",),
+    "sync": (),
+}
 
 
 def target_from_options(options: Mapping[str, object]) -> tuple[Json, str]:
     """The target, and a name for a schedule that was given none."""
     given = [kind for kind in _KINDS if options[kind]]
     if len(given) != 1:
-        raise click.UsageError("Say what to do with one of --http URL, --task NAME, --flow NAME.")
+        raise click.UsageError(
+            "Say what to do with one of --http URL, --task NAME, --flow NAME,"
+            " --sync SOURCE/COLLECTION."
+        )
     kind = given[0]
     for other in _KINDS:
         for option in _OWN[other]:
@@ -30,6 +38,8 @@ def target_from_options(options: Mapping[str, object]) -> tuple[Json, str]:
     if kind == "http":
         return _http(options)
     name = str(options[kind])
+    if kind == "sync":
+        return _sync(name)
     if kind == "flow":
         start = _json_object(options["input"], "--input")
         return {"kind": "flow", "name": name, "input": start}, f"flow {name}"
@@ -47,6 +57,13 @@ def _http(options: Mapping[str, object]) -> tuple[Json, str]:
     if isinstance(options["body"], str):
         target["body"] = _content(options["body"])
     return target, f"{method} {url}"
+
+
+def _sync(text: str) -> tuple[Json, str]:
+    source, slash, collection = text.partition("/")
+    if not slash or not source or not collection:
+        raise click.UsageError(f"--sync is written as SOURCE/COLLECTION, not {text!r}.")
+    return {"kind": "sync", "source": source, "collection": collection}, f"sync {text}"
 
 
 def _argument(text: str) -> tuple[str, object]:

@@ -8,14 +8,14 @@ from typing import TypedDict
 from urllib.parse import quote
 
 from chimes.errors import InvalidInput
-from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
+from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, TaskTarget
 from chimes.triggers import Trigger, format_duration_iso, format_moment, parse_duration
 from chimes.triggers.expression import trigger_from_text
 
 Json = dict[str, object]
 Duration = str | timedelta | int | float
 Moment = str | datetime
-TargetLike = str | HttpTarget | TaskTarget | FlowTarget | Mapping[str, object]
+TargetLike = str | HttpTarget | TaskTarget | FlowTarget | SyncTarget | Mapping[str, object]
 
 
 class RunOptions(TypedDict, total=False):
@@ -108,7 +108,8 @@ def target_json(
     args: Mapping[str, object] | None = None,
     start: Mapping[str, object] | None = None,
 ) -> Json:
-    """`task:NAME`, `flow:NAME`, a URL, a bare name (a task), a target, or one as the API has it."""
+    """`task:NAME`, `flow:NAME`, `sync:SOURCE/COLLECTION`, a URL, a bare name (a task), a target,
+    or one as the API has it."""
     match given:
         case HttpTarget():
             found: Json = {
@@ -125,6 +126,8 @@ def target_json(
             found = {"kind": "task", "name": given.name, "args": dict(given.args)}
         case FlowTarget():
             found = {"kind": "flow", "name": given.name, "input": dict(given.input)}
+        case SyncTarget():
+            found = {"kind": "sync", "source": given.source, "collection": given.collection}
         case str():
             found = _named(given)
         case _:
@@ -146,8 +149,13 @@ def _named(text: str) -> Json:
         return {"kind": "task", "name": name, "args": {}}
     if kind == "flow":
         return {"kind": "flow", "name": name, "input": {}}
+    source, slash, collection = name.partition("/")
+    if kind == "sync" and slash:
+        return {"kind": "sync", "source": source, "collection": collection}
     raise InvalidInput(
-        "a target is task:NAME, flow:NAME or a URL", field="target", code="unknown_kind"
+        "a target is task:NAME, flow:NAME, sync:SOURCE/COLLECTION or a URL",
+        field="target",
+        code="unknown_kind",
     )
 
 

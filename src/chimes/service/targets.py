@@ -16,7 +16,14 @@ from chimes.model.defaults import (
 )
 from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
-from chimes.model.target import HttpTarget, Target
+from chimes.model.sync_policy import (
+    AUTOMATIC_CLASS,
+    SYNC_TIMEOUT,
+    is_pair_key,
+    pair_of_key,
+    usual_sync_policy,
+)
+from chimes.model.target import HttpTarget, SyncTarget, Target
 from chimes.store.port import Store
 from chimes.triggers.reading import nearest
 
@@ -28,11 +35,13 @@ USUAL_TIMEOUTS: Mapping[str, timedelta] = {
     "http": timedelta(seconds=10),
     "task": TASK_TIMEOUT,
     "flow": FLOW_TIMEOUT,
+    "sync": SYNC_TIMEOUT,
 }
 LONGEST_TIMEOUTS: Mapping[str, timedelta] = {
     "http": timedelta(minutes=15),
     "task": timedelta(days=7),
     "flow": timedelta(days=365),
+    "sync": timedelta(days=7),
 }
 
 
@@ -46,6 +55,8 @@ def longest_timeout(target: Target) -> timedelta:
 
 def usual_defaults(target: Target) -> RunDefaults:
     """Of a task or flow that says nothing about itself."""
+    if isinstance(target, SyncTarget):
+        return RunDefaults(policy=usual_sync_policy(target), priority=AUTOMATIC_CLASS)
     return RunDefaults(policy=Policy(timeout=usual_timeout(target)))
 
 
@@ -57,6 +68,8 @@ async def offered(
     compared; nothing is looked up or imported because of one (S66)."""
     if isinstance(target, HttpTarget):
         return None
+    if isinstance(target, SyncTarget):
+        return await _offered_pair(store, target, here)
     if target.needs in here:
         return here[target.needs]
     now = await store.now()
@@ -72,6 +85,35 @@ async def offered(
         field="target.name",
         code=f"unknown_{target.kind}",
         hint=nearest(target.name, known),
+    )
+
+
+async def _offered_pair(
+    store: Store, target: SyncTarget, here: Mapping[str, RunDefaults]
+) -> RunDefaults:
+    """A source is offered as such; its collections are known by what is said about their runs."""
+    if target.key in here:
+        return here[target.key]
+    now = await store.now()
+    alive = [node for node in await store.nodes() if node.lease_until > now]
+    telling = [node for node in alive if target.key in node.defaults]
+    if telling:
+        return max(telling, key=lambda node: node.started_at).defaults[target.key]
+    known = {*here, *(key for node in alive for key in node.defaults)}
+    pairs = [pair_of_key(key) for key in known if is_pair_key(key)]
+    collections = [collection for source, collection in pairs if source == target.source]
+    if collections:
+        raise InvalidInput(
+            f"the source {target.source!r} has no collection {target.collection!r}",
+            field="target.collection",
+            code="unknown_collection",
+            hint=nearest(target.collection, collections),
+        )
+    raise InvalidInput(
+        f"no node that is alive has the source {target.source!r}",
+        field="target.source",
+        code="unknown_source",
+        hint=nearest(target.source, sorted({source for source, _ in pairs})),
     )
 
 

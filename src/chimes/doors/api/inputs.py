@@ -108,7 +108,16 @@ class FlowTargetIn(Body):
     input: dict[str, JsonValue] = Field(default_factory=dict)
 
 
-AnyTargetIn = HttpTargetIn | TaskTargetIn | FlowTargetIn
+class SyncTargetIn(Body):
+    """Synchronise one collection of a source of `chimes.yaml`. At most one run of each pair is
+    active, whoever asks for it."""
+
+    kind: Literal["sync"]
+    source: str
+    collection: str
+
+
+AnyTargetIn = HttpTargetIn | TaskTargetIn | FlowTargetIn | SyncTargetIn
 TargetField = Annotated[AnyTargetIn, Field(discriminator="kind"), BeforeValidator(with_kind)]
 
 
@@ -118,7 +127,7 @@ class TargetPatch(Body):
 
     model_config = ConfigDict(json_schema_extra=without_defaults)
 
-    kind: Literal["http", "task", "flow"] = "http"
+    kind: Literal["http", "task", "flow", "sync"] = "http"
     url: str = ""
     method: str = "POST"
     headers: dict[str, str] = Field(default_factory=dict)
@@ -131,6 +140,8 @@ class TargetPatch(Body):
     name: str = ""
     args: dict[str, JsonValue] = Field(default_factory=dict)
     input: dict[str, JsonValue] = Field(default_factory=dict)
+    source: str = ""
+    collection: str = ""
 
 
 class PolicyIn(Body):

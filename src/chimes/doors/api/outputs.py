@@ -72,7 +72,15 @@ class FlowTargetOut(Out):
     input: dict[str, object]
 
 
-TargetOut = Annotated[HttpTargetOut | TaskTargetOut | FlowTargetOut, Field(discriminator="kind")]
+class SyncTargetOut(Out):
+    kind: Literal["sync"]
+    source: str
+    collection: str
+
+
+TargetOut = Annotated[
+    HttpTargetOut | TaskTargetOut | FlowTargetOut | SyncTargetOut, Field(discriminator="kind")
+]
 
 
 class PolicyOut(Out):
@@ -265,7 +273,7 @@ class NodeOut(Out):
     clock_offset_seconds: float = Field(
         description="How far its clock was ahead of the store's at its last heartbeat."
     )
-    offers: list[str] = Field(description="http, task:NAME, flow:NAME")
+    offers: list[str] = Field(description="http, task:NAME, flow:NAME, sync:SOURCE")
 
 
 class NodePage(Out):

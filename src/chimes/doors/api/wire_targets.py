@@ -10,11 +10,12 @@ from chimes.doors.api.inputs import (
     AnyTargetIn,
     FlowTargetIn,
     HttpTargetIn,
+    SyncTargetIn,
     TargetPatch,
     TaskTargetIn,
 )
 from chimes.errors import InvalidInput
-from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
+from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, Target, TaskTarget
 from chimes.redaction import (
     HIDDEN,
     is_secret_field,
@@ -29,13 +30,20 @@ _FIELDS: Mapping[str, frozenset[str]] = {
     "http": frozenset(HttpTargetIn.model_fields) - {"kind"},
     "task": frozenset(TaskTargetIn.model_fields) - {"kind"},
     "flow": frozenset(FlowTargetIn.model_fields) - {"kind"},
+    "sync": frozenset(SyncTargetIn.model_fields) - {"kind"},
 }
 _EMPTY: Mapping[str, Target] = {
     "http": HttpTarget(url=""),
     "task": TaskTarget(name=""),
     "flow": FlowTarget(name=""),
+    "sync": SyncTarget(source="", collection=""),
 }
-_NEEDED = {"http": "url", "task": "name", "flow": "name"}
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "http": ("url",),
+    "task": ("name",),
+    "flow": ("name",),
+    "sync": ("source", "collection"),
+}
 
 
 def target_from(given: AnyTargetIn) -> Target:
@@ -46,6 +54,8 @@ def target_from(given: AnyTargetIn) -> Target:
             return TaskTarget(name=given.name, args=given.args)
         case FlowTargetIn():
             return FlowTarget(name=given.name, input=given.input)
+        case SyncTargetIn():
+            return SyncTarget(source=given.source, collection=given.collection)
 
 
 def patched_target(given: TargetPatch, before: Target) -> Target:
@@ -61,12 +71,13 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
         )
     if kind != before.kind:
         before = _EMPTY[kind]
-        if _NEEDED[kind] not in sent:
-            raise InvalidInput(
-                f"a target of kind {kind} needs its {_NEEDED[kind]}",
-                field=f"target.{_NEEDED[kind]}",
-                code="missing",
-            )
+        for name in _NEEDED[kind]:
+            if name not in sent:
+                raise InvalidInput(
+                    f"a target of kind {kind} needs its {name}",
+                    field=f"target.{name}",
+                    code="missing",
+                )
     match before:
         case HttpTarget():
             return _merged_http(given, before)
@@ -78,6 +89,11 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
                 unmasked_arguments(given.input, before.input) if "input" in sent else before.input
             )
             return FlowTarget(name=given.name if "name" in sent else before.name, input=start)
+        case SyncTarget():
+            return SyncTarget(
+                source=given.source if "source" in sent else before.source,
+                collection=given.collection if "collection" in sent else before.collection,
+            )
 
 
 def target_out(target: Target) -> Json:
@@ -104,6 +120,12 @@ def target_out(target: Target) -> Json:
                 "kind": target.kind,
                 "name": target.name,
                 "input": masked_arguments(target.input),
+            }
+        case SyncTarget():
+            return {
+                "kind": target.kind,
+                "source": target.source,
+                "collection": target.collection,
             }
 
 

@@ -14,7 +14,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
+from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, Target, TaskTarget
 from chimes.redaction import masked_arguments, masked_headers
 from chimes.triggers import (
     Cron,
@@ -328,6 +328,9 @@ def _target_out(target: Target, *, literal: bool) -> Job:
         case FlowTarget():
             start = target.input if literal else masked_arguments(target.input)
             return {"http": dict(_NO_HTTP), "flow": {"name": target.name, "input": dict(start)}}
+        case SyncTarget():
+            pair = {"source": target.source, "collection": target.collection}
+            return {"http": dict(_NO_HTTP), "sync": pair}
 
 
 def _schedule_out(trigger: Trigger, given: Mapping[str, object]) -> dict[str, str]:

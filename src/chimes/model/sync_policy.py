@@ -1,0 +1,56 @@
+"""How runs of a SyncTarget are carried out: at most one of each pair is active, whoever asked for
+it and wherever (R4.18, R4.20)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from chimes.errors import InvalidInput
+from chimes.model.policy import Misfire, Overlap, Policy
+from chimes.model.target import SyncTarget
+
+#: Classes of tasks (R4.8): what is asked for by hand overtakes what comes by itself.
+LOW_CLASS: Final = 100
+AUTOMATIC_CLASS: Final = 200
+MANUAL_CLASS: Final = 300
+#: Nobody said how long a task may take. One that hangs is found by its silence, long before.
+SYNC_TIMEOUT: Final = timedelta(days=1)
+_KEY_PREFIX: Final = "sync:"
+
+
+def usual_sync_policy(target: SyncTarget, *, timeout: timedelta = SYNC_TIMEOUT) -> Policy:
+    """C1 of this door: what was missed is not made up for. A failure is not tried again: the next
+    tick is the next try."""
+    return exclusive(Policy(misfire=Misfire.SKIP, timeout=timeout), target)
+
+
+def exclusive(policy: Policy, target: SyncTarget) -> Policy:
+    """With the key and the limit of the pair. InvalidInput for a policy that wants more than one
+    run at a time, or another key: it could not be kept."""
+    for field, wrong, wanted in (
+        ("overlap", policy.overlap is not Overlap.SKIP, "skip"),
+        ("max_concurrent_runs", policy.max_concurrent_runs not in (None, 1), "1"),
+        ("burst_allowed", policy.burst_allowed, "false"),
+        ("concurrency_key", policy.concurrency_key not in (None, target.key), target.key),
+    ):
+        if wrong:
+            raise InvalidInput(
+                f"{field} is {wanted} for a sync target: one run of each pair at a time",
+                field=f"policy.{field}",
+                code="one_at_a_time",
+            )
+    return replace(policy, concurrency_key=target.key, max_concurrent_runs=1)
+
+
+def pair_of_key(key: str) -> tuple[str, str]:
+    """Source and collection of a key that `is_pair_key`."""
+    source, _, collection = key.removeprefix(_KEY_PREFIX).partition("#")
+    return source, collection
+
+
+def is_pair_key(key: str) -> bool:
+    """Whether a concurrency key has the form of those of the pairs. Nothing else may use one: it
+    would count as a run of the pair."""
+    return key.startswith(_KEY_PREFIX) and "#" in key
