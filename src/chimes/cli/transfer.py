@@ -11,11 +11,14 @@ from chimes.errors import ChimesError, InvalidInput
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
+from chimes.model.kept_state import KeptState
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.store.codec.records import (
     audit_from_plain,
     audit_to_plain,
+    kept_state_from_plain,
+    kept_state_to_plain,
     key_from_plain,
     key_to_plain,
 )
@@ -42,6 +45,8 @@ def to_plain(item: Item) -> tuple[str, Plain]:
             return "audit", audit_to_plain(item)
         case ApiKey():
             return "key", key_to_plain(item)
+        case KeptState():
+            return "state", kept_state_to_plain(item)
 
 
 def _log(data: object) -> RunLog:
@@ -56,6 +61,7 @@ _READERS: dict[str, Callable[[object], Item]] = {
     "log": _log,
     "audit": audit_from_plain,
     "key": key_from_plain,
+    "state": kept_state_from_plain,
 }
 
 

@@ -1,10 +1,11 @@
-"""Audit entries and keys."""
+"""Audit entries, keys and kept states."""
 
 from __future__ import annotations
 
 from chimes.model.access import ApiKey, Role
 from chimes.model.audit import AuditEntry
-from chimes.model.ids import KeyId
+from chimes.model.ids import KeyId, RunId
+from chimes.model.kept_state import KeptState
 from chimes.store.codec.schedule import owner_from_plain, owner_to_plain
 from chimes.store.plain import Plain, Reader, maybe_text, to_text
 
@@ -81,3 +82,24 @@ def key_from_plain(data: object) -> ApiKey:
     )
     read.done()
     return key
+
+
+def kept_state_to_plain(kept: KeptState) -> Plain:
+    return {
+        "name": kept.name,
+        "value": kept.value,
+        "changed_at": to_text(kept.changed_at),
+        "run_id": kept.run_id,
+    }
+
+
+def kept_state_from_plain(data: object) -> KeptState:
+    read = Reader(data)
+    kept = KeptState(
+        name=read.text("name"),
+        value=read.text("value"),
+        changed_at=read.time("changed_at"),
+        run_id=RunId(read.text("run_id", "")),
+    )
+    read.done()
+    return kept

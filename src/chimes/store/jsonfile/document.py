@@ -13,10 +13,12 @@ from chimes.errors import InvalidInput
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId, new_schedule_id
+from chimes.model.kept_state import KeptState
 from chimes.model.run import LogEntry, Run
 from chimes.model.schedule import Schedule
 from chimes.store.codec.records import (
     audit_from_plain,
+    kept_state_from_plain,
     key_from_plain,
 )
 from chimes.store.codec.run import log_from_plain, run_from_plain
@@ -43,6 +45,7 @@ class Contents:
     logs: Mapping[RunId, list[LogEntry]] = field(default_factory=dict)
     audit: tuple[AuditEntry, ...] = ()
     keys: tuple[ApiKey, ...] = ()
+    states: tuple[KeptState, ...] = ()
     requests: Requests = field(default_factory=dict)
     #: Schedules of waiting or running runs that were not there when the file was written.
     absent: frozenset[str] = frozenset()
@@ -93,6 +96,7 @@ def _contents(data: Plain, jobs: list[Plain], now: datetime) -> Contents:
         },
         audit=tuple(audit_from_plain(each) for each in read.items("audit")),
         keys=tuple(key_from_plain(each) for each in read.items("keys")),
+        states=tuple(kept_state_from_plain(each) for each in read.items("states")),
         requests=dict(_request_from_plain(each) for each in read.items("requests")),
         absent=frozenset(str(each) for each in read.items("absent")),
         pruned_until=(moment(pruned[0]), str(pruned[1])) if len(pruned) == 2 else None,

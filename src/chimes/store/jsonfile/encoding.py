@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from chimes.model.schedule import Schedule
-from chimes.store.codec.records import audit_to_plain, key_to_plain
+from chimes.store.codec.records import audit_to_plain, kept_state_to_plain, key_to_plain
 from chimes.store.codec.run import log_to_plain, run_to_plain
 from chimes.store.codec.schedule import schedule_to_plain
 from chimes.store.jsonfile.document import VERSION, Contents
@@ -47,6 +47,7 @@ class Encoder:
                 b"[]",
             ),
             ("keys", self._section("keys", generation.keys, key_to_plain), b"[]"),
+            ("states", self._section("states", generation.states, kept_state_to_plain), b"[]"),
             ("requests", self._requests(generation.requests), b"[]"),
             ("deleted", self._section("deleted", deleted, schedule_to_plain), b"[]"),
             ("absent", [_dump(each) for each in sorted(filter(None, absent))], b"[]"),

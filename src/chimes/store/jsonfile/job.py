@@ -15,7 +15,7 @@ from datetime import timedelta
 from chimes.errors import InvalidInput
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
+from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, Target, TaskTarget
 from chimes.store.codec.schedule import schedule_to_plain
 from chimes.store.plain import Plain, to_text
 from chimes.triggers import Cron, Once, Trigger, format_duration_go, parse_duration
@@ -36,6 +36,7 @@ TARGET_KEYS: Mapping[str, frozenset[str]] = {
     "http": frozenset({"method", "url", "headers", "body"}),
     "task": frozenset({"name", "args"}),
     "flow": frozenset({"name", "input"}),
+    "sync": frozenset({"source", "collection"}),
 }
 SCHEDULE_KEYS: Mapping[str, frozenset[str]] = {
     "once": frozenset({"kind", "run_at"}),
@@ -138,6 +139,8 @@ def target_keys(target: Target) -> Plain:
             return {"name": target.name, "args": dict(target.args)}
         case FlowTarget():
             return {"name": target.name, "input": dict(target.input)}
+        case SyncTarget():
+            return {"source": target.source, "collection": target.collection}
 
 
 def given_texts(schedule: Schedule) -> Mapping[str, object]:

@@ -10,6 +10,7 @@ from datetime import datetime
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, RunId, ScheduleId
+from chimes.model.kept_state import KeptState
 from chimes.model.run import LogEntry, Run
 from chimes.model.schedule import Schedule
 from chimes.store.memory.state import State
@@ -42,6 +43,7 @@ class Generation:
     logs: dict[RunId, RunLogs] = field(default_factory=dict)
     audit: tuple[AuditEntry, ...] = ()
     keys: dict[KeyId, ApiKey] = field(default_factory=dict)
+    states: dict[str, KeptState] = field(default_factory=dict)
     requests: Requests = field(default_factory=dict)
     #: Ended runs up to here are forgotten, also where an archive still has them.
     pruned_until: Mark | None = None
@@ -102,6 +104,7 @@ class FileState(State):
             },
             audit=tuple(self.audit[first:]),
             keys=dict(self.keys),
+            states=dict(self.states),
             requests=dict(self.requests),
             pruned_until=self.pruned_until,
             forgotten=forgotten,
@@ -132,4 +135,5 @@ class FileState(State):
         before.audit = [*self.audit[:archived]]
         before.audit += [e for e in durable.audit if e.number > self.archived_audit]
         before.keys = dict(durable.keys)
+        before.states = dict(durable.states)
         return before

@@ -117,6 +117,7 @@ class JsonFileStore(MemoryStore):
             pruned_until=contents.pruned_until,
             requests={k: kept for k, kept in contents.requests.items() if kept[1] > now},
             keys={key.id: key for key in contents.keys},
+            states={kept.name: kept for kept in contents.states},
         )
         self._encoder = Encoder(contents)
         self._load_rows(contents)
