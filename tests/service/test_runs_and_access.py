@@ -73,7 +73,7 @@ class TestRuns:
     ) -> None:
         (run,) = await store.add_runs([a_run()])
         await runs.cancel(ADMIN, run.id)
-        again = await runs.retry(ADMIN, run.id)
+        again, _ = await runs.retry(ADMIN, run.id)
         assert (again.retry_of, again.origin) == (run.id, Origin.MANUAL)
         assert again.id != run.id
         assert await runs.logs(ADMIN, again.id) == ()

@@ -1,29 +1,16 @@
-"""How runs of a SyncTarget are carried out: at most one of each pair is active, whoever asked for
-it and wherever (R4.18, R4.20)."""
+"""What holds for every run of a pair of source and collection: at most one of them is active,
+whoever asked for it and wherever (R4.18, R4.20)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Final
 
 from chimes.errors import InvalidInput
-from chimes.model.policy import Misfire, Overlap, Policy
+from chimes.model.policy import Overlap, Policy
 from chimes.model.target import SyncTarget
 
-#: Classes of tasks (R4.8): what is asked for by hand overtakes what comes by itself.
-LOW_CLASS: Final = 100
-AUTOMATIC_CLASS: Final = 200
-MANUAL_CLASS: Final = 300
-#: Nobody said how long a task may take. One that hangs is found by its silence, long before.
-SYNC_TIMEOUT: Final = timedelta(days=1)
 _KEY_PREFIX: Final = "sync:"
-
-
-def usual_sync_policy(target: SyncTarget, *, timeout: timedelta = SYNC_TIMEOUT) -> Policy:
-    """C1 of this door: what was missed is not made up for. A failure is not tried again: the next
-    tick is the next try."""
-    return exclusive(Policy(misfire=Misfire.SKIP, timeout=timeout), target)
 
 
 def exclusive(policy: Policy, target: SyncTarget) -> Policy:

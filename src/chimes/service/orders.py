@@ -11,10 +11,10 @@ from chimes.model.defaults import PRIORITY, RunDefaults, with_own
 from chimes.model.ids import RunId
 from chimes.model.policy import UNLIMITED, Policy
 from chimes.model.run import Origin, Run
-from chimes.model.target import Target
+from chimes.model.source import NOW as NOW_CLASS
+from chimes.model.target import SyncTarget, Target
 from chimes.service.audit import masked
-from chimes.service.rules import LONGEST_WAIT, check_policy, check_priority, clean_name
-from chimes.service.targets import longest_timeout
+from chimes.service.rules import LONGEST_WAIT, check_priority, checked_policy, clean_name
 from chimes.store.codec.schedule import target_to_plain
 
 
@@ -38,24 +38,25 @@ def completed(order: Order, defaults: RunDefaults | None) -> Order:
     """With what its target says about its runs, where the order says nothing."""
     if order.said is None or defaults is None:
         return order
+    own = NOW_CLASS if isinstance(order.target, SyncTarget) else defaults.priority
     return replace(
         order,
         policy=with_own(order.policy, defaults.policy, order.said),
-        priority=order.priority if PRIORITY in order.said else defaults.priority,
+        priority=order.priority if PRIORITY in order.said else own,
         said=None,
     )
 
 
 def ordered_run(order: Order, owner: Owner, run_id: RunId, now: datetime) -> Run:
     """The run of an order; InvalidInput names what is wrong with it."""
-    check_policy(order.policy, longest_timeout=longest_timeout(order.target))
-    check_priority(order.priority)
+    policy = checked_policy(order.policy, order.target)
+    check_priority(order.priority, order.target)
     due = max(order.at or now, now)
     if due - now > LONGEST_WAIT:
         raise InvalidInput(
             f"at lies more than {LONGEST_WAIT.days} days ahead", field="at", code="out_of_range"
         )
-    limit = order.policy.concurrency_limit
+    limit = policy.concurrency_limit
     return Run(
         id=run_id,
         schedule_id=None,
@@ -64,9 +65,9 @@ def ordered_run(order: Order, owner: Owner, run_id: RunId, now: datetime) -> Run
         owner=owner,
         origin=Origin.MANUAL,
         target=order.target,
-        policy=order.policy,
+        policy=policy,
         priority=order.priority,
-        concurrency_key=order.policy.concurrency_key if limit < UNLIMITED else None,
+        concurrency_key=policy.concurrency_key if limit < UNLIMITED else None,
         concurrency_limit=limit,
         created_at=now,
         planned_at=due,

@@ -10,6 +10,8 @@ from itertools import pairwise
 from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
+from chimes.model.sync_policy import exclusive, is_pair_key
+from chimes.model.target import SyncTarget, Target
 from chimes.service.targets import longest_timeout
 from chimes.triggers import Every, Trigger, never_fires
 
@@ -72,7 +74,8 @@ def checked_id(schedule_id: str) -> str:
 
 def checked(schedule: Schedule) -> Schedule:
     """The schedule, tidied up; InvalidInput names the field that is wrong."""
-    check_priority(schedule.priority)
+    policy = checked_policy(schedule.policy, schedule.target)
+    check_priority(schedule.priority, schedule.target)
     if len(schedule.labels) > LABEL_LIMIT:
         raise InvalidInput(f"at most {LABEL_LIMIT} labels", field="labels", code="too_many")
     for name, value in schedule.labels.items():
@@ -80,18 +83,33 @@ def checked(schedule: Schedule) -> Schedule:
         checked_text(value or "", f"labels.{name}")
     if schedule.depends_on is not None and schedule.depends_on.schedule_id == schedule.id:
         raise InvalidInput("a schedule cannot depend on itself", field="depends_on", code="cycle")
-    check_policy(schedule.policy, longest_timeout=longest_timeout(schedule.target))
     checked_text(schedule.pause_note, "note")
-    return replace(schedule, name=clean_name(schedule.name))
+    return replace(schedule, name=clean_name(schedule.name), policy=policy)
 
 
-def check_priority(priority: int) -> None:
-    if not -PRIORITY_LIMIT <= priority <= PRIORITY_LIMIT:
+def check_priority(priority: int, target: Target | None = None) -> None:
+    """The class of a task is positive (R4.6, R4.8)."""
+    least = 1 if isinstance(target, SyncTarget) else -PRIORITY_LIMIT
+    if not least <= priority <= PRIORITY_LIMIT:
         raise InvalidInput(
-            f"priority lies between -{PRIORITY_LIMIT} and {PRIORITY_LIMIT}",
+            f"priority lies between {least} and {PRIORITY_LIMIT}",
             field="priority",
             code="out_of_range",
         )
+
+
+def checked_policy(policy: Policy, target: Target) -> Policy:
+    """As runs of this target are carried out."""
+    if isinstance(target, SyncTarget):
+        policy = exclusive(policy, target)
+    elif policy.concurrency_key is not None and is_pair_key(policy.concurrency_key):
+        raise InvalidInput(
+            "a key of this form belongs to a pair of source and collection",
+            field="policy.concurrency_key",
+            code="reserved",
+        )
+    check_policy(policy, longest_timeout=longest_timeout(target))
+    return policy
 
 
 def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:

@@ -10,6 +10,8 @@ from chimes.model.ids import RunId
 from chimes.model.listing import Page, RunQuery
 from chimes.model.planning import retry_run
 from chimes.model.run import LogEntry, Reason, Run
+from chimes.model.source import NOW as NOW_CLASS
+from chimes.model.target import SyncTarget
 from chimes.service.audit import entry
 from chimes.store.port import Store
 
@@ -47,9 +49,12 @@ class RunService:
             raise NotFound(f"run {run_id} not found")
         return canceled
 
-    async def retry(self, actor: Actor, run_id: RunId, *, new_id: RunId | None = None) -> Run:
+    async def retry(
+        self, actor: Actor, run_id: RunId, *, new_id: RunId | None = None
+    ) -> tuple[Run, bool]:
         """A new run, origin manual, that names the old one. With `new_id` this can be asked for
-        again: the run that has the id is the answer."""
+        again: the run that has the id is the answer. False: of a pair that is busy it is the task
+        that is under way (R4.18), and nothing was added."""
         run = await self._operable(actor, run_id)
         if not run.status.terminal:
             raise Conflict(f"the run has not ended yet: {run.status}", code="not_ended")
@@ -60,7 +65,11 @@ class RunService:
         note = entry(
             actor, "retry", "run", run.id, at=now, owner=run.owner, changes={"run_id": again.id}
         )
-        return (await self._store.add_runs([again], note))[0]
+        if not isinstance(again.target, SyncTarget):
+            return (await self._store.add_runs([again], note))[0], True
+        again = replace(again, priority=NOW_CLASS)
+        found, created = await self._store.add_unless_active(again, note)
+        return found, created or found.id == again.id
 
     async def _operable(self, actor: Actor, run_id: RunId) -> Run:
         run = await self.get(actor, run_id)

@@ -15,6 +15,7 @@ from chimes.errors import (
     StoreUnavailable,
 )
 from chimes.model.access import Actor, Owner, Role
+from chimes.model.audit import AuditEntry
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
@@ -23,7 +24,7 @@ from chimes.model.run import Run
 from chimes.model.schedule import (
     Schedule,
 )
-from chimes.model.target import HttpTarget, Target
+from chimes.model.target import HttpTarget, SyncTarget, Target
 from chimes.service.audit import changes_between, entry
 from chimes.service.rules import (
     SHORTEST_INTERVAL,
@@ -128,6 +129,13 @@ class ScheduleChanges:
             except SlotIsDue:
                 await self._store.fire_due(plan, limit=_FIRE_BATCH)
         raise StoreUnavailable("the schedule is busy; try again")
+
+    async def _add(self, run: Run, note: AuditEntry) -> tuple[Run, bool]:
+        """A run by hand. False: it was not added, its pair is busy with the one answered."""
+        if isinstance(run.target, SyncTarget):
+            found, created = await self._store.add_unless_active(run, note)
+            return found, created or found.id == run.id
+        return (await self._store.add_runs([run], note))[0], True
 
     def _settled_trigger(self, trigger: Trigger, before: Trigger | None, now: datetime) -> Trigger:
         """With its zone and anchor. The same interval sent again keeps its grid."""

@@ -28,6 +28,8 @@ from chimes.model.schedule import (
     resumed,
     runs_left,
 )
+from chimes.model.source import NOW as NOW_CLASS
+from chimes.model.target import SyncTarget
 from chimes.service.audit import changes_between, entry
 from chimes.service.orders import Order, completed, order_shown, ordered_run
 from chimes.service.rules import (
@@ -45,7 +47,13 @@ from chimes.service.slots import (
     planned_slot,
     upcoming_fires,
 )
-from chimes.service.targets import started_as, turned_to, usual_defaults
+from chimes.service.targets import (
+    offered_as,
+    started_as,
+    turned_to,
+    usual_defaults,
+    without_key_of,
+)
 
 __all__ = ["Limits", "ScheduleService"]
 
@@ -126,7 +134,7 @@ class ScheduleService(ScheduleChanges):
         turned = await self._turned(seen, wanted, said)
 
         def apply(before: Schedule, now: datetime) -> Schedule:
-            after = turned(edit(before))
+            after = without_key_of(before, turned(edit(before)))
             if after == before:
                 return before
             after = checked(after)
@@ -154,7 +162,7 @@ class ScheduleService(ScheduleChanges):
     ) -> Callable[[Schedule], Schedule]:
         """What another target than that of `seen` brings along."""
         target = seen.target
-        if wanted.target.needs == target.needs:
+        if offered_as(wanted.target) == offered_as(target):
             return lambda after: after
         defaults = await self.defaults_of(wanted.target)
         if said is None or (defaults is None and wanted.target.kind != target.kind):
@@ -163,7 +171,7 @@ class ScheduleService(ScheduleChanges):
         found = defaults or usual_defaults(wanted.target)
         return lambda after: (
             turned_to(after, target, before, found, said)
-            if after.target.needs == wanted.target.needs
+            if offered_as(after.target) == offered_as(wanted.target)
             else after
         )
 
@@ -222,11 +230,17 @@ class ScheduleService(ScheduleChanges):
 
     async def move(self, actor: Actor, schedule_id: ScheduleId, to: datetime) -> Schedule:
         """The next slot is carried out at `to` and keeps its identity. Beyond the slot after it
-        the cursor cannot wait: then its run is made now, to begin then (ADR 4)."""
+        the cursor cannot wait: then its run is made now, to begin then (ADR 4). Not a task: it
+        would keep its pair busy until then (R4.18)."""
 
         def ahead(before: Schedule) -> bool:
             following = before.trigger.next_after(planned_slot(before))
-            return following is not None and to >= following
+            beyond = following is not None and to >= following
+            if beyond and isinstance(before.target, SyncTarget):
+                raise Conflict(
+                    "a sync task cannot be moved beyond the slot after it", code="slot_taken"
+                )
+            return beyond
 
         def row(before: Schedule, now: datetime) -> Sequence[Run]:
             if not ahead(before):
@@ -256,8 +270,15 @@ class ScheduleService(ScheduleChanges):
 
     # --- runs by hand -------------------------------------------------------------------------
     async def start(self, actor: Actor, order: Order, *, run_id: RunId | None = None) -> Run:
+        """`asked_for`, without saying whether the run is a new one."""
+        return (await self.asked_for(actor, order, run_id=run_id))[0]
+
+    async def asked_for(
+        self, actor: Actor, order: Order, *, run_id: RunId | None = None
+    ) -> tuple[Run, bool]:
         """A run without a schedule. With `run_id` the same order can be given again: the run that
-        has the id is the answer."""
+        has the id is the answer. False: of a pair that is busy it is the task that is under way
+        (R4.18), and nothing was added."""
         owner = order.owner or actor.owner
         if not actor.may_write(owner):
             raise NotAllowed()
@@ -266,7 +287,7 @@ class ScheduleService(ScheduleChanges):
         now = await self._store.now()
         run = ordered_run(order, owner, run_id or manual_run_id(now), now)
         note = entry(actor, "start", "run", run.id, at=now, owner=owner, changes=order_shown(order))
-        return (await self._store.add_runs([run], note))[0]
+        return await self._add(run, note)
 
     async def run_now(
         self,
@@ -276,12 +297,29 @@ class ScheduleService(ScheduleChanges):
         beside_others: bool = False,
         run_id: RunId | None = None,
     ) -> Run:
-        """C7: allowed while paused; nothing about the schedule changes. `run_id` as in `start`."""
+        """`run_asked_for`, without saying whether the run is a new one."""
+        return (
+            await self.run_asked_for(actor, schedule_id, beside_others=beside_others, run_id=run_id)
+        )[0]
+
+    async def run_asked_for(
+        self,
+        actor: Actor,
+        schedule_id: ScheduleId,
+        *,
+        beside_others: bool = False,
+        run_id: RunId | None = None,
+    ) -> tuple[Run, bool]:
+        """C7: allowed while paused; nothing about the schedule changes. `run_id` and the answer as
+        in `asked_for`; a task is never `beside_others` of its pair."""
         schedule = await self.get(actor, schedule_id)
         if not actor.may_operate(schedule.owner):
             raise NotAllowed()
         now = await self._store.now()
-        run = manual_run(schedule, now, beside_others=beside_others)
+        is_task = isinstance(schedule.target, SyncTarget)
+        run = manual_run(schedule, now, beside_others=beside_others and not is_task)
+        if is_task:
+            run = replace(run, priority=NOW_CLASS)
         if run_id is not None:
             run = replace(run, id=run_id)
         note = entry(
@@ -293,7 +331,7 @@ class ScheduleService(ScheduleChanges):
             owner=schedule.owner,
             changes={"run_id": run.id},
         )
-        return (await self._store.add_runs([run], note))[0]
+        return await self._add(run, note)
 
     async def backfill(
         self,
@@ -308,6 +346,11 @@ class ScheduleService(ScheduleChanges):
         schedule = await self.get(actor, schedule_id)
         if not actor.may_write(schedule.owner):
             raise NotAllowed()
+        if isinstance(schedule.target, SyncTarget):
+            raise InvalidInput(
+                "a sync task is not bound to a slot, so there is nothing to fill; run it now",
+                code="not_slot_bound",
+            )
         now = await self._store.now()
         slots = past_slots(schedule, start, min(end, now))
         taken = await self._store.slots_taken(schedule.id, slots)

@@ -12,6 +12,7 @@ from chimes.errors import Conflict, InvalidInput
 from chimes.model.planning import ended_at_once, slot_run
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import Schedule, due_time, runs_left
+from chimes.model.target import SyncTarget
 
 BACKFILL_LIMIT = 1000
 UPCOMING_LIMIT = 1000
@@ -69,9 +70,12 @@ def left_behind(before: Schedule, after: Schedule, now: datetime) -> list[Run]:
     if due <= now:
         raise SlotIsDue
     run = replace(slot_run(before, slot, now), concurrency_key=None)
-    if after.enabled:
-        return [run]
-    return [ended_at_once(run, RunStatus.SKIPPED, Reason.PAUSED, now)]
+    if not after.enabled:
+        return [ended_at_once(run, RunStatus.SKIPPED, Reason.PAUSED, now)]
+    if isinstance(run.target, SyncTarget):
+        # Without its key it could be the second of its pair; with it, nobody would look (R4.18).
+        return [ended_at_once(run, RunStatus.SKIPPED, Reason.SKIPPED_BY_HAND, now)]
+    return [run]
 
 
 def planned_slot(schedule: Schedule) -> datetime:

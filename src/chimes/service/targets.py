@@ -16,13 +16,8 @@ from chimes.model.defaults import (
 )
 from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
-from chimes.model.sync_policy import (
-    AUTOMATIC_CLASS,
-    SYNC_TIMEOUT,
-    is_pair_key,
-    pair_of_key,
-    usual_sync_policy,
-)
+from chimes.model.source import HIGH, LONGEST_SYNC_TIMEOUT, SYNC_TIMEOUT, task_policy
+from chimes.model.sync_policy import is_pair_key, pair_of_key
 from chimes.model.target import HttpTarget, SyncTarget, Target
 from chimes.store.port import Store
 from chimes.triggers.reading import nearest
@@ -41,7 +36,7 @@ LONGEST_TIMEOUTS: Mapping[str, timedelta] = {
     "http": timedelta(minutes=15),
     "task": timedelta(days=7),
     "flow": timedelta(days=365),
-    "sync": timedelta(days=7),
+    "sync": LONGEST_SYNC_TIMEOUT,
 }
 
 
@@ -56,8 +51,13 @@ def longest_timeout(target: Target) -> timedelta:
 def usual_defaults(target: Target) -> RunDefaults:
     """Of a task or flow that says nothing about itself."""
     if isinstance(target, SyncTarget):
-        return RunDefaults(policy=usual_sync_policy(target), priority=AUTOMATIC_CLASS)
+        return RunDefaults(policy=task_policy(target), priority=HIGH)
     return RunDefaults(policy=Policy(timeout=usual_timeout(target)))
+
+
+def offered_as(target: Target) -> str:
+    """Under which name somebody says how its runs are carried out."""
+    return target.key if isinstance(target, SyncTarget) else target.needs
 
 
 async def offered(
@@ -149,6 +149,18 @@ def turned_to(
         if PRIORITY not in said and after.priority == before.priority
         else after.priority,
     )
+
+
+def without_key_of(before: Schedule, after: Schedule) -> Schedule:
+    """A schedule that was turned to another pair does not keep the key of the first."""
+    was = before.target
+    if (
+        isinstance(was, SyncTarget)
+        and after.target != was
+        and after.policy.concurrency_key == was.key
+    ):
+        return replace(after, policy=replace(after.policy, concurrency_key=None))
+    return after
 
 
 def _names(kind: str, offers: Collection[str]) -> list[str]:

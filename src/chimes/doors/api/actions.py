@@ -11,6 +11,7 @@ from chimes.doors.api.idempotency import new_run_id
 from chimes.doors.api.inputs import BackfillIn, NothingIn, PauseIn, ReasonIn, RunIn, ToIn
 from chimes.doors.api.outputs import (
     BODY,
+    BUSY_PAIR,
     EVERYWHERE,
     MISSING,
     TAKEN,
@@ -57,7 +58,11 @@ async def resume_schedule(
     return schedule_answer(await door.schedules.resume(actor, ScheduleId(schedule_id)))
 
 
-@router.post("/run", status_code=202, responses=gives(RunOut, 202, description="Queued"))
+@router.post(
+    "/run",
+    status_code=202,
+    responses=gives(RunOut, 202, description="Queued") | gives(RunOut, description=BUSY_PAIR),
+)
 async def run_schedule(
     request: Request,
     schedule_id: str,
@@ -66,13 +71,13 @@ async def run_schedule(
     body: RunIn | None = None,
 ) -> Response:
     """Run it once, now. Nothing about the schedule changes; allowed while it is paused."""
-    run = await door.schedules.run_now(
+    run, created = await door.schedules.run_asked_for(
         actor,
         ScheduleId(schedule_id),
         beside_others=bool(body and body.beside_others),
         run_id=new_run_id(request),
     )
-    return new_run_answer(run)
+    return new_run_answer(run, created=created)
 
 
 @router.post("/skip", responses=gives(ScheduleOut))
@@ -116,7 +121,9 @@ async def backfill(schedule_id: str, body: BackfillIn, door: ToDoorway, actor: C
     )
 
 
-def new_run_answer(run: Run) -> Response:
+def new_run_answer(run: Run, *, created: bool) -> Response:
     return JSONResponse(
-        run_out(run), status_code=202, headers={"Location": f"/api/v1/runs/{run.id}"}
+        run_out(run),
+        status_code=202 if created else 200,
+        headers={"Location": f"/api/v1/runs/{run.id}"},
     )

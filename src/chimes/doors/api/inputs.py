@@ -245,7 +245,8 @@ class StartIn(Body):
 
 class RunIn(Body):
     beside_others: bool = Field(
-        default=False, description="At once, even while the schedule's limit is reached."
+        default=False,
+        description="At once, even while the schedule's limit is reached; never for a sync target.",
     )
 
 

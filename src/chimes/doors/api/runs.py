@@ -13,6 +13,7 @@ from chimes.doors.api.idempotency import new_run_id
 from chimes.doors.api.inputs import NothingIn, StartIn
 from chimes.doors.api.outputs import (
     BODY,
+    BUSY_PAIR,
     EVERYWHERE,
     MISSING,
     TAKEN,
@@ -33,11 +34,19 @@ router = APIRouter(
 )
 
 
-@router.post("", status_code=202, responses=gives(RunOut, 202, description="Queued") | TAKEN | BODY)
+@router.post(
+    "",
+    status_code=202,
+    responses=gives(RunOut, 202, description="Queued")
+    | gives(RunOut, description=BUSY_PAIR)
+    | TAKEN
+    | BODY,
+)
 async def start_run(request: Request, body: StartIn, door: ToDoorway, actor: Caller) -> Response:
     """Run something once, without a schedule."""
     order = order_from(body, door.settings)
-    return new_run_answer(await door.schedules.start(actor, order, run_id=new_run_id(request)))
+    run, created = await door.schedules.asked_for(actor, order, run_id=new_run_id(request))
+    return new_run_answer(run, created=created)
 
 
 @router.get("", responses=gives(RunPage))
@@ -82,11 +91,15 @@ async def cancel_run(
 @router.post(
     "/{run_id}/retry",
     status_code=202,
-    responses=gives(RunOut, 202, description="Queued") | MISSING | TAKEN | BODY,
+    responses=gives(RunOut, 202, description="Queued")
+    | gives(RunOut, description=BUSY_PAIR)
+    | MISSING
+    | TAKEN
+    | BODY,
 )
 async def retry_run(
     request: Request, run_id: str, door: ToDoorway, actor: Caller, body: NothingIn | None = None
 ) -> Response:
     """A new run that does the same again and names this one in `retry_of`."""
-    again = await door.runs.retry(actor, RunId(run_id), new_id=new_run_id(request))
-    return new_run_answer(again)
+    again, created = await door.runs.retry(actor, RunId(run_id), new_id=new_run_id(request))
+    return new_run_answer(again, created=created)

@@ -23,10 +23,10 @@ from chimes.model.defaults import PRIORITY, with_own
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule
-from chimes.model.target import HttpTarget, Target
+from chimes.model.target import HttpTarget, SyncTarget, Target
 from chimes.service.orders import Order
 from chimes.service.rules import checked_text
-from chimes.service.targets import usual_timeout
+from chimes.service.targets import usual_defaults, usual_timeout
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.triggers import format_duration_iso, format_moment, parse_moment
 
@@ -39,6 +39,8 @@ def owner_from(given: OwnerIn) -> Owner:
 
 def default_policy(settings: Settings, target: Target) -> Policy:
     """What a target gets where its policy says nothing."""
+    if isinstance(target, SyncTarget):
+        return replace(usual_defaults(target).policy, misfire_grace=settings.misfire_grace)
     usual = Policy(misfire_grace=settings.misfire_grace, timeout=usual_timeout(target))
     if not isinstance(target, HttpTarget):
         return usual
