@@ -49,11 +49,13 @@ class MemoryRuns(MemoryBase):
         assert run.concurrency_key is not None
         with self._lock:
             known = self._state.existing(run) or self._state.oldest_active(run.concurrency_key)
-            if known is not None:
-                return known, False
-            self._state.insert_run(run)
-            self._audit(audit)
+            if known is None:
+                self._state.insert_run(run)
+                self._audit(audit)
+        # Also for one that was there: whoever added it may still be waiting for the disk.
         await self._commit()
+        if known is not None:
+            return known, False
         self.wake()
         return run, True
 

@@ -12,7 +12,7 @@ from chimes.model.listing import Page, RunQuery, RunSort, ScheduleQuery, Schedul
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.rows.parts import micros
-from chimes.store.sql.tables import PRESENT, runs, schedules
+from chimes.store.sql.tables import PRESENT, SYNC, runs, schedules
 
 T = TypeVar("T")
 Condition = ColumnElement[bool]
@@ -27,6 +27,8 @@ RUN_SORTS: Mapping[RunSort, Column[Any]] = {
     RunSort.CREATED_AT: runs.c.created_at,
     RunSort.PLANNED_AT: runs.c.planned_at,
 }
+
+_OF_SOURCES = "sync:"
 
 
 def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Condition]:
@@ -52,24 +54,38 @@ def run_conditions(query: RunQuery) -> list[Condition]:
     found: list[Condition] = []
     if query.owner is not None:
         found.append(_owned(runs.c, query.owner))
-    if query.namespace is not None:
-        found.append(runs.c.namespace == query.namespace)
-    if query.schedule_id is not None:
-        found.append(runs.c.schedule_id == query.schedule_id)
+    for column, value in (
+        (runs.c.namespace, query.namespace),
+        (runs.c.schedule_id, query.schedule_id),
+        (runs.c.parent_id, query.parent_id),
+        (runs.c.holder, query.holder),
+        (runs.c.needs, query.needs),
+        (runs.c.concurrency_key, query.concurrency_key),
+    ):
+        if value is not None:
+            found.append(column == value)
+    if query.needs is not None and query.needs.startswith(_OF_SOURCES):
+        # Says nothing new, but in the words of the index over them.
+        found.append(and_(text(SYNC)))
     if query.statuses:
         found.append(runs.c.status.in_([status.value for status in query.statuses]))
     if query.origin is not None:
         found.append(runs.c.origin == query.origin.value)
-    if query.parent_id is not None:
-        found.append(runs.c.parent_id == query.parent_id)
-    if query.holder is not None:
-        found.append(runs.c.holder == query.holder)
     if query.ids is not None:
         found.append(runs.c.id.in_(query.ids))
+    return found + _in_windows(query)
+
+
+def _in_windows(query: RunQuery) -> list[Condition]:
+    found: list[Condition] = []
     if query.since is not None:
         found.append(runs.c.planned_at >= micros(query.since))
     if query.until is not None:
         found.append(runs.c.planned_at < micros(query.until))
+    if query.created_since is not None:
+        found.append(runs.c.created_at >= micros(query.created_since))
+    if query.created_until is not None:
+        found.append(runs.c.created_at <= micros(query.created_until))
     return found
 
 

@@ -11,10 +11,13 @@ seen by another that ends the run it waits for, or the other way round; it is ne
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 from sqlalchemy import select, text
+from sqlalchemy.exc import DBAPIError
 
+from chimes.errors import StoreBusy
 from chimes.model.access import Owner
 from chimes.model.ids import RunId
 from chimes.store.sql.database import Tx
@@ -102,6 +105,18 @@ def hold_keys(tx: Tx, keys: Collection[str]) -> None:
         # Also locks those that are new, and waits for whoever is just adding the same.
         tx.run(tx.dialect.insert_new(concurrency_keys), [{"key": key} for key in sorted(missing)])
         tx.rows(statement, given)
+
+
+@contextmanager
+def or_busy(tx: Tx, what: str) -> Iterator[None]:
+    """Around locks that are worth one wait and no second try (R4.20): StoreBusy says that somebody
+    else has held one of them all that time."""
+    try:
+        yield
+    except DBAPIError as error:
+        if tx.dialect.lock_timed_out(error):
+            raise StoreBusy(f"somebody else is at work on {what}") from error
+        raise
 
 
 def hold_owner(tx: Tx, owner: Owner) -> None:

@@ -264,7 +264,26 @@ CREATE TABLE IF NOT EXISTS wakeups (
     " ON DUPLICATE KEY UPDATE `id` = `id`",
 )
 
+_SYNC_TASKS = (
+    f"""
+CREATE TABLE IF NOT EXISTS kept_states (
+  `name` VARCHAR(300) NOT NULL,
+  `value` LONGTEXT NOT NULL,
+  `changed_at` BIGINT NOT NULL,
+  `run_id` VARCHAR(255) NOT NULL,
+  PRIMARY KEY (`name`)
+) {_TABLE}
+""",
+    # R4.16: the tasks of a source in the order of time. Every run is in it, for want of partial
+    # indexes; those of one kind of target come one behind the other.
+    """
+ALTER TABLE runs ADD INDEX IF NOT EXISTS runs_by_source (`needs`, `created_at`, `id`),
+  ALGORITHM = INPLACE, LOCK = NONE
+""",
+)
+
 #: By revision, oldest first. MariaDB joined at the second.
 STATEMENTS: dict[str, tuple[str, ...]] = {
     "0002": (_SCHEDULES, _RUNS, *_OTHERS, *VIEW_STATEMENTS),
+    "0003": _SYNC_TASKS,
 }

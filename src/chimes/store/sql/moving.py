@@ -11,6 +11,7 @@ from sqlalchemy import Row, Select, Table, select
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
+from chimes.model.kept_state import KeptState
 from chimes.model.run import LogEntry, Run, RunStatus, released
 from chimes.model.schedule import Schedule
 from chimes.store.port import Item, RunLog
@@ -18,10 +19,10 @@ from chimes.store.sql.base import SqlBase, Taken, adopt_audit, insert_runs, last
 from chimes.store.sql.database import Reader, Tx
 from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.rows.mending import readable_run, readable_schedule
-from chimes.store.sql.rows.records import audit_of, key_of, key_values
+from chimes.store.sql.rows.records import audit_of, kept_of, kept_values, key_of, key_values
 from chimes.store.sql.rows.run import log_of, log_values
 from chimes.store.sql.rows.schedule import schedule_values
-from chimes.store.sql.tables import api_keys, audit, run_logs, runs, schedules
+from chimes.store.sql.tables import api_keys, audit, kept_states, run_logs, runs, schedules
 
 CHUNK = 500
 
@@ -38,6 +39,8 @@ class SqlMoving(SqlBase):
             async for item in _walk(read, audit, "number", audit_of):
                 yield item
             async for item in _walk(read, api_keys, "id", key_of):
+                yield item
+            async for item in _walk(read, kept_states, "name", kept_of):
                 yield item
 
     async def load(self, items: Sequence[Item]) -> int:
@@ -100,7 +103,7 @@ def _load_runs(tx: Tx, given: Sequence[Run]) -> int:
     return len(new)
 
 
-def _adopt(tx: Tx, item: Schedule | RunLog | AuditEntry | ApiKey) -> int:
+def _adopt(tx: Tx, item: Schedule | RunLog | AuditEntry | ApiKey | KeptState) -> int:
     match item:
         case Schedule():
             return tx.run(tx.dialect.insert_new(schedules), schedule_values(item))
@@ -113,6 +116,8 @@ def _adopt(tx: Tx, item: Schedule | RunLog | AuditEntry | ApiKey) -> int:
             return 1
         case ApiKey():
             return tx.run(tx.dialect.insert_new(api_keys), key_values(item))
+        case KeptState():
+            return tx.run(tx.dialect.insert_new(kept_states), kept_values(item))
         case _:
             assert_never(item)
 

@@ -25,7 +25,7 @@ from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.fire_batches import forget_batches
 from chimes.store.sql.listing import RUN_SORTS, page_of, run_conditions
-from chimes.store.sql.locking import hold_places, hold_runs, hold_schedules
+from chimes.store.sql.locking import hold_places, hold_runs, hold_schedules, or_busy
 from chimes.store.sql.rows.mending import readable_run
 from chimes.store.sql.rows.parts import maybe_moment, micros
 from chimes.store.sql.rows.run import log_of
@@ -73,6 +73,29 @@ class SqlRuns(SqlBase):
                 append_audit(tx, audit)
             tx.wakes = True
             return answer
+
+        return await write_runs(self._database, work)
+
+    async def add_unless_active(
+        self, run: Run, audit: AuditEntry | None = None
+    ) -> tuple[Run, bool]:
+        """R4.20 to the letter: look, lock, look again. Mostly the first look is enough, and then
+        nobody waits for anybody."""
+        standing = await self._database.look(lambda tx: _in_the_way(tx, run))
+        if standing is not None:
+            return standing, False
+
+        def work(tx: Tx) -> tuple[Run, bool]:
+            with or_busy(tx, f"{run.concurrency_key}"):
+                hold_places(tx, [(run.schedule_id, run.concurrency_key)])
+            standing = _in_the_way(tx, run)
+            if standing is not None:
+                return standing, False
+            insert_runs(tx, [run])
+            if audit is not None:
+                append_audit(tx, audit)
+            tx.wakes = True
+            return run, True
 
         return await write_runs(self._database, work)
 
@@ -178,6 +201,16 @@ def _added(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
         answer.append(standing[found])
     insert_runs(tx, new)
     return tuple(answer)
+
+
+def _in_the_way(tx: Tx, run: Run) -> Run | None:
+    """The run of its id or slot, or the oldest active one of its key."""
+    assert run.concurrency_key is not None
+    taken = Taken(tx, [run]).by(run)
+    if taken is not None:
+        return load_run(tx, taken)
+    row = tx.dialect.oldest_active(tx.connection, run.concurrency_key)
+    return None if row is None else readable_run(row)
 
 
 def _ended_parents(tx: Tx, wanted: Sequence[Run]) -> set[RunId]:

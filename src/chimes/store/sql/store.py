@@ -21,11 +21,14 @@ from chimes.store.sql.records import SqlRecords
 from chimes.store.sql.rows.parts import micros
 from chimes.store.sql.runs import SqlRuns
 from chimes.store.sql.schedules import SqlSchedules
+from chimes.store.sql.states import SqlStates
 from chimes.store.sql.tables import DUE, runs, schedules, store_facts
 from chimes.store.sql.work import SqlWork
 
 
-class SqlStore(SqlSchedules, SqlFiring, SqlRuns, SqlWork, SqlNodes, SqlRecords, SqlMoving):
+class SqlStore(
+    SqlSchedules, SqlFiring, SqlRuns, SqlWork, SqlStates, SqlNodes, SqlRecords, SqlMoving
+):
     async def open(self) -> None:
         await self._database.open()
 

@@ -35,7 +35,7 @@ def _word(length: int) -> String:
 IDENTITY = _word(255)
 #: `schedule:` and an identity.
 CONCURRENCY_KEY = _word(300)
-#: `task:` or `flow:` and a name.
+#: `task:`, `flow:` or `sync:` and a name.
 NEEDS = _word(300)
 #: An owner's type and id.
 OWNER = String(255).with_variant(String(330, collation="C"), "postgresql")
@@ -54,6 +54,7 @@ HELD = "holder IS NOT NULL"
 ENDED = "finished_at IS NOT NULL"
 CHILD = "parent_id IS NOT NULL"
 UNUSUAL = "status NOT IN ('queued', 'running', 'succeeded')"
+SYNC = "kind = 'sync'"
 
 metadata = MetaData()
 
@@ -171,6 +172,8 @@ _partial("runs_claimable", *_QUEUE_ORDER, where=CLAIMABLE)
 _partial("runs_blocked", runs.c.concurrency_key, *_QUEUE_ORDER, where=BLOCKED)
 _partial("runs_held", runs.c.holder, where=HELD)
 _partial("runs_by_parent", runs.c.parent_id, runs.c.created_at, runs.c.id, where=CHILD)
+# R4.16: the tasks of a source in the order of time; no other run pays for it.
+_partial("runs_by_source", runs.c.needs, runs.c.created_at, runs.c.id, where=SYNC)
 
 for _index in (
     _partial(
@@ -289,6 +292,17 @@ concurrency_keys = Table(
     "concurrency_keys",
     metadata,
     Column("key", CONCURRENCY_KEY, primary_key=True),
+)
+
+#: What targets want to find again the next time (`model/kept_state.py`).
+kept_states = Table(
+    "kept_states",
+    metadata,
+    #: A concurrency key, mostly.
+    Column("name", CONCURRENCY_KEY, primary_key=True),
+    Column("value", TEXT, nullable=False),
+    Column("changed_at", MOMENT, nullable=False),
+    Column("run_id", IDENTITY, nullable=False),
 )
 
 #: What is known of the store itself: `epoch`, `min_revision`.

@@ -37,6 +37,10 @@ class Dialect(ABC):
     def unavailable(self, error: Exception) -> str | None:
         """Why the database cannot answer or write now; None if the error is of another kind."""
 
+    def lock_timed_out(self, error: Exception) -> bool:
+        """Whether somebody else held a row for as long as a session waits."""
+        return False
+
     # --- expressions --------------------------------------------------------------------------
     @abstractmethod
     def among(self, column: Column[Any], name: str) -> ColumnElement[bool]:
@@ -76,6 +80,10 @@ class Dialect(ABC):
     @abstractmethod
     def admitted(self, connection: Connection, keys: Collection[str]) -> Rows:
         """(concurrency_key, id) of the active runs that are not blocked, oldest first."""
+
+    @abstractmethod
+    def oldest_active(self, connection: Connection, key: str) -> Row[Any] | None:
+        """The run of this concurrency key that was created first, of those that have not ended."""
 
     @abstractmethod
     def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:

@@ -20,6 +20,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Insert,
+    Row,
     Select,
     String,
     Table,
@@ -33,10 +34,12 @@ from sqlalchemy import (
 
 from chimes.clock import Clock
 from chimes.store.sql.dialects.base import Dialect, Rows
+from chimes.store.sql.mariadb_errors import error_number
 from chimes.store.sql.rows.parts import Value
 from chimes.store.sql.tables import ACTIVE, BLOCKED, CLAIMABLE, DUE, runs, schedules
 
 _ABOVE_ALL = 2**63 - 1
+_LOCK_WAIT = 1205
 #: Characters of a packet. A server takes 16 MB (`max_allowed_packet`), and one character may need
 #: four bytes or as many escapes; a row that is larger is better off without JSON around it.
 _PACKET = 1_000_000
@@ -69,6 +72,11 @@ ADMITTED = f"""
 SELECT concurrency_key, id FROM runs FORCE INDEX (runs_by_key)
 WHERE concurrency_key IN %(keys)s AND {ACTIVE} AND blocked = 0
 ORDER BY concurrency_key, created_at, id
+"""
+
+OLDEST_ACTIVE = f"""
+SELECT {_names(runs.c)} FROM runs FORCE INDEX (runs_by_key)
+WHERE concurrency_key = %(key)s AND {ACTIVE} ORDER BY created_at, id LIMIT 1
 """
 
 # Asked per key, because a key may have tens of thousands of blocked runs and one says enough.
@@ -127,6 +135,10 @@ class MariadbDialect(Dialect):
     def unavailable(self, error: Exception) -> str | None:
         return None  # the server says what an error means (`server.Trouble`)
 
+    def lock_timed_out(self, error: Exception) -> bool:
+        original = getattr(error, "orig", None)
+        return original is not None and error_number(original) == _LOCK_WAIT
+
     def among(self, column_: Column[Any], name: str) -> ColumnElement[bool]:
         return column_.in_(bindparam(name, expanding=True))
 
@@ -156,6 +168,9 @@ class MariadbDialect(Dialect):
 
     def admitted(self, connection: Connection, keys: Collection[str]) -> Rows:
         return connection.exec_driver_sql(ADMITTED, {"keys": tuple(keys)}).all()
+
+    def oldest_active(self, connection: Connection, key: str) -> Row[Any] | None:
+        return connection.exec_driver_sql(OLDEST_ACTIVE, {"key": key}).first()
 
     def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:
         given = {"keys": _plain(list(keys))}

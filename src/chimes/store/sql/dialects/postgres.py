@@ -19,6 +19,7 @@ from sqlalchemy import (
     Float,
     Insert,
     Integer,
+    Row,
     Select,
     SmallInteger,
     Table,
@@ -42,6 +43,8 @@ def _names(columns: Iterable[Column[Any]], prefix: str = "") -> str:
     return ", ".join(f'{prefix}"{each.name}"' for each in columns)
 
 
+_LOCK_NOT_AVAILABLE = "55P03"
+
 # clock_timestamp, because now() stands still during a transaction.
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
@@ -63,6 +66,15 @@ ADMITTED = f"""
 SELECT concurrency_key, id FROM runs
 WHERE concurrency_key = ANY ($1::text[]) AND {ACTIVE} AND blocked = 0
 ORDER BY concurrency_key, created_at, id
+"""
+
+# Materialized, or the planner might walk all runs from the oldest on until one fits.
+OLDEST_ACTIVE = f"""
+WITH active AS MATERIALIZED (
+  SELECT id, created_at FROM runs WHERE concurrency_key = $1 AND {ACTIVE}
+)
+SELECT {_names(runs.c)} FROM runs
+WHERE id = (SELECT id FROM active ORDER BY created_at, id LIMIT 1)
 """
 
 # Asked per key, because a key may have tens of thousands of blocked runs and one says enough.
@@ -211,6 +223,9 @@ class PostgresDialect(Dialect):
     def unavailable(self, error: Exception) -> str | None:
         return None  # the server says what an error means (`server.Trouble`)
 
+    def lock_timed_out(self, error: Exception) -> bool:
+        return getattr(getattr(error, "orig", None), "sqlstate", None) == _LOCK_NOT_AVAILABLE
+
     def among(self, column_: Column[Any], name: str) -> ColumnElement[bool]:
         return column_ == any_(cast(bindparam(name, type_=ARRAY(Text)), ARRAY(Text)))
 
@@ -241,6 +256,9 @@ class PostgresDialect(Dialect):
 
     def admitted(self, connection: Connection, keys: Collection[str]) -> Rows:
         return connection.exec_driver_sql(ADMITTED, (list(keys),)).all()
+
+    def oldest_active(self, connection: Connection, key: str) -> Row[Any] | None:
+        return connection.exec_driver_sql(OLDEST_ACTIVE, (key,)).first()
 
     def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:
         return connection.exec_driver_sql(BLOCKED_KEYS, (list(keys),)).scalars().all()

@@ -16,6 +16,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Insert,
+    Row,
     Select,
     Table,
     bindparam,
@@ -53,6 +54,12 @@ ADMITTED = f"""
 SELECT concurrency_key, id FROM runs INDEXED BY runs_active_by_key
 WHERE concurrency_key IN (SELECT value FROM json_each(:keys)) AND {ACTIVE} AND blocked = 0
 ORDER BY concurrency_key, created_at, id
+"""
+
+# The first entry of the index is the answer.
+OLDEST_ACTIVE = f"""
+SELECT {_names(runs.c)} FROM runs INDEXED BY runs_active_by_key
+WHERE concurrency_key = :key AND {ACTIVE} ORDER BY created_at, id LIMIT 1
 """
 
 # Asked per key, because a key may have tens of thousands of blocked runs and one says enough.
@@ -169,6 +176,9 @@ class SqliteDialect(Dialect):
 
     def admitted(self, connection: Connection, keys: Collection[str]) -> Rows:
         return connection.exec_driver_sql(ADMITTED, {"keys": self.listed(keys)}).all()
+
+    def oldest_active(self, connection: Connection, key: str) -> Row[Any] | None:
+        return connection.exec_driver_sql(OLDEST_ACTIVE, {"key": key}).first()
 
     def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:
         given = {"keys": self.listed(keys)}

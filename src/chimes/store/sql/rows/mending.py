@@ -14,7 +14,7 @@ from chimes.model.change import replace
 from chimes.model.policy import Policy
 from chimes.model.run import Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.target import HttpTarget
+from chimes.model.target import HttpTarget, SyncTarget
 from chimes.store.codec.schedule import labels_from_plain
 from chimes.store.plain import EPOCH
 from chimes.store.sql.rows.parts import (
@@ -38,7 +38,9 @@ _log = logging.getLogger(__name__)
 #: How to try a column, and what stands in its place.
 _Part = tuple[Callable[[Any], object], object]
 
-_TARGET: _Part = (target_of, TargetTexts()(HttpTarget(url="unreadable:")))
+_COLUMNS = tuple(runs.c.keys())
+_UNREADABLE = TargetTexts()(HttpTarget(url="unreadable:"))
+_TARGET: _Part = (target_of, _UNREADABLE)
 _POLICY: _Part = (policy_of, policy_text(Policy()))
 _OWNER_TYPE: _Part = (lambda word: owner_of(word, "x"), "system")
 _OBJECT: _Part = (decode_object, "{}")
@@ -85,9 +87,22 @@ def readable_run(row: Sequence[Any]) -> Run:
         return run_of(row)
     except Exception as error:
         _log.warning("run %s cannot be read: %s", row[0], error)
-        mended, damage = _mended(row, tuple(runs.c.keys()), _RUN)
+        mended, damage = _mended(row, _COLUMNS, _RUN)
+        if "target" in damage:
+            mended[_COLUMNS.index("target")] = _instead_of_target(row)
         message = f"{', '.join(sorted(damage))} of this run cannot be read: {error}"
         return replace(run_of(mended), error=message, reason=Reason.UNREADABLE)
+
+
+def _instead_of_target(row: Sequence[Any]) -> str:
+    """What stands beside it says of which source a task is, and mostly of which collection: who
+    asks for the tasks of a source gets tasks (R4.16)."""
+    kind, needs, key = (row[_COLUMNS.index(name)] for name in ("kind", "needs", "concurrency_key"))
+    if kind != "sync":
+        return _UNREADABLE
+    collection = (key or "").partition("#")[2] or "unreadable"
+    target = SyncTarget(source=needs.removeprefix("sync:"), collection=collection)
+    return TargetTexts()(target)
 
 
 def _mended(

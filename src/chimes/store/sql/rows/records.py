@@ -1,4 +1,4 @@
-"""Nodes, audit entries, keys, remembered requests."""
+"""Nodes, audit entries, keys, kept states, remembered requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from chimes.errors import InvalidInput
 from chimes.model.access import ApiKey, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.defaults import RunDefaults
-from chimes.model.ids import KeyId, NodeId
+from chimes.model.ids import KeyId, NodeId, RunId
+from chimes.model.kept_state import KeptState
 from chimes.model.node import Node
 from chimes.store.codec.schedule import policy_from_plain, policy_to_plain
 from chimes.store.port import Remembered
@@ -146,6 +147,24 @@ def key_of(row: Row[Any]) -> ApiKey:
         expires_at=maybe_moment(row.expires_at),
         last_used_at=maybe_moment(row.last_used_at),
         revoked_at=maybe_moment(row.revoked_at),
+    )
+
+
+def kept_values(kept: KeptState) -> dict[str, Value]:
+    return {
+        "name": kept.name,
+        "value": clean(kept.value),
+        "changed_at": micros(kept.changed_at),
+        "run_id": kept.run_id,
+    }
+
+
+def kept_of(row: Row[Any]) -> KeptState:
+    return KeptState(
+        name=row.name,
+        value=row.value,
+        changed_at=moment_of(row.changed_at),
+        run_id=RunId(row.run_id),
     )
 
 
