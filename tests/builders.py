@@ -23,7 +23,7 @@ from chimes.model.run import (
     Verdict,
 )
 from chimes.model.schedule import Schedule, planned
-from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
+from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, TaskTarget
 from chimes.store.port import Places
 from chimes.testing import DEFAULT_NOW
 from chimes.triggers import Every
@@ -56,7 +56,8 @@ ODD_JSON: dict[str, object] = {
 }
 TASK = TaskTarget(name="reports.nightly", args=ODD_JSON)
 FLOW = FlowTarget(name="pipeline-2", input=ODD_JSON)
-OFFERS = frozenset({TARGET.needs, TASK.needs, FLOW.needs})
+SYNC = SyncTarget(source="crm", collection="deals.eu")
+OFFERS = frozenset({TARGET.needs, TASK.needs, FLOW.needs, SYNC.needs})
 
 _numbers = count(1)
 
@@ -104,6 +105,11 @@ def a_run(schedule: Schedule | None = None, **given: Any) -> Run:
         "available_at": NOW,
     }
     return Run(**(values | given))
+
+
+def a_task(target: SyncTarget = SYNC, **given: Any) -> Run:
+    """Seed 4's word for a run of a pair, of which one is active at a time; this one waits."""
+    return a_run(**({"target": target, "concurrency_key": target.key} | given))
 
 
 def a_node(node_id: str = "node-1", **given: Any) -> Node:
