@@ -192,7 +192,8 @@ class Store(Protocol):
         """Insert `run`, which has a concurrency key and is not ended, unless a run with that key
         is active already (waiting, blocked or running): then the oldest of those (created_at, id)
         and False, and `audit` is not appended. A run whose id exists is answered with that one and
-        False. However many ask at once, on however many nodes, one of them inserts (R4.20)."""
+        False. However many ask at once, on however many nodes, one of them inserts (R4.20). Raises
+        StoreBusy where somebody else has held that key for too long."""
 
     async def get_run(self, run_id: RunId) -> Run | None: ...
 
