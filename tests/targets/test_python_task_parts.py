@@ -16,13 +16,13 @@ import pytest
 from chimes.errors import ConfigError
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import AttemptEnd, Outcome
+from chimes.targets.processes.lines import RunLog
+from chimes.targets.processes.reading import LineReader, Messages, Output
+from chimes.targets.processes.spawning import watch_exit
 from chimes.targets.python_task import TaskError, importing
 from chimes.targets.python_task.context import facts_of
 from chimes.targets.python_task.importing import path_of, registry_at
-from chimes.targets.python_task.lines import RunLog
-from chimes.targets.python_task.reading import LineReader, Messages, Output
-from chimes.targets.python_task.spawning import watch_exit
-from chimes.targets.python_task.wire import Answer, LogLine, Request, message_of
+from chimes.targets.python_task.wire import LOG_LIMITS, Answer, LogLine, Request, message_of
 from tests.builders import NOW, a_run
 
 # Reading
@@ -61,7 +61,7 @@ async def test_lines_are_cut(pieces: list[bytes], lines: list[tuple[bytes, bool]
 
 async def test_output_stops_when_the_log_is_full() -> None:
     written: list[str] = []
-    log = RunLog(lambda level, message: written.append(message))
+    log = RunLog(lambda level, message: written.append(message), LOG_LIMITS)
     reader = Output(log, "info")
     reader.data_received(b"one\r\n\xff\n" + b"x\n" * 5000)
     reader.data_received(b"more\n")

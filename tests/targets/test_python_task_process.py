@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from chimes.model.run import AttemptEnd
-from chimes.targets.python_task import PythonTask, Registry, Task, process
+from chimes.targets.processes import child as process
+from chimes.targets.python_task import PythonTask, Registry, Task
 from chimes.targets.python_task.importing import path_of, registry_at
 from tests.targets.python_tasks import PATH, registry
 from tests.targets.task_calls import a_call, alive, carry_out, running, until
@@ -322,7 +323,7 @@ async def test_a_forked_copy_of_the_task_does_not_answer(runner: PythonTask) -> 
 async def test_a_machine_that_gives_no_process(
     runner: PythonTask, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    def refuse(*given: object) -> None:
+    def refuse(*given: object, **options: object) -> None:
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(process, what, refuse)

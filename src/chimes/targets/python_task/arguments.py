@@ -23,8 +23,8 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from chimes.errors import InvalidInput
 from chimes.redaction import HIDDEN, is_secret_name
+from chimes.targets.processes.storable import storable
 from chimes.targets.python_task.context import Context
-from chimes.targets.python_task.storable import storable
 
 if TYPE_CHECKING:
     from chimes.targets.python_task.registry import Function, Task

@@ -6,8 +6,6 @@ python -m chimes.targets.python_task.child SOCKET LIFELINE PARENT
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import fcntl
 import io
 import logging
 import os
@@ -17,16 +15,16 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable
-from contextlib import suppress
 from types import FrameType
 
 from chimes.errors import ChimesError, InvalidInput, NotFound
 from chimes.model.run import Outcome
+from chimes.targets.processes.lifeline import die_with, no_core_file
+from chimes.targets.processes.lines import MAX_LINE
 from chimes.targets.python_task.arguments import Bound, bind
 from chimes.targets.python_task.context import Context, LineHandler, entered
 from chimes.targets.python_task.exceptions import Cancel
 from chimes.targets.python_task.importing import mark_inside_task, registry_at
-from chimes.targets.python_task.lines import MAX_BYTES, MAX_LINE
 from chimes.targets.python_task.registry import Function, is_async
 from chimes.targets.python_task.verdicts import (
     deserves_trace,
@@ -35,9 +33,7 @@ from chimes.targets.python_task.verdicts import (
     outcome_of_value,
     trace_of,
 )
-from chimes.targets.python_task.wire import Answer, LogLine, Request
-
-PR_SET_PDEATHSIG = 1
+from chimes.targets.python_task.wire import LOG_LIMITS, Answer, LogLine, Request
 
 
 class Channel:
@@ -48,7 +44,7 @@ class Channel:
         os.set_inheritable(descriptor, False)
         self._socket = socket.socket(fileno=descriptor)
         self._lock = threading.Lock()
-        self._left = MAX_BYTES
+        self._left = LOG_LIMITS.bytes
 
     def request(self) -> Request:
         received = bytearray()
@@ -166,25 +162,8 @@ async def _awaited(function: Function, bound: Bound, context: Context) -> object
     return value
 
 
-def die_with(parent: int, lifeline: int) -> None:
-    """No task outlives its worker, nor does anything that it started (Linux)."""
-    os.set_inheritable(lifeline, False)
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        # The worker has the other end. When it is gone the kernel signals the whole group, even
-        # if this process never lets go of the interpreter.
-        with suppress(OSError):  # some sandboxes have no such signals
-            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-            fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-            fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
-    # It may have been too late for that.
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def _limit(memory: int | None) -> None:
-    # A crash is told by its signal; a core file is of no use to anybody here.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    no_core_file()
     if memory is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 

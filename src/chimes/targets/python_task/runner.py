@@ -13,15 +13,16 @@ from chimes.model.ids import NodeId
 from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, judged
 from chimes.model.target import TaskTarget
 from chimes.targets.base import Call
+from chimes.targets.processes.lines import RunLog
 from chimes.targets.python_task.arguments import Bound, bind
 from chimes.targets.python_task.context import Context, facts_of
 from chimes.targets.python_task.importing import path_of, refuse_inside_task
 from chimes.targets.python_task.inline import run_inline
-from chimes.targets.python_task.lines import RunLog
 from chimes.targets.python_task.process import run_in_process
 from chimes.targets.python_task.registry import Isolation, Registry, Task, is_async
 from chimes.targets.python_task.threads import Threads, run_in_thread
 from chimes.targets.python_task.verdicts import TaskError, failed
+from chimes.targets.python_task.wire import LOG_LIMITS
 from chimes.targets.python_task.work import Work
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class PythonTask:
         except NotFound as error:
             call.log("error", error.message)
             return failed("unknown_task", error.message)
-        log = RunLog(call.log)
+        log = RunLog(call.log, LOG_LIMITS)
         began = CLOCK.monotonic()
         timeout = call.run.policy.timeout
         context = _context(call, task, log, timeout, at=call.triggered_at)

@@ -13,16 +13,14 @@ from pathlib import Path
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from chimes.model.run import AttemptEnd, Outcome
-from chimes.redaction import Redactor
+from chimes.targets.processes.storable import shown, storable
 from chimes.targets.python_task.exceptions import Cancel, Reject, Retry
-from chimes.targets.python_task.storable import cleaned, storable
 
 RESULT_LIMIT = 1024 * 1024
 ERROR_LIMIT = 2000
 TRACEBACK_LIMIT = 8 * 1024
 
 _OWN_FOLDER = str(Path(__file__).parent)
-_REDACTOR = Redactor()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,11 +111,3 @@ def trace_of(error: BaseException) -> str:
 def deserves_trace(error: BaseException) -> bool:
     """Not what a task raises on purpose to say what is to become of its run."""
     return not isinstance(error, Cancel | Retry | Reject | asyncio.CancelledError)
-
-
-def shown(text: str, limit: int, *, keep_end: bool = False) -> str:
-    """Without secrets, not longer than `limit`, and such that every store takes it."""
-    # Cut before and after: patterns need not see megabytes, and hiding may lengthen.
-    text = text[-limit:] if keep_end else text[:limit]
-    text = cleaned(_REDACTOR.text(text))
-    return text[-limit:] if keep_end else text[:limit]

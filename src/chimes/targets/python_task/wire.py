@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from chimes.model.run import AttemptEnd, Outcome
+from chimes.targets.processes.lines import LogLimits
 from chimes.targets.python_task.context import Facts
 from chimes.targets.python_task.verdicts import TaskError
+
+#: The engine keeps a thousand lines of an attempt; a few are left for what is said about the task.
+LOG_LIMITS = LogLimits(lines=990, bytes=1024 * 1024)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

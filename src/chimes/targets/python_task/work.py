@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from chimes.model.run import Outcome
+from chimes.targets.processes.lines import RunLog
 from chimes.targets.python_task.arguments import Bound
 from chimes.targets.python_task.context import Context
-from chimes.targets.python_task.lines import RunLog
 from chimes.targets.python_task.registry import Function, Task
 from chimes.targets.python_task.verdicts import (
     TaskError,

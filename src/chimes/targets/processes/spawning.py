@@ -9,14 +9,18 @@ import sys
 import threading
 from contextlib import suppress
 
-MODULE = "chimes.targets.python_task.child"
+#: Not for code that is none of ours: where the store is, and the key to everything.
+PRIVATE_VARIABLES = ("CHIMES_STORE", "CHIMES_ADMIN_TOKEN")
 
 
-def spawned(channel: int, lifeline: int) -> subprocess.Popen[bytes]:
+def spawned(module: str, channel: int, lifeline: int, *, private: bool) -> subprocess.Popen[bytes]:
     """Call it on the event loop's thread, which lives as long as the worker: the kernel's signal
-    at the death of a parent comes when the parent's *thread* ends."""
-    return subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-m", MODULE, str(channel), str(lifeline), str(os.getpid())],
+    at the death of a parent comes when the parent's *thread* ends. `private`: without the
+    variables that are the node's own business."""
+    hidden = PRIVATE_VARIABLES if private else ()
+    return subprocess.Popen(  # noqa: S603 - a module of ours
+        [sys.executable, "-m", module, str(channel), str(lifeline), str(os.getpid())],
+        env={name: value for name, value in os.environ.items() if name not in hidden},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from chimes.targets.python_task.lines import MAX_LINE, RunLog
+from chimes.targets.processes.lines import MAX_LINE, RunLog
 
 
 class LineReader(asyncio.Protocol):

@@ -5,20 +5,34 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from chimes.targets.python_task.verdicts import shown
+from chimes.redaction import Redactor
+from chimes.targets.processes.storable import shown
 
-#: The engine keeps a thousand lines of an attempt; a few are left for what is said about the task.
-MAX_LINES = 990
-MAX_BYTES = 1024 * 1024
 MAX_LINE = 8 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogLimits:
+    """How much of what a task says is kept."""
+
+    lines: int
+    bytes: int
 
 
 class RunLog:
     """Bounded, redacted, thread-safe. Must be made on the event loop that `write` belongs to."""
 
-    def __init__(self, write: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        write: Callable[[str, str], None],
+        limits: LogLimits,
+        redactor: Redactor | None = None,
+    ) -> None:
         self._write = write
+        self._limits = limits
+        self._redactor = redactor or Redactor()
         self._loop = asyncio.get_running_loop()
         self._own_thread = threading.get_ident()
         self._lock = threading.Lock()
@@ -27,21 +41,21 @@ class RunLog:
         self._closed = False
 
     def full(self) -> bool:
-        return self._lines > MAX_LINES
+        return self._lines > self._limits.lines
 
     def line(self, level: str, message: str) -> None:
         """What the task says; dropped when it has said too much, or when its attempt is over."""
         if self.full() or self._closed:
             return
-        message = shown(message, MAX_LINE)
+        message = self.shown(message)
         with self._lock:
             if self.full():
                 return
             self._lines += 1
             self._bytes += len(message.encode())
-            if self._lines > MAX_LINES or self._bytes > MAX_BYTES:
+            if self._lines > self._limits.lines or self._bytes > self._limits.bytes:
                 # No more from here on, also when it was the size.
-                self._lines = MAX_LINES + 1
+                self._lines = self._limits.lines + 1
                 level, message = "warning", "too much output: the rest of it is left out"
         self._post(level, message)
 
@@ -49,6 +63,10 @@ class RunLog:
         """What is said about the task; not counted. For the event loop's own thread."""
         if not self._closed:
             self._write(level, message)
+
+    def shown(self, message: str, limit: int = MAX_LINE, *, keep_end: bool = False) -> str:
+        """Fit to be kept: without secrets, and not longer than a line may be."""
+        return shown(message, limit, redactor=self._redactor, keep_end=keep_end)
 
     def close(self) -> None:
         self._closed = True

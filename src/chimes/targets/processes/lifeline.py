@@ -1,0 +1,34 @@
+"""What a process of a task does first: nothing of it may outlive its worker."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import resource
+import signal
+import sys
+from contextlib import suppress
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with(parent: int, lifeline: int) -> None:
+    """No task outlives its worker, nor does anything that it started (Linux)."""
+    os.set_inheritable(lifeline, False)
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The worker has the other end. When it is gone the kernel signals the whole group, even
+        # if this process never lets go of the interpreter.
+        with suppress(OSError):  # some sandboxes have no such signals
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+            fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+    # It may have been too late for that.
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def no_core_file() -> None:
+    """A crash is told by its signal; a core file is of no use to anybody here."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
