@@ -16,6 +16,7 @@ from chimes.app.node import Node
 from chimes.app.runtime import Runtime
 from chimes.config import Settings
 from chimes.doors.compat.catbird.routes import catbird_door
+from chimes.doors.compat.eventnative.routes import eventnative_door
 from chimes.doors.compat.ksana.routes import ksana_door
 from chimes.doors.connections import PunctualProtocol
 from chimes.doors.context import Doorway
@@ -72,7 +73,10 @@ def server_of(runtime: Runtime, node: Node, listener: socket.socket) -> Server:
         not_ready=lambda: node.not_ready,
     )
     config = uvicorn.Config(
-        build_app(doorway, compat=[ksana_door(doorway), catbird_door(doorway)]),
+        build_app(
+            doorway,
+            compat=[ksana_door(doorway), catbird_door(doorway), eventnative_door(doorway)],
+        ),
         http=PunctualProtocol,
         lifespan="off",
         log_config=None,

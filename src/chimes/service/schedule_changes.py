@@ -35,7 +35,7 @@ from chimes.service.slots import (
     SlotIsDue,
     left_behind,
 )
-from chimes.service.targets import offered, usual_defaults
+from chimes.service.targets import check_source, offered, usual_defaults
 from chimes.store.port import Store
 from chimes.triggers import Every, Trigger
 
@@ -159,6 +159,10 @@ class ScheduleChanges:
         # First of all, so that only a well-formed name is ever repeated in an answer.
         self._check_target(target)
         return await offered(self._store, target, self._offers())
+
+    async def check_source(self, source: str) -> None:
+        """InvalidInput if no node that is alive has it."""
+        await check_source(self._store, source, self._offers())
 
     async def _defaults_before(self, target: Target) -> RunDefaults:
         """What was saved once stays valid while nobody is there to offer it."""

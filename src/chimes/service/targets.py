@@ -14,6 +14,7 @@ from chimes.model.defaults import (
     unchanged_fields,
     with_own,
 )
+from chimes.model.node import Node
 from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
 from chimes.model.source import HIGH, LONGEST_SYNC_TIMEOUT, SYNC_TIMEOUT, task_policy
@@ -72,8 +73,7 @@ async def offered(
         return await _offered_pair(store, target, here)
     if target.needs in here:
         return here[target.needs]
-    now = await store.now()
-    alive = [node for node in await store.nodes() if node.lease_until > now]
+    alive = await _alive(store)
     having = [node for node in alive if target.needs in node.offers]
     if having:
         telling = [node for node in having if target.needs in node.defaults]
@@ -94,27 +94,43 @@ async def _offered_pair(
     """A source is offered as such; its collections are known by what is said about their runs."""
     if target.key in here:
         return here[target.key]
-    now = await store.now()
-    alive = [node for node in await store.nodes() if node.lease_until > now]
+    alive = await _alive(store)
     telling = [node for node in alive if target.key in node.defaults]
     if telling:
         return max(telling, key=lambda node: node.started_at).defaults[target.key]
-    known = {*here, *(key for node in alive for key in node.defaults)}
-    pairs = [pair_of_key(key) for key in known if is_pair_key(key)]
-    collections = [collection for source, collection in pairs if source == target.source]
-    if collections:
-        raise InvalidInput(
-            f"the source {target.source!r} has no collection {target.collection!r}",
-            field="target.collection",
-            code="unknown_collection",
-            hint=nearest(target.collection, collections),
-        )
+    known = _collections(target.source, here, alive)
     raise InvalidInput(
-        f"no node that is alive has the source {target.source!r}",
-        field="target.source",
-        code="unknown_source",
-        hint=nearest(target.source, sorted({source for source, _ in pairs})),
+        f"the source {target.source!r} has no collection {target.collection!r}",
+        field="target.collection",
+        code="unknown_collection",
+        hint=nearest(target.collection, known),
     )
+
+
+async def check_source(store: Store, source: str, here: Mapping[str, RunDefaults]) -> None:
+    """InvalidInput if nobody has it."""
+    _collections(source, here, await _alive(store))
+
+
+def _collections(
+    source: str, here: Mapping[str, RunDefaults], alive: Collection[Node]
+) -> list[str]:
+    known = {*here, *(key for node in alive for key in node.defaults)}
+    pairs = sorted(pair_of_key(key) for key in known if is_pair_key(key))
+    found = [collection for theirs, collection in pairs if theirs == source]
+    if not found:
+        raise InvalidInput(
+            f"no node that is alive has the source {source!r}",
+            field="target.source",
+            code="unknown_source",
+            hint=nearest(source, sorted({theirs for theirs, _ in pairs})),
+        )
+    return found
+
+
+async def _alive(store: Store) -> list[Node]:
+    now = await store.now()
+    return [node for node in await store.nodes() if node.lease_until > now]
 
 
 def started_as(schedule: Schedule, defaults: RunDefaults, said: Collection[str]) -> Schedule:

@@ -1,0 +1,153 @@
+"""Runs of a pair as tasks of EventNative, and its query parameters. Pure; the messages are those
+that its users know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from chimes.doors.compat.eventnative.defaults import PAGE, SYSTEM, TIME_LAYOUT
+from chimes.errors import InvalidInput
+from chimes.model.listing import RunQuery
+from chimes.model.run import LogEntry, Run, RunStatus
+from chimes.model.sync_task import (
+    TASK_RUN_STATUSES,
+    TaskStatus,
+    run_statuses,
+    sync_target,
+    task_fields,
+    task_time,
+)
+from chimes.model.target import SyncTarget
+from chimes.triggers import parse_moment
+
+Json = dict[str, object]
+#: R4.3 and what its users know besides: info, warn, error, debug.
+_LEVELS = {"warning": "warn", "critical": "error"}
+_MOST = 1_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """What GET /tasks asks for (R4.16)."""
+
+    source: str
+    #: None: all of the source.
+    collection: str | None
+    start: datetime
+    end: datetime
+    statuses: tuple[RunStatus, ...]
+    #: Of each collection; None: all of them.
+    limit: int | None
+
+    @property
+    def query(self) -> RunQuery:
+        return RunQuery(
+            needs=SyncTarget(source=self.source, collection="").needs,
+            concurrency_key=None
+            if self.collection is None
+            else SyncTarget(source=self.source, collection=self.collection).key,
+            statuses=self.statuses,
+            created_since=self.start,
+            created_until=self.end,
+            descending=False,
+            limit=PAGE,
+        )
+
+
+def listing_from(given: Mapping[str, str]) -> Listing:
+    source = required(given, "source")
+    start, end = moment_from(required(given, "start"), "start"), required(given, "end")
+    return Listing(
+        source=source,
+        collection=given.get("collection") or None,
+        start=start,
+        end=moment_from(end, "end"),
+        statuses=statuses_from(given.get("status", "")),
+        limit=number_from(given, "limit", most=_MOST) or None,
+    )
+
+
+def pair_from(given: Mapping[str, str]) -> SyncTarget:
+    """Of POST /tasks (R4.18)."""
+    source = required(given, "source")
+    return SyncTarget(source=source, collection=required(given, "collection"))
+
+
+def required(given: Mapping[str, str], name: str) -> str:
+    value = given.get(name, "")
+    if not value:
+        raise _wrong(f"'{name}' is required query parameter", name, "missing")
+    return value
+
+
+def window_from(given: Mapping[str, str]) -> tuple[datetime | None, datetime | None]:
+    """Of GET /tasks/{id}/logs: both are optional (R4.15)."""
+    start, end = given.get("start", ""), given.get("end", "")
+    return (
+        moment_from(start, "start") if start else None,
+        moment_from(end, "end") if end else None,
+    )
+
+
+def moment_from(text: str, name: str) -> datetime:
+    """RFC 3339, with or without a fraction."""
+    # A plus sign that was not escaped arrives as a space.
+    unescaped = text.replace(" ", "+") if "T" in text else text
+    try:
+        return parse_moment(unescaped, field=name)
+    except InvalidInput as error:
+        raise _wrong(
+            f"Error parsing '{name}' query parameter. Accepted datetime format: {TIME_LAYOUT}",
+            name,
+            "bad_moment",
+            why=error.message,
+        ) from None
+
+
+def statuses_from(word: str) -> tuple[RunStatus, ...]:
+    """Without one: all that are tasks."""
+    if not word:
+        return TASK_RUN_STATUSES
+    try:
+        return run_statuses(TaskStatus(word.upper()))
+    except ValueError:
+        supported = ", ".join(TaskStatus)
+        raise _wrong(
+            f"Unknown status: {word[:100]}. Supported: [{supported}]", "status", "unknown_status"
+        ) from None
+
+
+def number_from(given: Mapping[str, str], name: str, *, most: int) -> int:
+    """0 if there is none."""
+    text = given.get(name, "")
+    if not text:
+        return 0
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
+    if not 0 <= number <= most:
+        raise _wrong(f"'{name}' is a number from 0 to {most}", name, "bad_number")
+    return number
+
+
+def task_out(run: Run, drivers: Mapping[str, str]) -> Json:
+    """R4.6, and `source_type`, which is known where the source is."""
+    return {**task_fields(run), "source_type": drivers.get(sync_target(run).source, "")}
+
+
+def log_out(task: str, entry: LogEntry) -> Json:
+    """R4.15. The task's id stands before each message, as in the lines that its users know."""
+    return {
+        "time": task_time(entry.at),
+        "message": f"[{task}] {entry.message}",
+        "level": _LEVELS.get(entry.level, entry.level),
+        "system": SYSTEM,
+    }
+
+
+def within(entry: LogEntry, start: datetime | None, end: datetime | None) -> bool:
+    return (start is None or start <= entry.at) and (end is None or entry.at <= end)
+
+
+def _wrong(message: str, name: str, code: str, *, why: str = "") -> InvalidInput:
+    return InvalidInput(message, field=name, code=code, hint=why or None, source="query")
