@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from chimes.model.ids import NodeId
+from chimes.model.kept_state import KeptState
 from chimes.model.listing import RunQuery
 from chimes.model.planning import plan
 from chimes.model.run import AttemptEnd, Run
@@ -18,11 +19,13 @@ from tests.builders import (
     MINUTE,
     NOW,
     SECOND,
+    SYNC,
     a_key,
     a_node,
     a_retry,
     a_run,
     a_schedule,
+    a_task,
     a_verdict,
     an_entry,
     due_schedule,
@@ -76,6 +79,8 @@ def item_order(item: Item) -> tuple[str, str]:
             return "schedule", item.id
         case Run():
             return "run", item.id
+        case KeptState():
+            return "state", item.name
 
 
 async def furnish(store: Store, clock: SettableClock) -> None:
@@ -100,6 +105,9 @@ async def furnish(store: Store, clock: SettableClock) -> None:
     await store.cancel_run(stays.id, "canceled_by_hand", an_entry(verb="cancel"))
     key = {"concurrency_key": "k"}
     await store.add_runs([a_run(**key), a_run(**key)])
+    await store.add_unless_active(a_task(), an_entry(verb="run"))
+    await store.keep_state(stays.id, stays.fence, SYNC.key, '{"cursor": "น้ำ 水"}')
+    await store.set_state("by hand", "[]", an_entry(verb="state"))
 
 
 NODE = NodeId("node-1")

@@ -71,7 +71,7 @@ async def test_everything_moves_to_every_other_store(
     await furnish(store, clock)
     before = await contents(store)
     kinds = {type(item).__name__ for item in before}
-    assert kinds == {"Schedule", "Run", "RunLog", "AuditEntry", "ApiKey"}
+    assert kinds == {"Schedule", "Run", "RunLog", "AuditEntry", "ApiKey", "KeptState"}
     assert any(isinstance(item, Run) and item.status is RunStatus.RUNNING for item in before)
     (tmp_path / "new").mkdir()
     new_home = Home(target, tmp_path / "new", clock)
