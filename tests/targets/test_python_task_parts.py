@@ -16,13 +16,14 @@ import pytest
 from chimes.errors import ConfigError
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import AttemptEnd, Outcome
+from chimes.targets.processes.channel import LogLine
 from chimes.targets.processes.lines import RunLog
 from chimes.targets.processes.reading import LineReader, Messages, Output
 from chimes.targets.processes.spawning import watch_exit
 from chimes.targets.python_task import TaskError, importing
 from chimes.targets.python_task.context import facts_of
 from chimes.targets.python_task.importing import path_of, registry_at
-from chimes.targets.python_task.wire import LOG_LIMITS, Answer, LogLine, Request, message_of
+from chimes.targets.python_task.wire import LOG_LIMITS, Answer, Request, message_of
 from tests.builders import NOW, a_run
 
 # Reading

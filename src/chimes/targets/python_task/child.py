@@ -11,16 +11,14 @@ import logging
 import os
 import resource
 import signal
-import socket
 import sys
-import threading
 from collections.abc import Awaitable
 from types import FrameType
 
 from chimes.errors import ChimesError, InvalidInput, NotFound
 from chimes.model.run import Outcome
+from chimes.targets.processes.channel import Channel
 from chimes.targets.processes.lifeline import die_with, no_core_file
-from chimes.targets.processes.lines import MAX_LINE
 from chimes.targets.python_task.arguments import Bound, bind
 from chimes.targets.python_task.context import Context, LineHandler, entered
 from chimes.targets.python_task.exceptions import Cancel
@@ -33,48 +31,15 @@ from chimes.targets.python_task.verdicts import (
     outcome_of_value,
     trace_of,
 )
-from chimes.targets.python_task.wire import LOG_LIMITS, Answer, LogLine, Request
-
-
-class Channel:
-    """The way to the worker. The task's output has pipes of its own."""
-
-    def __init__(self, descriptor: int) -> None:
-        # Not for programs that the task starts.
-        os.set_inheritable(descriptor, False)
-        self._socket = socket.socket(fileno=descriptor)
-        self._lock = threading.Lock()
-        self._left = LOG_LIMITS.bytes
-
-    def request(self) -> Request:
-        received = bytearray()
-        while not received.endswith(b"\n"):
-            piece = self._socket.recv(65536)
-            if not piece:
-                # The worker is gone, or no longer wants this.
-                sys.exit(1)
-            received += piece
-        return Request.from_line(bytes(received))
-
-    def line(self, level: str, message: str) -> None:
-        message = message[:MAX_LINE]
-        with self._lock:
-            # The worker would drop the rest; sending it is not worth anybody's time.
-            if self._left >= 0:
-                self._left -= len(message) + 1
-                self._socket.sendall(LogLine(level, message).to_line())
-
-    def answer(self, answer: Answer) -> None:
-        with self._lock:
-            self._socket.sendall(answer.to_line())
+from chimes.targets.python_task.wire import LOG_LIMITS, Answer, Request
 
 
 def main(arguments: list[str]) -> None:
     descriptor, lifeline, parent = (int(each) for each in arguments)
     die_with(parent, lifeline)
     own = os.getpid()
-    channel = Channel(descriptor)
-    request = channel.request()
+    channel = Channel(descriptor, log_bytes=LOG_LIMITS.bytes)
+    request = Request.from_line(channel.request())
     _limit(request.memory_limit)
     sys.path[:] = request.path
     for stream in (sys.stdout, sys.stderr):
@@ -90,7 +55,7 @@ def main(arguments: list[str]) -> None:
     answer = carried_out(request, channel)
     # Not from a fork of it that came back from the function, too.
     if os.getpid() == own:
-        channel.answer(answer)
+        channel.send(answer.to_line())
 
 
 def carried_out(request: Request, channel: Channel) -> Answer:

@@ -6,9 +6,10 @@ import asyncio
 import sys
 
 from chimes.model.run import Outcome
+from chimes.targets.processes.channel import LogLine
 from chimes.targets.processes.child import Child, how_it_ended, surely
 from chimes.targets.python_task.verdicts import RESULT_LIMIT, failed
-from chimes.targets.python_task.wire import Answer, LogLine, Request, message_of
+from chimes.targets.python_task.wire import Answer, Request, message_of
 from chimes.targets.python_task.work import Work
 
 MODULE = "chimes.targets.python_task.child"

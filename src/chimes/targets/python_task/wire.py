@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from chimes.model.run import AttemptEnd, Outcome
+from chimes.targets.processes.channel import LogLine, json_line
 from chimes.targets.processes.lines import LogLimits
 from chimes.targets.python_task.context import Facts
 from chimes.targets.python_task.verdicts import TaskError
@@ -32,7 +33,7 @@ class Request:
 
     def to_line(self) -> bytes:
         error = self.error
-        return _line(
+        return json_line(
             {
                 "app": self.app,
                 "path": self.path,
@@ -58,17 +59,6 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class LogLine:
-    """From the process: a line of the run's log."""
-
-    level: str
-    message: str
-
-    def to_line(self) -> bytes:
-        return _line({"log": [self.level, self.message]})
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """From the process, once: what came of it, and the traceback if there is one."""
 
@@ -78,7 +68,7 @@ class Answer:
     def to_line(self) -> bytes:
         outcome = self.outcome
         after = outcome.retry_in
-        return _line(
+        return json_line(
             {
                 "end": outcome.end.value,
                 "retryable": outcome.retryable,
@@ -95,9 +85,9 @@ def message_of(line: bytes) -> LogLine | Answer:
     """Raises ValueError, KeyError or TypeError for what is no message: a task may have found the
     socket and written to it."""
     fields = json.loads(line)
-    if "log" in fields:
-        level, message = fields["log"]
-        return LogLine(str(level), str(message))
+    said = LogLine.found_in(fields)
+    if said is not None:
+        return said
     after = fields["retry_in"]
     outcome = Outcome(
         end=AttemptEnd(fields["end"]),
@@ -108,7 +98,3 @@ def message_of(line: bytes) -> LogLine | Answer:
         retry_in=None if after is None else timedelta(seconds=after),
     )
     return Answer(outcome, str(fields["trace"]))
-
-
-def _line(fields: Mapping[str, object]) -> bytes:
-    return json.dumps(fields).encode() + b"\n"
