@@ -116,6 +116,41 @@ class ForgetsVerdicts(MemoryStore):
 
 
 @dataclass(slots=True)
+class _StateThatSeesRunningOnly(State):
+    def oldest_active(self, key: str) -> Run | None:
+        found = State.oldest_active(self, key)
+        return found if found is not None and found.status is RunStatus.RUNNING else None
+
+
+class OnlyRunningIsActive(MemoryStore):
+    """A pair whose task still waits gets another (R4.18)."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__(clock)
+        self._state = _StateThatSeesRunningOnly()
+
+
+class AuditsWhatStands(MemoryStore):
+    """The audit tells of a task that was never made."""
+
+    async def add_unless_active(
+        self, run: Run, audit: AuditEntry | None = None
+    ) -> tuple[Run, bool]:
+        found, created = await super().add_unless_active(run, audit)
+        if not created:
+            self._audit(audit)
+        return found, created
+
+
+class OpenStates(MemoryStore):
+    """Whoever had the run once may keep state for it."""
+
+    async def keep_state(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
+        run = self._state.runs.get(run_id)
+        return await super().keep_state(run_id, run.fence if run else fence, name, value)
+
+
+@dataclass(slots=True)
 class _StateWithoutLeases(State):
     def alive(self, node_id: NodeId, now: datetime) -> bool:
         return node_id in self.nodes
@@ -238,4 +273,7 @@ MUTANTS: tuple[type[MemoryStore], ...] = (
     TornChange,
     ForgetsPurge,
     EndsTwice,
+    OnlyRunningIsActive,
+    AuditsWhatStands,
+    OpenStates,
 )

@@ -26,7 +26,11 @@ MUST_REACH = {
     "replayed",
     "rescued",
     "stale again",
+    "state kept",
+    "state refused",
     "taken over",
+    "task added",
+    "task standing",
     "unknown",
 }
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from chimes.model.policy import Misfire, OnLost, Overlap, Policy
 from chimes.model.run import AttemptEnd
 from chimes.model.target import FlowTarget, Target, TaskTarget
-from tests.builders import FLOW, SECOND, TARGET, TASK
+from tests.builders import FLOW, SECOND, SYNC, TARGET, TASK
 
 POLICIES = (
     Policy(),
@@ -15,6 +15,7 @@ POLICIES = (
     Policy(misfire=Misfire.ALL, misfire_grace=SECOND, catch_up_limit=3, overlap=Overlap.QUEUE),
     Policy(overlap=Overlap.CANCEL_OLD, max_retries=2),
     Policy(overlap=Overlap.QUEUE, concurrency_key="shared"),
+    Policy(overlap=Overlap.SKIP, concurrency_key=SYNC.key),
     Policy(overlap=Overlap.QUEUE, max_concurrent_runs=2, misfire=Misfire.ALL),
     Policy(overlap=Overlap.ALLOW, on_lost=OnLost.STOP),
 )
@@ -37,9 +38,11 @@ targets: st.SearchStrategy[Target] = st.one_of(
     st.just(TARGET),
     st.builds(TaskTarget, name=st.just(TASK.name), args=arguments),
     st.builds(FlowTarget, name=st.just(FLOW.name), input=arguments),
+    st.just(SYNC),
 )
 INTERVALS = (5, 12, 40)
-STALE_DEEDS = ("beat", "claim", "start", "log", "release", "finish")
+STALE_DEEDS = ("beat", "claim", "start", "log", "state", "release", "finish")
+STATES = (SYNC.key, "another")
 ENDS = (AttemptEnd.SUCCEEDED, AttemptEnd.FAILED, AttemptEnd.TIMEOUT, AttemptEnd.CANCELED)
 index = st.integers(0, 1000)
 amount = st.integers(1, 4)

@@ -23,7 +23,14 @@ from tests.builders import (
     log_lines,
     places,
 )
-from tests.store_contract.machine.draws import ENDS, INTERVALS, STALE_DEEDS, amount, index
+from tests.store_contract.machine.draws import (
+    ENDS,
+    INTERVALS,
+    STALE_DEEDS,
+    STATES,
+    amount,
+    index,
+)
 from tests.store_contract.machine.nodes import NodeRules
 from tests.store_contract.machine.two_stores import Told
 
@@ -153,6 +160,9 @@ class WorkRules(NodeRules):
                     self._both("start", run.id, run.fence)
                 case "log":
                     self._both("append_logs", run.id, run.fence, log_lines("stale"))
+                case "state":
+                    self._both("keep_state", run.id, run.fence, STATES[0], '"stale"')
+                    self._both("read_state", STATES[0])
                 case "release":
                     self._both("release", [(run.id, run.fence)])
                 case "finish" if again:

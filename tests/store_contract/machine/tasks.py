@@ -1,0 +1,42 @@
+"""Tasks of pairs are asked for, and state is kept for them."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from chimes.model.ids import RunId
+from chimes.model.listing import RunQuery
+from tests.builders import SYNC, a_task, an_entry
+from tests.store_contract.machine.by_hand import HandRules
+from tests.store_contract.machine.draws import STATES, index
+
+
+class TaskRules(HandRules):
+    @rule(again=st.booleans(), priority=st.integers(-1, 1))
+    def ask_for_task(self, again: bool, priority: int) -> None:
+        """One that was asked for before, whose answer was lost, or a new one (F23, R4.18)."""
+        self.made += not again
+        now = self._now()
+        run = a_task(
+            id=RunId(f"task-{self.made}"),
+            priority=priority,
+            created_at=now,
+            planned_at=now,
+            available_at=now,
+        )
+        _, created = self._both("add_unless_active", run, an_entry(at=now, verb="sync"))
+        self.reached["task added" if created else "task standing"] += 1
+        self._both("list_runs", RunQuery(needs=SYNC.needs, concurrency_key=SYNC.key, limit=3))
+
+    @precondition(lambda self: self.held)
+    @rule(number=index, name=st.sampled_from(STATES))
+    def keep_state(self, number: int, name: str) -> None:
+        run = self._pick(self.held, number)
+        kept = self._both("keep_state", run.id, run.fence, name, f"{number}")
+        self.reached["state kept" if kept else "state refused"] += 1
+        self._both("read_state", name)
+
+    @rule(name=st.sampled_from(STATES), value=st.sampled_from([None, "{}"]))
+    def set_state(self, name: str, value: str | None) -> None:
+        self._both("set_state", name, value, an_entry(at=self._now(), verb="state"))
