@@ -134,7 +134,7 @@ async def test_the_document_knows_every_kind(rig: Rig) -> None:
     for body in ("ScheduleIn", "StartIn"):
         target = schemas[body]["properties"]["target"]
         assert set(target["discriminator"]["mapping"]) == {"http", "task", "flow", "sync"}
-        assert len(target["oneOf"]) == 3
+        assert len(target["oneOf"]) == 4
     assert schemas["TaskTargetIn"]["required"] == ["kind", "name"]
     assert schemas["HttpTargetIn"]["required"] == ["url"]
 

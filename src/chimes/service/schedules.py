@@ -98,11 +98,13 @@ class ScheduleService(ScheduleChanges):
         """An empty id is made here (R3.30); one that the client sent is kept. `said`: the fields
         of the policy, and `priority`, that the caller chose, the others being as the task or flow
         has them itself; None: all."""
+        if not actor.may_write(draft.owner):
+            raise NotAllowed()
+        defaults = await self.defaults_of(draft.target)
+        if said is not None and defaults is not None:
+            draft = started_as(draft, defaults, said)
         now = await self._store.now()
         schedule = self.prepared(actor, draft, now)
-        defaults = await self.defaults_of(schedule.target)
-        if said is not None and defaults is not None:
-            schedule = checked(started_as(schedule, defaults, said))
         await self._check_name(schedule, None)
         await self._check_dependency(actor, schedule)
         note = entry(
