@@ -30,6 +30,7 @@ from tests.builders import (
     a_node,
     a_run,
     a_schedule,
+    a_task,
     a_verdict,
     an_entry,
     due_schedule,
@@ -78,6 +79,7 @@ Step = Callable[[JsonFileStore], Awaitable[object]]
 def steps() -> list[Step]:
     """A small life; each step is one change."""
     schedule, key, run = due_schedule(id=ScheduleId("a")), a_key(), a_run()
+    task = a_task()
     claimed: list[Run] = []
 
     async def claim(store: JsonFileStore) -> None:
@@ -93,6 +95,10 @@ def steps() -> list[Step]:
         claim,
         finish,
         lambda store: store.add_runs([run], an_entry()),
+        lambda store: store.set_state("cursor", "1", an_entry()),
+        lambda store: store.set_state("cursor", "2"),
+        lambda store: store.add_unless_active(task),
+        lambda store: store.set_state("cursor", None),
         lambda store: store.prune_runs(before=NOW.replace(year=2031), limit=5),
     ]
 
@@ -237,6 +243,28 @@ async def test_a_failed_write_is_told_to_all_who_built_on_it(tmp_path: Path, sea
         go_on.set()
         answers = await asyncio.gather(first, *later, return_exceptions=True)
         assert [type(answer) for answer in answers] == [StoreUnavailable] * 6
+        assert await dumped(store) == []
+
+
+# R4.18: nobody is sent to a task that goes with the write it was in.
+async def test_a_task_that_stands_is_told_of_once_it_is_safe(tmp_path: Path, seam: Disk) -> None:
+    async with opened(tmp_path) as store:
+        reached, go_on = threading.Event(), threading.Event()
+
+        def hold(name: str) -> None:
+            if name == "fsync":
+                reached.set()
+                go_on.wait(10)
+
+        seam.before = hold
+        seam.fail = lambda name, number: name == "fsync"
+        first = asyncio.create_task(store.add_unless_active(a_task()))
+        await asyncio.to_thread(reached.wait, 10)
+        second = asyncio.create_task(store.add_unless_active(a_task()))
+        await asyncio.sleep(0)  # it runs until it waits for its write
+        go_on.set()
+        answers = await asyncio.gather(first, second, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
         assert await dumped(store) == []
         seam.before, seam.fail = lambda name: None, lambda name, number: False
         kept = await store.add_schedule(a_schedule())

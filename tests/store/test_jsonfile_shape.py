@@ -12,10 +12,10 @@ import pytest
 
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import plan
-from chimes.model.policy import Misfire, Overlap
+from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import AttemptEnd, Reason, RunStatus
 from chimes.model.schedule import deleted, edited, paused
-from chimes.model.target import FlowTarget, TaskTarget
+from chimes.model.target import SyncTarget, Target, TaskTarget
 from chimes.store.jsonfile import JsonFileStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once
@@ -25,6 +25,7 @@ from tests.builders import (
     MINUTE,
     NOW,
     SECOND,
+    SYNC,
     TASK,
     a_node,
     a_run,
@@ -146,10 +147,10 @@ async def test_any_schedule_comes_back_as_it_was(tmp_path: Path, trigger: Any) -
         assert await the_schedule(store, schedule.id) == schedule
 
 
-@pytest.mark.parametrize("target", [TASK, FLOW, TaskTarget(name="bare")], ids=lambda t: t.needs)
-async def test_tasks_and_flows_come_back_as_they_were(
-    tmp_path: Path, target: TaskTarget | FlowTarget
-) -> None:
+@pytest.mark.parametrize(
+    "target", [TASK, FLOW, SYNC, TaskTarget(name="bare")], ids=lambda t: t.needs
+)
+async def test_tasks_flows_and_syncs_come_back_as_they_were(tmp_path: Path, target: Target) -> None:
     schedule = replace(full_schedule(), target=target)
     async with opened(tmp_path) as store:
         await store.load([schedule, replace(full_run(), target=target)])
@@ -177,6 +178,38 @@ async def test_the_arguments_of_a_task_are_edited_by_hand(tmp_path: Path) -> Non
     assert job(tmp_path, schedule.id)["task"]["why"] == "kept"
 
 
+# R4.18: the key goes with the pair, also where a person moves a job to another.
+async def test_the_collection_of_a_sync_is_edited_by_hand(tmp_path: Path) -> None:
+    policy = Policy(overlap=Overlap.SKIP, concurrency_key=SYNC.key, max_concurrent_runs=1)
+    schedule = a_schedule(target=SYNC, policy=policy)
+    async with opened(tmp_path) as store:
+        await store.add_schedule(schedule)
+    shown = job(tmp_path, schedule.id)
+    assert (shown["type"], shown["sync"]) == ("sync", {"source": "crm", "collection": "deals.eu"})
+    edit(tmp_path, lambda data: data["jobs"][0]["sync"].update({"collection": "people"}))
+    moved = SyncTarget(source="crm", collection="people")
+    async with opened(tmp_path) as store:
+        changed = await the_schedule(store, schedule.id)
+        assert (changed.target, changed.policy.concurrency_key) == (moved, moved.key)
+    by_hand = {"type": "http", "http": {"method": "GET", "url": "http://127.0.0.1:9/"}}
+    edit(tmp_path, lambda data: data["jobs"][0].update(by_hand))
+    async with opened(tmp_path) as store:
+        changed = await the_schedule(store, schedule.id)
+        assert (changed.target.needs, changed.policy.concurrency_key) == ("http", None)
+
+
+async def test_a_job_of_many_runs_at_once_is_no_sync(tmp_path: Path) -> None:
+    schedule = a_schedule(policy=Policy(overlap=Overlap.QUEUE))
+    async with opened(tmp_path) as store:
+        await store.add_schedule(schedule)
+    by_hand = {"type": "sync", "sync": {"source": "crm", "collection": "people"}}
+    edit(tmp_path, lambda data: data["jobs"][0].update(by_hand))
+    async with opened(tmp_path) as store:
+        found = await the_schedule(store, schedule.id)
+        assert not found.enabled
+        assert "overlap is skip for a sync target" in found.last_error
+
+
 # S66
 @pytest.mark.parametrize(
     ("kind", "part"),
@@ -185,6 +218,8 @@ async def test_the_arguments_of_a_task_are_edited_by_hand(tmp_path: Path) -> Non
         ("task", {"name": "os:system"}),
         ("task", {}),
         ("flow", {"name": "f", "input": [1]}),
+        ("sync", {"source": "crm"}),
+        ("sync", {"source": "crm", "collection": "a#b"}),
         ("shell", {"name": "rm"}),
     ],
 )

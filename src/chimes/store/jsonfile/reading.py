@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 
 from chimes.errors import InvalidInput
 from chimes.model.ids import ScheduleId
-from chimes.model.policy import Misfire
+from chimes.model.policy import Misfire, Policy
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, at_slot, edited, planned
-from chimes.model.target import HttpTarget
+from chimes.model.sync_policy import exclusive, is_pair_key
+from chimes.model.target import HttpTarget, SyncTarget, Target
 from chimes.store.codec.schedule import policy_to_plain, schedule_from_plain
 from chimes.store.jsonfile.fields import (
     KSANA_POLICY,
@@ -106,7 +107,7 @@ def _edited_job(before: Schedule, raw: Plain, now: datetime) -> Schedule:
         trigger = trigger_of(keys, before, now)
     enabled = flag(raw, "enabled", True)
     resumed = enabled and not before.enabled
-    before = _with_cursor(before, now)
+    before = _with_cursor(replace(before, policy=_policy_for(before.target, before.policy)), now)
     after = edited(
         before,
         replace(
@@ -121,6 +122,13 @@ def _edited_job(before: Schedule, raw: Plain, now: datetime) -> Schedule:
         EDITOR,
     )
     return _overdue_once(after, now)
+
+
+def _policy_for(target: Target, policy: Policy) -> Policy:
+    """The key of a pair goes with the pair (R4.18)."""
+    if policy.concurrency_key is not None and is_pair_key(policy.concurrency_key):
+        policy = replace(policy, concurrency_key=None)
+    return exclusive(policy, target) if isinstance(target, SyncTarget) else policy
 
 
 def _plain_job(raw: Plain, job_id: ScheduleId, now: datetime, written_at: datetime) -> Schedule:

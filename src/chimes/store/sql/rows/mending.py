@@ -14,6 +14,7 @@ from chimes.model.change import replace
 from chimes.model.policy import Policy
 from chimes.model.run import Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.sync_policy import pair_of_key
 from chimes.model.target import HttpTarget, SyncTarget
 from chimes.store.codec.schedule import labels_from_plain
 from chimes.store.plain import EPOCH
@@ -100,7 +101,7 @@ def _instead_of_target(row: Sequence[Any]) -> str:
     kind, needs, key = (row[_COLUMNS.index(name)] for name in ("kind", "needs", "concurrency_key"))
     if kind != "sync":
         return _UNREADABLE
-    collection = (key or "").partition("#")[2] or "unreadable"
+    collection = pair_of_key(key or "")[1] or "unreadable"
     target = SyncTarget(source=needs.removeprefix("sync:"), collection=collection)
     return TargetTexts()(target)
 
