@@ -20,11 +20,14 @@ from chimes.doors.description import describe_api
 from chimes.doors.server import build_app
 from chimes.errors import InvalidInput
 from chimes.model.access import SYSTEM_OWNER, Actor, Owner, Role
+from chimes.model.defaults import RunDefaults
+from chimes.model.source import Sources, task_policy
 from chimes.model.target import Target
 from chimes.model.target_rules import check_target
 from chimes.service.access import AccessService
 from chimes.service.runs import RunService
 from chimes.service.schedules import Limits, ScheduleService
+from chimes.service.sources import KnownSources
 from chimes.store.memory import MemoryStore
 from chimes.store.port import Store
 from chimes.testing import SettableClock
@@ -79,6 +82,16 @@ class Rig:
         return found
 
 
+def offers_of(sources: Sources) -> dict[str, RunDefaults]:
+    """What a node says about the tasks of its file."""
+    return {
+        target.key: RunDefaults(
+            policy=task_policy(target, timeout=collection.timeout), priority=collection.priority
+        )
+        for target, collection in sources.pairs()
+    }
+
+
 @asynccontextmanager
 async def serving(
     store: Store | None = None,
@@ -87,14 +100,19 @@ async def serving(
     settings: Settings | None = None,
     limits: Callable[[], Limits] = Limits,
     compat: Sequence[APIRouter] = (),
+    doors: Sequence[Callable[[Doorway], APIRouter]] = (),
+    sources: Sources | None = None,
     fixed_keys: Sequence[str] = (),
     not_ready: Callable[[], str] = lambda: "",
     documented: bool = True,
 ) -> AsyncIterator[Rig]:
     clock = clock or SettableClock()
     store = store or MemoryStore(clock)
+    known = KnownSources(sources)
     doorway = Doorway(
-        schedules=ScheduleService(store, check_target=check, limits=limits),
+        schedules=ScheduleService(
+            store, check_target=check, limits=limits, offers=lambda: offers_of(known.now)
+        ),
         runs=RunService(store),
         access=AccessService(store, clock, fixed=fixed_keys),
         store=store,
@@ -104,8 +122,9 @@ async def serving(
         version="1.2.3",
         port=7100,
         not_ready=not_ready,
+        sources=known,
     )
-    app = build_app(doorway, compat=compat)
+    app = build_app(doorway, compat=[*compat, *(door(doorway) for door in doors)])
     hooks = [Documented(app)] if documented else []
     async with httpx2.AsyncClient(
         transport=httpx2.ASGITransport(app=app),

@@ -111,7 +111,7 @@ class _Tasks:
         if not first:
             await self._check_known(actor, asked)
         return StreamingResponse(
-            _listed(asked, first, pages, self._drivers), media_type="application/json"
+            _listed(asked, _chained(first, pages), self._drivers), media_type="application/json"
         )
 
     async def one(self, request: Request, task_id: str) -> Response:
@@ -181,18 +181,22 @@ async def _pages(runs: RunService, actor: Actor, query: RunQuery) -> AsyncIterat
         query = replace(query, after=page.next)
 
 
+async def _chained(
+    first: Sequence[Run], rest: AsyncIterator[Sequence[Run]]
+) -> AsyncIterator[Sequence[Run]]:
+    yield first
+    async for page in rest:
+        yield page
+
+
 async def _listed(
-    asked: Listing,
-    first: Sequence[Run],
-    rest: AsyncIterator[Sequence[Run]],
-    drivers: Mapping[str, str],
+    asked: Listing, pages: AsyncIterator[Sequence[Run]], drivers: Mapping[str, str]
 ) -> AsyncIterator[str]:
     """Page by page: a history may be longer than what fits into memory."""
     taken: Counter[str] = Counter()
     separator = ""
     yield '{"tasks":['
-    page = first
-    while page:
+    async for page in pages:
         shown: list[str] = []
         for run in page:
             collection = sync_target(run).collection
@@ -204,7 +208,6 @@ async def _listed(
             separator = ","
         if asked.limit is not None and taken[asked.collection or ""] >= asked.limit:
             break
-        page = await anext(rest, ())
     yield "]}"
 
 
