@@ -8,15 +8,13 @@ from collections.abc import Callable
 from chimes.targets.processes.lines import MAX_LINE, RunLog
 
 
-class LineReader(asyncio.Protocol):
+class LineSplitter:
     """Hands on each line; what is longer than `limit` is cut, the rest of that line dropped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._buffer = bytearray()
         self._skipping = False
-        #: Resolved at the end of the stream.
-        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def take(self, line: bytes, *, whole: bool) -> None:
         raise NotImplementedError
@@ -40,12 +38,11 @@ class LineReader(asyncio.Protocol):
                 return
         self._add(rest)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def ended(self) -> None:
+        """The last line may have no end."""
         if self._buffer and not self._skipping and self.wanted():
             self.take(bytes(self._buffer), whole=False)
         self._buffer.clear()
-        if not self.closed.done():
-            self.closed.set_result(None)
 
     def _add(self, data: bytes) -> None:
         if self._skipping:
@@ -56,6 +53,20 @@ class LineReader(asyncio.Protocol):
             self.take(bytes(self._buffer), whole=False)
             self._buffer.clear()
             self._skipping = True
+
+
+class LineReader(LineSplitter, asyncio.Protocol):
+    """The same, of a pipe or a socket."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        #: Resolved at the end of the stream.
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended()
+        if not self.closed.done():
+            self.closed.set_result(None)
 
 
 class Output(LineReader):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import traceback
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -14,11 +13,11 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.targets.processes.storable import shown, storable
+from chimes.targets.processes.traces import ERROR_LIMIT, described
+from chimes.targets.processes.traces import trace_of as trace_outside
 from chimes.targets.python_task.exceptions import Cancel, Reject, Retry
 
 RESULT_LIMIT = 1024 * 1024
-ERROR_LIMIT = 2000
-TRACEBACK_LIMIT = 8 * 1024
 
 _OWN_FOLDER = str(Path(__file__).parent)
 
@@ -86,26 +85,9 @@ def failed(code: str, error: str, *, retryable: bool = False) -> Outcome:
     )
 
 
-def described(error: BaseException) -> str:
-    """`Type: message`, whatever the exception's own `__str__` does."""
-    try:
-        message = str(error)
-    except Exception:
-        message = "(its message cannot be shown)"
-    name = type(error).__name__
-    return shown(f"{name}: {message}" if message else name, ERROR_LIMIT)
-
-
 def trace_of(error: BaseException) -> str:
-    """The traceback from the task's own code on: its end matters most."""
-    try:
-        report = traceback.TracebackException.from_exception(error, compact=True)
-        inner = [frame for frame in report.stack if not frame.filename.startswith(_OWN_FOLDER)]
-        report.stack = traceback.StackSummary.from_list(inner)
-        text = "".join(report.format()).rstrip()
-    except Exception:
-        return described(error)
-    return shown(text, TRACEBACK_LIMIT, keep_end=True)
+    """The traceback from the task's own code on."""
+    return trace_outside(error, _OWN_FOLDER)
 
 
 def deserves_trace(error: BaseException) -> bool:
