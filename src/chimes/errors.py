@@ -21,7 +21,9 @@
     └── StoreError
         ├── StoreUnavailable    the store cannot be reached or cannot write now; try again
         │   ├── StoreReadOnly   it answers, but takes no changes (a standby, a maintenance)
-        │   └── StoreBusy       somebody else has held what was wanted for too long
+        │   ├── StoreBusy       somebody else has held what was wanted for too long
+        │   └── StoreLost       it is empty, or another one, where there was data
+        ├── StoreUnsafe         its settings would lose what was acknowledged
         ├── StoreLocked         another process owns an exclusive store
         └── SchemaMismatch      the stored schema is older or newer than this code
 
@@ -167,6 +169,14 @@ class StoreReadOnly(StoreUnavailable):
 
 class StoreBusy(StoreUnavailable):
     """Somebody else is at work on this; try again"""
+
+
+class StoreLost(StoreUnavailable):
+    """The store no longer holds what it held"""
+
+
+class StoreUnsafe(StoreError):
+    """The settings of the store would lose data that was acknowledged"""
 
 
 class StoreLocked(StoreError):

@@ -29,6 +29,8 @@ _ERRORS: tuple[tuple[type[errors.ChimesError], int], ...] = (
     (errors.ConfigError, USAGE),
     (errors.StoreLocked, CONFLICT),
     (errors.SchemaMismatch, PROBLEMS),
+    (errors.StoreUnsafe, PROBLEMS),
+    (errors.StoreLost, PROBLEMS),
     (errors.StoreUnavailable, UNREACHABLE),
 )
 _STATUSES = {

@@ -31,6 +31,7 @@ _TABLE: tuple[tuple[type[errors.ChimesError], int, str, str], ...] = (
     (errors.NotAuthenticated, 401, "not_authenticated", "A valid key is needed"),
     (errors.RateLimited, 429, "rate_limited", "Too many requests"),
     (errors.StoreReadOnly, 503, "store_read_only", "The store takes no changes at the moment"),
+    (errors.StoreLost, 503, "store_lost", "The store no longer holds what it held"),
     (errors.StoreError, 503, "store_unavailable", "The store cannot answer at the moment"),
 )
 
