@@ -12,11 +12,24 @@ from sqlalchemy import text
 from chimes.errors import Conflict
 from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
+from chimes.model.planning import plan
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import deleted
+from chimes.model.target import SyncTarget
 from chimes.store.sql.store import SqlStore
 from chimes.testing import SettableClock
-from tests.builders import LEASE, NOW, a_node, a_run, a_schedule, places
+from tests.builders import (
+    LEASE,
+    NOW,
+    OFFERS,
+    SYNC,
+    a_node,
+    a_run,
+    a_schedule,
+    a_task,
+    due_schedule,
+    places,
+)
 from tests.store_contract.stores import KINDS, Home
 
 SQL = [kind for kind in KINDS if kind.name in ("sqlite", "postgresql", "mariadb")]
@@ -52,6 +65,34 @@ async def test_a_damaged_run_ends_and_the_others_are_claimed(store: SqlStore, co
     assert column in ended.error
     assert [run.id for run in await store.claim(places(free=10))] == [waiting.id]
     assert len((await store.list_runs(RunQuery())).items) == 3
+
+
+# R4.16: a door that asks for the tasks of a source finds this one among them.
+@pytest.mark.parametrize("key", [SYNC.key, None])
+async def test_a_damaged_task_is_still_one_of_its_source(store: SqlStore, key: str | None) -> None:
+    good, bad = a_task(), replace(a_task(), concurrency_key=key)
+    await store.add_runs([bad])
+    await damage(store, "runs", bad.id, target='{"kind": "sync", "source": ')
+    (listed,) = (await store.list_runs(RunQuery(needs=SYNC.needs))).items
+    assert listed.target == (SYNC if key else SyncTarget(source="crm", collection="unreadable"))
+    assert (listed.reason, listed.id) == (Reason.UNREADABLE, bad.id)
+    if key is not None:
+        assert await store.add_unless_active(good) == (listed, False)
+    assert await store.claim(places(offers=OFFERS)) == ()
+    assert (await the_run(store, bad.id)).status is RunStatus.FAILED
+    assert await store.add_unless_active(good) == (good, True)
+
+
+async def test_a_damaged_sync_schedule_is_set_aside_alone(store: SqlStore) -> None:
+    good, bad = due_schedule(target=SYNC), due_schedule(target=SYNC)
+    await store.add_schedule(good)
+    await store.add_schedule(bad)
+    await damage(store, "schedules", bad.id, target='{"kind": "sync"}')
+    fired = await store.fire_due(plan, limit=10)
+    assert [run.schedule_id for run in fired.others] == [good.id]
+    aside = await store.get_schedule(bad.id)
+    assert aside is not None
+    assert (aside.next_run_at, aside.id) == (None, bad.id)
 
 
 async def the_run(store: SqlStore, run_id: RunId) -> Run:

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import Select, bindparam, select, text
 from sqlalchemy.dialects import mysql
 
+from chimes.model.listing import RunQuery
+from chimes.model.run import RunStatus
+from chimes.store.plain import EPOCH
 from chimes.store.sql import SqlStore, nodes, settling
 from chimes.store.sql import store as store_module
 from chimes.store.sql.dialects import mariadb
+from chimes.store.sql.listing import run_conditions
 from chimes.store.sql.mariadb_wakeups import _LOOK
 from chimes.store.sql.runs import ENDED_BEFORE
 from chimes.store.sql.tables import WAITING, runs, schedules
@@ -47,6 +52,14 @@ async def fill(url: str) -> None:
             " ELSE 'succeeded' END, 1, 1, IF(seq MOD 50 = 9, CONCAT('n', seq MOD 4), NULL), 0, 0,"
             " seq, seq, seq, seq, seq, IF(seq MOD 50 IN (7, 8, 9), NULL, seq), NULL, '', '', 0,"
             f" NULL, '[]', 'http', NULL FROM seq_1_to_{ROWS * 2}",
+        )
+        # Among calls without end, the tasks of a few sources.
+        await rows_of(
+            connection,
+            "INSERT INTO runs SELECT CONCAT('t', seq), NULL, '', 1, 'native', 'user', 'u1', NULL,"
+            " 'manual', NULL, '', NULL, 'sync', '{}', '{}', 0, 0, 400, CONCAT('sync:s', seq MOD 8,"
+            " '#c'), 1, 0, 'succeeded', 1, 1, NULL, 0, 0, seq * 8, seq, seq, seq, seq, seq, NULL,"
+            f" '', '', 0, NULL, '[]', CONCAT('sync:s', seq MOD 8), NULL FROM seq_1_to_{ROWS // 4}",
         )
         await rows_of(connection, "ANALYZE TABLE schedules, runs PERSISTENT FOR ALL")
     finally:
@@ -92,11 +105,35 @@ def _literal(value: object) -> str:
     return str(value) if isinstance(value, int) else f"'{value}'"
 
 
+def page(query: RunQuery) -> str:
+    order = (runs.c.created_at.desc(), runs.c.id.desc())
+    return compiled(select(runs).where(*run_conditions(query)).order_by(*order).limit(10))
+
+
+def at(micros: int) -> datetime:
+    return EPOCH + timedelta(microseconds=micros)
+
+
 IDS = ["r7", "r8", "r9"]
 HOT: dict[str, tuple[str, list[str]]] = {
     "next due": (mariadb.NEXT_DUE, ["schedules_due"]),
     "due": (filled_in(mariadb.DUE_SCHEDULES, now=100, limit=10), ["schedules_due"]),
     "admitted": (filled_in(mariadb.ADMITTED, keys=("k1", "k2")), ["runs_by_key"]),
+    "oldest active": (filled_in(mariadb.OLDEST_ACTIVE, key="k7"), ["runs_by_key"]),
+    # R4.16
+    "tasks": (page(RunQuery(needs="sync:s1")), ["runs_by_source"]),
+    "tasks of a time": (
+        page(RunQuery(needs="sync:s1", created_since=at(400), created_until=at(3200))),
+        ["runs_by_source"],
+    ),
+    "tasks that failed": (
+        page(RunQuery(needs="sync:s1", statuses=(RunStatus.FAILED,))),
+        ["runs_by_source", "runs_by_status"],
+    ),
+    "tasks of a pair": (
+        page(RunQuery(needs="sync:s1", concurrency_key="sync:s1#c")),
+        ["runs_by_source", "runs_by_key"],
+    ),
     "blocked keys": (filled_in(mariadb.BLOCKED_KEYS, keys='["k1", "k7"]'), ["runs_by_key"]),
     "slots": (
         filled_in(mariadb.SLOTS_TAKEN, pairs=json.dumps([["s1", 1], ["s2", 2]])),
@@ -149,7 +186,13 @@ async def test_a_hot_statement_walks_its_index(connection: Any, name: str) -> No
         assert name in WHOLE or step["type"] != "index", steps
 
 
-@pytest.mark.parametrize("name", ["next due", "due", "claimable", "waiting of a key", "old runs"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("next due", "due", "claimable", "waiting of a key", "old runs"),
+        *("tasks", "tasks of a time"),
+    ],
+)
 async def test_an_ordered_statement_needs_no_sort(connection: Any, name: str) -> None:
     steps = await explained(connection, HOT[name][0])
     assert not any("filesort" in (step["extra"] or "") for step in steps), steps
@@ -175,6 +218,10 @@ async def read_by(connection: Any, statement: str) -> int:
         ("due", 15),
         ("claimable", 15),
         ("next due", 2),
+        # 20 of that key are active, of 100.
+        ("oldest active", 24),
+        ("tasks", 12),
+        ("tasks of a time", 12),
         ("admitted", 12),
         # 40 and more wait in each rank and under each key.
         ("next rank", 2),

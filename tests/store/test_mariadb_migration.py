@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,10 @@ from chimes.store.sql.mariadb_schema import STATEMENTS
 from chimes.store.sql.mariadb_server import GALERA, MariadbServer, check_version
 from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
 from chimes.store.sql.tables import metadata
-from tests.builders import a_schedule
+from tests.builders import SYNC, a_run, a_schedule, a_task
 from tests.servers import MARIADB, shared, start_mariadb
 from tests.store.mariadb_rig import database_of, name_of, opened, sql
+from tests.store_contract.scenes import all_runs
 
 ROOT = Path(__file__).parents[2]
 STEPS = sum(len(statements) for statements in STATEMENTS.values())
@@ -154,6 +156,45 @@ async def test_many_that_start_at_once_set_up_once(mariadb_url: str) -> None:
     finally:
         for store in stores:
             await store.close()
+
+
+# F70, F71
+async def test_the_second_schema_is_brought_to_the_third_with_its_data(
+    mariadb_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with of_the_second(monkeypatch):
+        old = open_mariadb(mariadb_url)
+        await old.open()
+    try:
+        schedule = await old.add_schedule(a_schedule())
+        with pytest.raises(SchemaMismatch, match="chimes store migrate"):
+            await open_mariadb(mariadb_url).open()
+        assert await open_mariadb(mariadb_url).migrate() == ("0002", HEAD)
+        # It goes on, and another of its release starts over the new schema.
+        await old.add_runs([a_run(schedule)])
+        with of_the_second(monkeypatch):
+            async with opened(mariadb_url):
+                assert "update this node soon" in caplog.text
+        async with opened(mariadb_url) as new:
+            assert (await new.add_unless_active(a_task()))[1]
+            await new.set_state(SYNC.key, "1")
+            assert await new.get_schedule(schedule.id) == schedule
+            assert len(await all_runs(new)) == len(await all_runs(old)) == 2
+        after, fresh = await schema(mariadb_url), await untouched()
+        assert after == fresh
+    finally:
+        await old.close()
+
+
+@contextmanager
+def of_the_second(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As the code of that release makes and judges the schema."""
+    known = {"0002": STATEMENTS["0002"]}
+    with monkeypatch.context() as patched:
+        patched.setattr("chimes.store.sql.mariadb_migration.STATEMENTS", known)
+        for name, value in (("REVISIONS", ("0001", "0002")), ("HEAD", "0002"), ("OLDEST", "0002")):
+            patched.setattr(f"chimes.store.sql.server_schema.{name}", value)
+        yield
 
 
 async def test_migrating_what_is_up_to_date_changes_nothing(mariadb_url: str) -> None:

@@ -27,7 +27,7 @@ from chimes.store.sql.listing import (
 from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.tables import schedules
-from tests.builders import NOW, SECOND, a_run, a_schedule
+from tests.builders import NOW, SECOND, a_run, a_schedule, a_task
 
 DIALECT = postgres.PostgresDialect()
 
@@ -51,6 +51,7 @@ async def store(postgres_url: str) -> AsyncIterator[SqlStore]:
         ]
     )
     await store.load([a_run() for _ in range(100)])
+    await store.load([a_task(created_at=NOW + number * SECOND) for number in range(50)])
     await store._database.write(lambda tx: tx.connection.exec_driver_sql("ANALYZE"))
     yield store
     await store.close()
@@ -64,6 +65,7 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
     "next due": (postgres.NEXT_DUE, (), {"schedules_due"}),
     "due": (postgres.DUE_SCHEDULES % 200, (1,), {"schedules_due"}),
     "admitted": (postgres.ADMITTED, (["k"],), {"runs_active"}),
+    "oldest active": (postgres.OLDEST_ACTIVE, ("k",), {"runs_active", "runs_pkey"}),
     "blocked keys": (postgres.BLOCKED_KEYS, (["k"],), {"runs_blocked"}),
     "slots": (postgres.SLOTS_TAKEN, (["s"], [1]), {"runs_one_per_slot"}),
     "claimable": (
@@ -135,6 +137,13 @@ PAGES = [
     (RunQuery(limit=50), "runs_created_at"),
     (RunQuery(limit=50, after=(1, "a")), "runs_created_at"),
     (RunQuery(limit=50, schedule_id="s"), "runs_of_schedule"),
+    # R4.16
+    (RunQuery(limit=50, needs="sync:crm"), "runs_by_source"),
+    (RunQuery(limit=50, needs="sync:crm", descending=False, after=(1, "a")), "runs_by_source"),
+    (RunQuery(limit=50, needs="sync:crm", created_since=NOW, created_until=NOW), "runs_by_source"),
+    # None has failed: nothing is shorter than the index of those that did.
+    (RunQuery(limit=50, needs="sync:crm", statuses=(RunStatus.FAILED,)), "runs_unusual"),
+    (RunQuery(limit=50, needs="sync:crm", concurrency_key="sync:crm#a"), "runs_by_source"),
 ]
 
 

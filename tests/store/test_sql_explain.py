@@ -27,6 +27,7 @@ from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.runs import ENDED_BEFORE
 from chimes.store.sql.tables import WAITING, runs, schedules
+from tests.builders import NOW
 
 DIALECT = sqlite.SqliteDialect()
 
@@ -64,6 +65,10 @@ HOT = {
     ),
     "admitted": (
         sqlite.ADMITTED,
+        ["SEARCH runs USING INDEX runs_active_by_key (concurrency_key=?)"],
+    ),
+    "oldest active": (
+        sqlite.OLDEST_ACTIVE,
         ["SEARCH runs USING INDEX runs_active_by_key (concurrency_key=?)"],
     ),
     "blocked keys": (
@@ -183,6 +188,12 @@ PAGES = [
     (RunQuery(schedule_id="s"), "runs_by_schedule"),
     (RunQuery(schedule_id="s", after=(1, "a")), "runs_by_schedule"),
     (RunQuery(statuses=(RunStatus.FAILED,)), "runs_by_status"),
+    # R4.16
+    (RunQuery(needs="sync:crm"), "runs_by_source"),
+    (RunQuery(needs="sync:crm", descending=False, after=(1, "a")), "runs_by_source"),
+    (RunQuery(needs="sync:crm", created_since=NOW, created_until=NOW), "runs_by_source"),
+    (RunQuery(needs="sync:crm", statuses=(RunStatus.FAILED,)), "runs_by_source"),
+    (RunQuery(needs="sync:crm", concurrency_key="sync:crm#a"), "runs_by_source"),
 ]
 
 

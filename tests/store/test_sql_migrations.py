@@ -12,9 +12,12 @@ import pytest
 from sqlalchemy import Connection, create_engine
 
 from chimes.errors import SchemaMismatch, StoreUnavailable
+from chimes.model.kept_state import KeptState
 from chimes.store.sql import migrations, open_sqlite
 from chimes.store.sql.tables import metadata
-from tests.builders import a_schedule, an_entry
+from chimes.testing import SettableClock
+from tests.builders import SYNC, a_schedule, a_task, an_entry
+from tests.store_contract.scenes import contents, furnish
 
 Schema = dict[str, str]
 
@@ -71,7 +74,7 @@ async def test_an_empty_file_is_set_up(path: Path) -> None:
     await store.open()
     status = await store.status()
     await store.close()
-    assert (status.kind, status.location, status.schema) == ("sqlite", str(path), "0002")
+    assert (status.kind, status.location, status.schema) == ("sqlite", str(path), migrations.HEAD)
 
 
 def stored(path: Path, statement: str) -> None:
@@ -97,6 +100,43 @@ async def test_an_older_schema_is_brought_up_to_date(path: Path) -> None:
     entry = await store.append_audit(an_entry())
     await store.close()
     assert (entry.number, entry.previous_hash) == (8, "y")
+
+
+# F70, F71: what is there stays, and what is new works on it.
+async def test_the_second_schema_is_brought_to_the_third_with_its_data(
+    path: Path, tmp_path: Path
+) -> None:
+    now, clock = tmp_path / "now.db", SettableClock()
+    store = open_sqlite(now, clock=clock)
+    await store.open()
+    await furnish(store, clock)
+    items = [item for item in await contents(store) if not isinstance(item, KeptState)]
+    await store.close()
+    back_to_second(now, path)
+    store = open_sqlite(path)
+    await store.open()
+    assert await contents(store) == items
+    await store.set_state(SYNC.key, "1")
+    assert (await store.add_unless_active(a_task()))[1] is False
+    await store.close()
+
+
+def back_to_second(source: Path, path: Path) -> None:
+    """The rows of a store of today in a file as the release before made it."""
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        migrations.upgrade(connection, "0002")
+    engine.dispose()
+    connection = sqlite3.connect(path)
+    connection.execute("ATTACH ? AS source", (str(source),))
+    tables = connection.execute(
+        "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT LIKE 'alembic%'"
+    ).fetchall()
+    for (table,) in tables:
+        connection.execute(f"DELETE FROM main.{table}")
+        connection.execute(f"INSERT INTO main.{table} SELECT * FROM source.{table}")
+    connection.commit()
+    connection.close()
 
 
 async def test_a_migration_that_fails_leaves_the_file_as_it_was(

@@ -17,6 +17,7 @@ from chimes.errors import StoreUnavailable
 from chimes.model.ids import NodeId, ScheduleId
 from chimes.model.listing import RunQuery
 from chimes.store.sql import SqlStore, open_sqlite
+from chimes.store.sql.migrations import HEAD
 from tests.builders import LEASE, a_node, a_schedule, due_schedule
 from tests.store.sqlite_process import Child, child
 
@@ -172,4 +173,4 @@ async def test_two_processes_that_start_at_once_set_the_file_up_once(path: Path)
         for each in (one, two):
             each.go()
         answers = [await asyncio.to_thread(each.rest) for each in (one, two)]
-    assert answers == [["schema 0002"], ["schema 0002"]]
+    assert answers == [[f"schema {HEAD}"], [f"schema {HEAD}"]]

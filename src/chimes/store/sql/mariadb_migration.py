@@ -24,18 +24,23 @@ def bring_up_to_date(connection: Connection) -> None:
     # The first of all tables: as long as it is empty, what else is there is ours and half made.
     connection.exec_driver_sql(_REMEMBER)
     stored = connection.exec_driver_sql(f"SELECT version_num FROM {SERVER_VERSIONS}").scalar()  # noqa: S608
-    for revision, statements in STATEMENTS.items():
-        if isinstance(stored, str) and revision <= stored:
-            continue
-        for statement in statements:
+    missing = [each for each in STATEMENTS if not isinstance(stored, str) or each > stored]
+    for revision in missing:
+        for statement in STATEMENTS[revision]:
             hit("migrate.step")
             _carry_out(connection, statement)
-        connection.exec_driver_sql(f"DELETE FROM {SERVER_VERSIONS}")  # noqa: S608
-        connection.exec_driver_sql(
-            f"INSERT INTO {SERVER_VERSIONS} (version_num) VALUES (%s)",  # noqa: S608
-            (revision,),
-        )
-        connection.commit()
+        # A set-up is one piece: half of it would wait for somebody to migrate it.
+        if isinstance(stored, str) or revision == missing[-1]:
+            _write_down(connection, revision)
+
+
+def _write_down(connection: Connection, revision: str) -> None:
+    connection.exec_driver_sql(f"DELETE FROM {SERVER_VERSIONS}")  # noqa: S608
+    connection.exec_driver_sql(
+        f"INSERT INTO {SERVER_VERSIONS} (version_num) VALUES (%s)",  # noqa: S608
+        (revision,),
+    )
+    connection.commit()
 
 
 def _carry_out(connection: Connection, statement: str) -> None:

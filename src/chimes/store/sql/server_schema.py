@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 
 _STORED = text(f"SELECT version_num FROM {SERVER_VERSIONS}")  # noqa: S608 our own name
 _MIN_REVISION = text("SELECT value FROM store_facts WHERE name = 'min_revision'")
+_NEEDED = HEAD if OLDEST == HEAD else f"{OLDEST} to {HEAD}"
 #: A step that cannot get its lock is tried again for this long.
 PATIENCE_SECONDS = 120.0
 _PAUSE_SECONDS = 0.5
@@ -61,7 +62,7 @@ def _judged(connection: Connection, stored: str) -> str:
     if stored in REVISIONS:
         if REVISIONS.index(stored) < REVISIONS.index(OLDEST):
             raise SchemaMismatch(
-                f"the store has schema {stored}, this version of Chimes needs {OLDEST} to {HEAD}:"
+                f"the store has schema {stored}, this version of Chimes needs {_NEEDED}:"
                 " run `chimes store migrate`"
             )
         return ""
