@@ -11,9 +11,10 @@ from chimes.engine import rejoining
 from chimes.engine.capacity import Capacity
 from chimes.engine.epochs import EpochWatch
 from chimes.engine.events import Event, Events, NodeLost, StoreClockJumped, StoreRegressed
-from chimes.engine.execution import Execution, Stop
+from chimes.engine.execution import Execution
 from chimes.engine.hands import Hands
 from chimes.engine.heartbeat import Heartbeat
+from chimes.engine.hold import Stop
 from chimes.engine.maintenance import Maintenance
 from chimes.engine.membership import Membership, new_node_id
 from chimes.engine.oversight import Oversight
@@ -156,7 +157,7 @@ class Work:
             events=node.events,
         )
         self.node = node
-        self.hands = Hands(node.faults.store, execution, steps, node.events)
+        self.hands = Hands(node.faults.store, execution, steps, node.events, node.clock)
         (pool,) = pools_of([self.runner], workers=1)
         self.capacity = Capacity(pool, self.hands.stirred)
 

@@ -14,9 +14,10 @@ from chimes.config import Settings
 from chimes.engine.capacity import Capacity
 from chimes.engine.epochs import EpochWatch
 from chimes.engine.events import DrainEnded, DrainStarted, DutyFailed, Events, Listener
-from chimes.engine.execution import Execution, Stop
+from chimes.engine.execution import Execution
 from chimes.engine.hands import Hands
 from chimes.engine.heartbeat import Heartbeat
+from chimes.engine.hold import Stop
 from chimes.engine.lifecycle import Duty, Poller
 from chimes.engine.maintenance import Maintenance
 from chimes.engine.membership import Membership
@@ -98,7 +99,7 @@ class Engine:
             time=time,
             events=self._events,
         )
-        self._hands = Hands(store, execution, self._steps, self._events)
+        self._hands = Hands(store, execution, self._steps, self._events, clock)
         self._capacities = [Capacity(pool, self._hands.stirred) for pool in pools]
         self._oversight = Oversight(
             store,
@@ -140,6 +141,7 @@ class Engine:
             taking.append(self._poller(self._steps.watching, spacing=STEP_SPACING))
         if self._capacities:
             keeping.append(self._poller(self._oversight, spacing=SPACING))
+            keeping.append(self._poller(self._hands.logs, patience=LAST_WRITES))
             keeping.append(
                 self._poller(self._hands.recorder, spacing=WRITE_SPACING, patience=LAST_WRITES)
             )
@@ -246,7 +248,9 @@ class Engine:
 
     async def _last_writes(self) -> None:
         """A recorder that was backing off is stopped in its rest; the store may be back by now."""
-        recorder = self._hands.recorder
+        recorder, logs = self._hands.recorder, self._hands.logs
+        if logs.unfinished:
+            await logs.once()
         while recorder.waiting:
             try:
                 await recorder.once()

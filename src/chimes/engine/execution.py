@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
-from enum import StrEnum
 
 from chimes.clock import Clock
-from chimes.engine.capacity import Capacity
 from chimes.engine.events import Events, RunDropped, RunHandedOn, RunStarted, TargetBroken
+from chimes.engine.hold import Hold, Stop
 from chimes.engine.kept_states import state_of
 from chimes.engine.membership import Membership
 from chimes.engine.steps import FlowSteps
@@ -19,74 +16,9 @@ from chimes.engine.storetime import StoreTime
 from chimes.errors import StoreUnavailable
 from chimes.failpoints import hit
 from chimes.model.policy import OnLost
-from chimes.model.run import Attempt, AttemptEnd, LogEntry, Outcome, Run, Verdict, judged
+from chimes.model.run import Attempt, AttemptEnd, Outcome, Verdict, judged
 from chimes.store.port import Store
 from chimes.targets.base import Call, TargetRunner
-
-LOG_LIMIT = 1000
-
-
-class Stop(StrEnum):
-    """Why an attempt is told to stop before its target has answered."""
-
-    CANCEL = "canceled"
-    TIMEOUT = "timeout"
-    #: Another node owns the run now, or may soon.
-    LOST = "ownership lost"
-    DRAIN = "the grace of the shutdown is over"
-
-
-class Hold:
-    """One attempt in the hands of this process."""
-
-    __slots__ = (
-        "_logs",
-        "began",
-        "began_at",
-        "begun",
-        "capacity",
-        "completing",
-        "handed_over",
-        "placed",
-        "reason",
-        "run",
-        "seconds",
-        "stop",
-        "task",
-        "timer",
-    )
-
-    def __init__(self, run: Run, capacity: Capacity) -> None:
-        self.run = run
-        #: Whose place it has taken.
-        self.capacity = capacity
-        #: Whether it still has it.
-        self.placed = True
-        self.begun = False
-        #: The attempt has ended for this process; at most its verdict is on its way.
-        self.handed_over = False
-        #: It ends its run itself: that the store has it as ended is no reason to stop it.
-        self.completing = False
-        #: On the monotonic clock; before its first step it has all its time.
-        self.began = math.inf
-        self.began_at: datetime | None = None
-        self.seconds = 0.0
-        self.stop: Stop | None = None
-        self.reason = ""
-        self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self._logs: list[LogEntry] = []
-
-    def add_log(self, at: datetime, level: str, message: str) -> None:
-        if len(self._logs) < LOG_LIMIT:
-            self._logs.append(LogEntry(at=at, level=level, message=message))
-        elif len(self._logs) == LOG_LIMIT:
-            cut = f"more than {LOG_LIMIT} lines: the rest of this attempt's log is left out"
-            self._logs.append(LogEntry(at=at, level="warning", message=cut))
-
-    @property
-    def logs(self) -> tuple[LogEntry, ...]:
-        return tuple(self._logs)
 
 
 class Execution:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from chimes.clock import Clock
 from chimes.engine.capacity import Capacity
 from chimes.engine.events import Events, RunEnded, RunRetrying, TargetStuck, VerdictFenced
-from chimes.engine.execution import Execution, Hold, Stop
+from chimes.engine.execution import Execution
+from chimes.engine.hold import Hold, Stop
+from chimes.engine.live_logs import LiveLogs
 from chimes.engine.recorder import Recorder
 from chimes.engine.steps import FlowSteps
 from chimes.model.ids import RunId
@@ -24,7 +27,7 @@ STUCK_AFTER = 5.0
 
 class Hands:
     def __init__(
-        self, store: Store, execution: Execution, steps: FlowSteps, events: Events
+        self, store: Store, execution: Execution, steps: FlowSteps, events: Events, clock: Clock
     ) -> None:
         self._execution = execution
         self._steps = steps
@@ -39,6 +42,7 @@ class Hands:
         #: Targets so far that did not stop when told.
         self.stuck = 0
         self.recorder = Recorder(store, self._settled)
+        self.logs = LiveLogs(store, clock, self.recorder.put)
         self.empty = asyncio.Event()
         self.empty.set()
 
@@ -64,7 +68,7 @@ class Hands:
             if self._draining:
                 self._unstarted.append((run.id, run.fence))
                 continue
-            hold = Hold(run, capacity)
+            hold = Hold(run, capacity, self.logs.watch)
             self._holds[run.id, run.fence] = hold
             hold.task = asyncio.create_task(self._carry_out(hold))
             taken += 1
@@ -154,9 +158,9 @@ class Hands:
             # Its place is free: writing the verdict down goes on beside the next claim. But not
             # while as many wait to be written as there are places: every effect without a verdict
             # in the store is one that is repeated if this process dies now (I6).
-            if self.recorder.waiting < hold.capacity.total:
+            if self.recorder.waiting + self.logs.waiting < hold.capacity.total:
                 self._free_place(hold)
-            self.recorder.put(verdict)
+            self.logs.ended(hold, verdict)
             return
         self._free_place(hold)
         if not hold.begun or hold.run.resumable:
@@ -164,6 +168,7 @@ class Hands:
             self.stirred.set()
         else:
             self._dropped.add((hold.run.id, hold.run.fence))
+        self.logs.let_go(hold)
         self._let_go(hold)
 
     def _settled(self, verdict: Verdict, run: Run | None) -> None:

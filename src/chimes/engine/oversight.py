@@ -8,8 +8,8 @@ from datetime import timedelta
 
 from chimes.clock import Clock
 from chimes.engine.capacity import Capacity
-from chimes.engine.execution import Stop
 from chimes.engine.hands import Hands
+from chimes.engine.hold import Stop
 from chimes.engine.lifecycle import Rest, Told, Until
 from chimes.engine.membership import Membership
 from chimes.engine.storetime import StoreTime

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from chimes.engine.execution import Stop
 from chimes.engine.hands import STUCK_AFTER, Hands
+from chimes.engine.hold import Stop
 from chimes.engine.lifecycle import AtOnce, Rest, Told
 from chimes.engine.membership import Membership
 from chimes.store.port import Store

@@ -1,0 +1,80 @@
+"""One attempt in the hands of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from datetime import datetime
+from enum import StrEnum
+
+from chimes.engine.attempt_log import AttemptLog
+from chimes.engine.capacity import Capacity
+from chimes.model.run import LogEntry, Run
+
+
+class Stop(StrEnum):
+    """Why an attempt is told to stop before its target has answered."""
+
+    CANCEL = "canceled"
+    TIMEOUT = "timeout"
+    #: Another node owns the run now, or may soon.
+    LOST = "ownership lost"
+    DRAIN = "the grace of the shutdown is over"
+
+
+class Hold:
+    __slots__ = (
+        "_speaking",
+        "began",
+        "began_at",
+        "begun",
+        "capacity",
+        "completing",
+        "handed_over",
+        "log",
+        "placed",
+        "reason",
+        "run",
+        "seconds",
+        "stop",
+        "task",
+        "timer",
+    )
+
+    def __init__(self, run: Run, capacity: Capacity, speaking: Callable[[Hold], None]) -> None:
+        """`speaking` is told when its first line comes."""
+        self.run = run
+        #: Whose place it has taken.
+        self.capacity = capacity
+        #: Whether it still has it.
+        self.placed = True
+        self.begun = False
+        #: The attempt has ended for this process; at most its verdict is on its way.
+        self.handed_over = False
+        #: It ends its run itself: that the store has it as ended is no reason to stop it.
+        self.completing = False
+        #: On the monotonic clock; before its first step it has all its time.
+        self.began = math.inf
+        self.began_at: datetime | None = None
+        self.seconds = 0.0
+        self.stop: Stop | None = None
+        self.reason = ""
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        #: None: it has said nothing.
+        self.log: AttemptLog | None = None
+        self._speaking = speaking
+
+    def add_log(self, at: datetime, level: str, message: str) -> None:
+        if self.handed_over:
+            return
+        if self.log is None:
+            self.log = AttemptLog(self.run.target.kind)
+            self._speaking(self)
+        self.log.add(at, level, message)
+
+    @property
+    def logs(self) -> tuple[LogEntry, ...]:
+        """The lines that the store has not said to have."""
+        return () if self.log is None else tuple(self.log.pending)

@@ -1,0 +1,277 @@
+"""Log lines that can be read while their attempt goes on (R4.3, R4.9)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from chimes.engine.attempt_log import BY_KIND, USUAL, AttemptLog
+from chimes.engine.live_logs import BATCH_CHARACTERS
+from chimes.errors import StoreUnavailable
+from chimes.model.ids import RunId
+from chimes.model.run import LogEntry, Outcome, RunStatus
+from chimes.store.memory import MemoryStore
+from chimes.targets.base import Call
+from tests.builders import NOW, a_run
+from tests.engine.rig import FAILURE, SUCCESS, Faults, Recording, Rig, eventually, until
+
+
+@pytest.fixture
+async def memory_rig() -> Rig:
+    """For what happens in the engine alone."""
+    return Rig(MemoryStore(), "memory")
+
+
+async def lines(rig: Rig, run_id: RunId) -> list[str]:
+    found = await rig.store.read_logs(run_id, limit=100_000)
+    assert [entry.number for entry in found] == list(range(1, len(found) + 1))
+    return [entry.message for entry in found]
+
+
+async def waiting_run(rig: Rig) -> RunId:
+    run = a_run(available_at=await rig.now(), planned_at=await rig.now())
+    await rig.store.add_runs([run])
+    return run.id
+
+
+def speaker(runner: Recording, *, before: int = 3) -> Callable[[Call], Awaitable[Outcome]]:
+    """Says something, waits for the gate, says something more."""
+
+    async def speak(call: Call) -> Outcome:
+        for number in range(before):
+            call.log("info", f"before {number}")
+        await runner.gate.wait()
+        call.log("error", "after")
+        return SUCCESS
+
+    return speak
+
+
+BEFORE = ["before 0", "before 1", "before 2"]
+
+
+async def test_lines_are_there_while_the_attempt_goes_on(rig: Rig) -> None:
+    rig.runner.script = [speaker(rig.runner)]
+    await rig.engine()
+    run_id = await waiting_run(rig)
+    await until(lambda: rig.runner.calls)
+    began = asyncio.get_running_loop().time()
+    await eventually(lambda: lines(rig, run_id), lambda found: found == BEFORE)
+    took = asyncio.get_running_loop().time() - began
+    assert took < 1.0
+    assert (await rig.run(run_id)).status is RunStatus.RUNNING
+    rig.runner.gate.set()
+    await rig.reached(run_id, RunStatus.SUCCEEDED)
+    assert await lines(rig, run_id) == [*BEFORE, "after"]
+
+
+async def test_an_attempt_that_ends_soon_writes_with_its_verdict_only(memory_rig: Rig) -> None:
+    rig = memory_rig
+
+    async def short(call: Call) -> Outcome:
+        call.log("info", "quick")
+        return SUCCESS
+
+    rig.runner.script = [short]
+    faults = Faults(rig.store)
+    engine = await rig.engine(store=faults.store)
+    ids = [await waiting_run(rig) for _ in range(20)]
+    for run_id in ids:
+        await rig.reached(run_id, RunStatus.SUCCEEDED)
+        assert await lines(rig, run_id) == ["quick"]
+    await engine.drain()
+    assert faults.count["append_logs"] == 0
+
+
+async def test_every_attempt_adds_to_the_log(rig: Rig) -> None:
+    async def failing(call: Call) -> Outcome:
+        call.log("info", f"try {call.run.attempt}")
+        await asyncio.sleep(0.7)  # longer than lines wait for company
+        call.log("info", f"end {call.run.attempt}")
+        return FAILURE
+
+    rig.runner.script = [failing]
+    schedule_run = a_run(available_at=await rig.now())
+
+    run = replace(
+        schedule_run,
+        policy=replace(schedule_run.policy, max_retries=1, retry_backoff=timedelta(0)),
+    )
+    await rig.store.add_runs([run])
+    await rig.engine()
+    await rig.reached(run.id, RunStatus.FAILED)
+    assert await lines(rig, run.id) == ["try 1", "end 1", "try 2", "end 2"]
+
+
+@pytest.mark.parametrize("trouble", ["failing", "answer_lost"])
+async def test_after_an_outage_every_line_is_there_once(rig: Rig, trouble: str) -> None:
+    """F23 for lines: whether they arrived is not known, so the store is asked."""
+    faults = Faults(rig.store)
+    rig.runner.script = [speaker(rig.runner)]
+    await rig.engine(store=faults.store)
+    away = {"append_logs": StoreUnavailable("away")}
+    setattr(faults, trouble, away)
+    run_id = await waiting_run(rig)
+    await until(lambda: faults.count["append_logs"] >= 1)
+    faults.failing = {}
+    await eventually(lambda: lines(rig, run_id), lambda found: found == BEFORE)
+    rig.runner.gate.set()
+    await rig.reached(run_id, RunStatus.SUCCEEDED)
+    assert await lines(rig, run_id) == [*BEFORE, "after"]
+
+
+@pytest.mark.parametrize("trouble", ["failing", "answer_lost"])
+async def test_a_verdict_waits_until_the_doubt_is_over(rig: Rig, trouble: str) -> None:
+    faults = Faults(rig.store)
+    rig.runner.script = [speaker(rig.runner)]
+    await rig.engine(store=faults.store)
+    setattr(faults, trouble, {"append_logs": StoreUnavailable("away")})
+    run_id = await waiting_run(rig)
+    await until(lambda: faults.count["append_logs"] >= 1)
+    faults.down = StoreUnavailable("away")
+    rig.runner.gate.set()
+    await until(lambda: faults.count["read_logs"] >= 1)
+    assert (await rig.run(run_id)).status is RunStatus.RUNNING
+    faults.down, faults.failing = None, {}
+    await rig.reached(run_id, RunStatus.SUCCEEDED)
+    assert await lines(rig, run_id) == [*BEFORE, "after"]
+
+
+async def test_an_attempt_that_ends_during_a_write_waits_for_its_answer(
+    memory_rig: Rig,
+) -> None:
+    rig = memory_rig
+    writing, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(Faults):
+        def __getattr__(self, name: str) -> object:
+            verb = super().__getattr__(name)
+            if name != "append_logs":
+                return verb
+
+            async def slowly(*args: object) -> object:
+                answer = await verb(*args)
+                writing.set()
+                await go_on.wait()
+                return answer
+
+            return slowly
+
+    faults = Slow(rig.store)
+    rig.runner.script = [speaker(rig.runner)]
+    await rig.engine(store=faults.store)
+    run_id = await waiting_run(rig)
+    await asyncio.wait_for(writing.wait(), 5)
+    rig.runner.gate.set()
+    await until(lambda: rig.engines[0]._hands.logs.waiting)
+    assert faults.count["finish"] == 0
+    go_on.set()
+    await rig.reached(run_id, RunStatus.SUCCEEDED)
+    assert await lines(rig, run_id) == [*BEFORE, "after"]
+    await rig.close()
+
+
+async def test_who_has_lost_the_run_adds_nothing(rig: Rig) -> None:
+    """Fenced like a verdict (I5)."""
+    faults = Faults(rig.store)
+    rig.runner.script = [speaker(rig.runner)]
+    engine = await rig.engine(store=faults.store)
+    faults.failing = {
+        verb: StoreUnavailable("away") for verb in ("append_logs", "beat", "list_runs")
+    }
+    run_id = await waiting_run(rig)
+    await until(lambda: faults.count["append_logs"] >= 1)
+    # To everybody else its node is gone; the run goes to another one.
+    await rig.store.leave(engine.node_id)
+    other = Recording()
+    await rig.engine(runner=other)
+    await rig.reached(run_id, RunStatus.SUCCEEDED)
+    seen = faults.count["append_logs"]
+    faults.failing = {}
+    await until(lambda: faults.count["append_logs"] > seen)
+    rig.runner.gate.set()
+    await engine.drain()
+    assert await lines(rig, run_id) == []
+
+
+async def test_a_drain_leaves_no_line_behind(rig: Rig) -> None:
+    rig.runner.script = [speaker(rig.runner)]
+    engine = await rig.engine()
+    run_id = await waiting_run(rig)
+    await until(lambda: rig.runner.calls)
+    await engine.drain(timedelta(0))
+    assert await lines(rig, run_id) == BEFORE
+
+
+async def test_much_is_written_in_parts(memory_rig: Rig) -> None:
+    rig = memory_rig
+    text = "x" * 8000
+
+    async def talkative(call: Call) -> Outcome:
+        for number in range(100):
+            call.log("info", f"{number} {text}")
+        await rig.runner.gate.wait()
+        return SUCCESS
+
+    rig.runner.script = [talkative]
+    faults = Faults(rig.store)
+    await rig.engine(store=faults.store)
+    run_id = await waiting_run(rig)
+    await eventually(lambda: lines(rig, run_id), lambda found: len(found) == 100)
+    assert faults.count["append_logs"] >= 100 * 8000 // BATCH_CHARACTERS
+    rig.runner.gate.set()
+    await rig.reached(run_id, RunStatus.SUCCEEDED)
+    assert [each.split()[0] for each in await lines(rig, run_id)] == [
+        str(number) for number in range(100)
+    ]
+    await rig.close()
+
+
+class TestAttemptLog:
+    def test_it_is_cut_once_by_lines(self) -> None:
+        for kind, limits in (("http", USUAL), ("sync", BY_KIND["sync"])):
+            log = AttemptLog(kind)
+            for number in range(limits.lines + 10):
+                log.add(NOW, "info", str(number))
+            assert len(log.pending) == limits.lines + 1
+            assert log.pending[-2].message == str(limits.lines - 1)
+            assert (log.pending[-1].level, "left out" in log.pending[-1].message) == (
+                "warning",
+                True,
+            )
+
+    def test_it_is_cut_once_by_size(self) -> None:
+        log = AttemptLog("sync")
+        for _ in range(10):
+            log.add(NOW, "info", "x" * 1024 * 1024)
+        assert len(log.pending) == 6
+        assert sum(len(entry.message) for entry in log.pending) < 6 * 1024 * 1024
+        assert log.pending[-1].level == "warning"
+
+    def test_every_line_has_its_own_time(self) -> None:
+        log = AttemptLog("task")
+        for _ in range(3):
+            log.add(NOW, "info", "same")
+        assert [entry.at - NOW for entry in log.pending] == [
+            timedelta(microseconds=number) for number in range(3)
+        ]
+
+    def test_lines_are_settled_in_the_order_they_came(self) -> None:
+        log = AttemptLog("task")
+        assert log.settled
+        for number in range(3):
+            log.add(NOW, "info", str(number))
+        log.sent(log.pending[:2])
+        assert not log.settled
+        log.lost()
+        assert [entry.message for entry in log.pending] == ["0", "1", "2"]
+        log.sent(log.pending[:2])
+        log.add(NOW, "info", "3")
+        log.arrived()
+        assert log.settled
+        assert ([entry.message for entry in log.pending], log.written) == (["2", "3"], 2)
+        assert isinstance(log.pending[0], LogEntry)
