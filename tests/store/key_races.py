@@ -18,7 +18,7 @@ from tests.builders import LEASE, a_node, a_run, a_schedule, a_verdict, an_entry
 
 AUDIT_HEAD = "SELECT number FROM audit_head FOR UPDATE"
 #: Long enough for a verb that waits for nobody.
-WHILE_HELD = 1.0
+WHILE_HELD = 0.5
 #: What stands for the key: the row of its schedule, or one of its own.
 KINDS_OF_KEY = ("schedule", "no schedule", "shared")
 
@@ -31,7 +31,7 @@ async def a_blocked_run_is_seen_by_whoever_ends_the_one_before(
     await adding.add_runs([first])
     (running,) = await ending.claim(places())
     verdict = a_verdict(running, await ending.now())
-    await _one_after_the_other(
+    await one_after_the_other(
         adding.add_runs([second], an_entry()), ending.finish([verdict]), audit_held
     )
     (now,) = await ending.claim(places())
@@ -43,7 +43,7 @@ async def two_that_are_added_at_once_do_not_both_go(
 ) -> None:
     first, second = await _two_of_one_key(one, kind)
     await one.join(a_node(), LEASE)
-    await _one_after_the_other(
+    await one_after_the_other(
         one.add_runs([first], an_entry()), other.add_runs([second]), audit_held
     )
     assert [run.id for run in await one.claim(places())] == [first.id]
@@ -61,17 +61,17 @@ async def _two_of_one_key(store: SqlStore, kind: str) -> tuple[Run, Run]:
     return first, second
 
 
-async def _one_after_the_other(
+async def one_after_the_other(
     first: Coroutine[Any, Any, object],
     second: Coroutine[Any, Any, object],
-    audit_held: AbstractAsyncContextManager[object],
-) -> None:
-    """`first` is at its last lock when `second` begins."""
-    async with audit_held:
+    held: AbstractAsyncContextManager[object],
+) -> list[object]:
+    """`first` has been stopped by what is held, at its last lock, when `second` begins."""
+    async with held:
         before = asyncio.create_task(first)
         await asyncio.wait({before}, timeout=WHILE_HELD)
         assert not before.done()
         after = asyncio.create_task(second)
         # One that does not wait for the key ends meanwhile, without having seen what it should.
         await asyncio.wait({after}, timeout=WHILE_HELD)
-    await asyncio.wait_for(asyncio.gather(before, after), 30)
+    return await asyncio.wait_for(asyncio.gather(before, after), 30)

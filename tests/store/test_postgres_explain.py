@@ -3,8 +3,9 @@ tables."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -28,14 +29,14 @@ from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.tables import schedules
 from tests.builders import NOW, SECOND, a_run, a_schedule, a_task
+from tests.servers import POSTGRES, shared
 
 DIALECT = postgres.PostgresDialect()
 
 
-@pytest.fixture
-async def store(postgres_url: str) -> AsyncIterator[SqlStore]:
+async def fill(url: str) -> None:
     """With rows enough for an index to matter."""
-    store = open_postgres(postgres_url)
+    store = open_postgres(url)
     await store.open()
     await store.load([a_schedule(created_at=NOW + number * SECOND) for number in range(600)])
     await store.load(
@@ -53,6 +54,22 @@ async def store(postgres_url: str) -> AsyncIterator[SqlStore]:
     await store.load([a_run() for _ in range(100)])
     await store.load([a_task(created_at=NOW + number * SECOND) for number in range(50)])
     await store._database.write(lambda tx: tx.connection.exec_driver_sql("ANALYZE"))
+    await store.close()
+
+
+@pytest.fixture(scope="module")
+def filled() -> Iterator[str]:
+    """One database for all: filling it takes longer than explaining."""
+    url = shared(POSTGRES).new_database()
+    asyncio.run(fill(url))
+    yield url
+    shared(POSTGRES).drop_database(url)
+
+
+@pytest.fixture
+async def store(filled: str) -> AsyncIterator[SqlStore]:
+    store = open_postgres(filled)
+    await store.open()
     yield store
     await store.close()
 

@@ -1,0 +1,163 @@
+"""Eight processes at the same pairs at once (R4.20), as eight nodes with one file have them.
+
+`python -m tests.store.pair_process LOCATION` prints what each process was answered, as JSON. The
+processes are forked from this one, whose imports they share, and begin each round together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
+from chimes.model.target import SyncTarget
+from chimes.store.sql import SqlStore, open_mariadb, open_postgres, open_sqlite
+from chimes.triggers import Every
+from tests.builders import a_schedule, a_task
+
+PROCESSES = 8
+PAIRS = 4
+#: Of each kind: requests alone; requests and the ticks of the pairs' schedules.
+ROUNDS = 3
+#: No process waits longer for the others.
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Round:
+    number: int
+    ticking: bool
+
+    @property
+    def pairs(self) -> list[SyncTarget]:
+        """New ones for each round."""
+        return [
+            SyncTarget(source=f"source-{self.number}", collection=f"c{number}")
+            for number in range(PAIRS)
+        ]
+
+
+LIVES = [Round(number, ticking=number % 2 == 1) for number in range(2 * ROUNDS)]
+
+
+def store_at(location: str) -> SqlStore:
+    if location.startswith("postgresql:"):
+        return open_postgres(location)
+    return open_mariadb(location) if location.startswith("mariadb:") else open_sqlite(location)
+
+
+async def set_up(location: str) -> None:
+    """The schedules of the rounds that tick; each becomes due in its round."""
+    store = store_at(location)
+    await store.open()
+    now = await store.now()
+    for round_ in LIVES:
+        for pair in round_.pairs if round_.ticking else ():
+            policy = Policy(overlap=Overlap.SKIP, concurrency_key=pair.key)
+            await store.add_schedule(
+                replace(
+                    a_schedule(
+                        id=ScheduleId(pair.key),
+                        target=pair,
+                        policy=policy,
+                        trigger=Every("24h", anchor=now),
+                        next_slot=now,
+                        next_run_at=now,
+                    ),
+                    enabled=False,
+                )
+            )
+    await store.close()
+
+
+async def switch_on(store: SqlStore, round_: Round) -> None:
+    for pair in round_.pairs:
+        await store.change_schedule(
+            ScheduleId(pair.key), lambda schedule, _: replace(schedule, enabled=True)
+        )
+
+
+async def ask(store: SqlStore, pair: SyncTarget, run_id: str) -> tuple[str, str, bool]:
+    now = await store.now()
+    times = {"created_at": now, "planned_at": now, "available_at": now}
+    run, created = await store.add_unless_active(a_task(pair, id=RunId(run_id), **times))
+    return pair.key, run.id, created
+
+
+async def tick(store: SqlStore) -> None:
+    while (await store.fire_due(plan, limit=2)).more:
+        pass
+
+
+async def live(location: str, me: int, together: Barrier) -> list[tuple[str, str, bool]]:
+    store = store_at(location)
+    await store.open()
+    answers: list[tuple[str, str, bool]] = []
+    try:
+        for round_ in LIVES:
+            if round_.ticking and me == 0:
+                await switch_on(store, round_)
+            # Nobody else runs on this loop.
+            together.wait(PATIENCE)
+            asked = [ask(store, pair, f"{me}-{pair.key}") for pair in round_.pairs]
+            ticks = [tick(store)] if round_.ticking else []
+            found = await asyncio.gather(*asked, *ticks)
+            answers += [answer for answer in found if answer is not None]
+    finally:
+        await store.close()
+    return answers
+
+
+def process(location: str, me: int, together: Barrier, answer: Connection) -> None:
+    try:
+        answer.send(asyncio.run(live(location, me, together)))
+    except BaseException as error:
+        together.abort()
+        answer.send(f"process {me}: {type(error).__name__}: {error}")
+
+
+def main(location: str) -> None:
+    # One after the other, and before anybody forks: no thread of this process goes with them.
+    asyncio.run(set_up(location))
+    forking = multiprocessing.get_context("fork")
+    together = forking.Barrier(PROCESSES)
+    pipes = [forking.Pipe(duplex=False) for _ in range(PROCESSES)]
+    started = [
+        forking.Process(target=process, args=(location, me, together, pipe[1]), daemon=True)
+        for me, pipe in enumerate(pipes)
+    ]
+    for each in started:
+        each.start()
+    answers = [pipe[0].recv() if pipe[0].poll(PATIENCE) else "no answer" for pipe in pipes]
+    for each in started:
+        each.join(5)
+    json.dump(answers, sys.stdout)
+
+
+def eight_processes(location: str) -> list[list[tuple[str, str, bool]]]:
+    """For a test: what each of them was answered."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.store.pair_process", location],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    answers: list[Any] = json.loads(done.stdout)
+    assert all(isinstance(answer, list) for answer in answers), answers
+    return [[(key, run_id, created) for key, run_id, created in answer] for answer in answers]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

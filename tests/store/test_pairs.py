@@ -1,0 +1,199 @@
+"""One active run of each pair, however many nodes ask for one at the same moment (R4.18, R4.20)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from chimes.errors import StoreBusy
+from chimes.model.listing import RunQuery
+from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
+from chimes.model.run import Reason, RunStatus
+from chimes.store.port import Fired
+from chimes.store.sql import SqlStore, mariadb_server, open_mariadb, open_postgres, postgres_server
+from chimes.triggers import Every
+from tests.builders import SYNC, a_schedule, a_task, an_entry
+from tests.store import mariadb_rig
+from tests.store.key_races import AUDIT_HEAD, one_after_the_other
+from tests.store.pair_process import LIVES, PAIRS, PROCESSES, eight_processes, store_at
+
+SERVERS = ("postgresql", "mariadb")
+
+
+@dataclass(frozen=True)
+class Rig:
+    """A server, and the stores of several nodes on it."""
+
+    url: str
+    opener: Callable[[str], SqlStore]
+    stack: AsyncExitStack
+
+    async def store(self) -> SqlStore:
+        store = self.opener(self.url)
+        await store.open()
+        self.stack.push_async_callback(store.close)
+        return store
+
+    async def stores(self, count: int) -> list[SqlStore]:
+        return [await self.store() for _ in range(count)]
+
+    @asynccontextmanager
+    async def held(self, *statements: str) -> AsyncIterator[None]:
+        """What these statements lock, in a transaction of somebody else."""
+        if self.opener is open_postgres:
+            connection = await asyncpg.connect(self.url)
+            transaction = connection.transaction()
+            await transaction.start()
+            for statement in statements:
+                await connection.execute(statement)
+            try:
+                yield
+            finally:
+                await transaction.rollback()
+                await connection.close()
+        else:
+            connection = await mariadb_rig.connect(self.url, autocommit=False)
+            for statement in statements:
+                await mariadb_rig.rows_of(connection, statement)
+            try:
+                yield
+            finally:
+                await connection.rollback()
+                await connection.ensure_closed()
+
+    def batches_held(self) -> AbstractAsyncContextManager[None]:
+        """A pass of a scheduler stops once its runs are inserted, before it has committed."""
+        if self.opener is open_postgres:
+            return self.held("LOCK TABLE fire_batches IN SHARE MODE")
+        return self.held("LOCK TABLES fire_batches READ")
+
+
+@pytest.fixture(params=SERVERS)
+async def rig(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
+    on_postgres = request.param == "postgresql"
+    url = request.getfixturevalue("postgres_url" if on_postgres else "mariadb_url")
+    async with AsyncExitStack() as stack:
+        yield Rig(url, open_postgres if on_postgres else open_mariadb, stack)
+
+
+async def due_sync(store: SqlStore) -> None:
+    now = await store.now()
+    policy = Policy(overlap=Overlap.SKIP, concurrency_key=SYNC.key)
+    every = Every("1h", anchor=now)
+    await store.add_schedule(
+        a_schedule(target=SYNC, policy=policy, trigger=every, next_slot=now, next_run_at=now)
+    )
+
+
+# R4.20: the second is at the lock before the first can be seen, and looks again behind it.
+async def test_a_request_waits_for_the_one_before_it(rig: Rig) -> None:
+    one, other = await rig.stores(2)
+    first, second = a_task(), a_task()
+    answers = await one_after_the_other(
+        one.add_unless_active(first, an_entry()),
+        other.add_unless_active(second),
+        rig.held(AUDIT_HEAD),
+    )
+    assert answers == [(first, True), (first, False)]
+
+
+async def test_a_tick_waits_for_the_request_before_it(rig: Rig) -> None:
+    one, other = await rig.stores(2)
+    await due_sync(one)
+    run = a_task()
+    added, fired = await one_after_the_other(
+        one.add_unless_active(run, an_entry()), other.fire_due(plan, limit=5), rig.held(AUDIT_HEAD)
+    )
+    assert added == (run, True)
+    assert isinstance(fired, Fired)
+    (skipped,) = fired.others
+    assert (skipped.status, skipped.reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
+
+
+async def test_a_request_waits_for_the_tick_before_it(rig: Rig) -> None:
+    one, other = await rig.stores(2)
+    await due_sync(one)
+    fired, answer = await one_after_the_other(
+        one.fire_due(plan, limit=5), other.add_unless_active(a_task()), rig.batches_held()
+    )
+    assert isinstance(fired, Fired)
+    (run,) = fired.others
+    assert run.status is RunStatus.QUEUED
+    assert answer == (run, False)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second is the least that MariaDB waits."""
+    for_postgres = postgres_server._SESSION | {"lock_timeout": "1s"}
+    monkeypatch.setattr(postgres_server, "_SESSION", for_postgres)
+    for_mariadb = (*mariadb_server._SESSION, "SET SESSION innodb_lock_wait_timeout = 1")
+    monkeypatch.setattr(mariadb_server, "_SESSION", for_mariadb)
+
+
+# R4.20: a lock that cannot be had means to do nothing. It is not asked for a second time.
+async def test_who_cannot_have_the_lock_of_a_pair_does_nothing(rig: Rig, impatient: None) -> None:
+    store = await rig.store()
+    first, _ = await store.add_unless_active(a_task())
+    await store.cancel_run(first.id, "enough")
+    column = '"key"' if rig.opener is open_postgres else "`key`"
+    async with rig.held(f"SELECT {column} FROM concurrency_keys FOR UPDATE"):
+        with pytest.raises(StoreBusy, match=f"at work on {SYNC.key}"):
+            await asyncio.wait_for(store.add_unless_active(a_task(), an_entry()), 10)
+    assert store.counters()["conflicts"] == 0
+    assert (await store.counts()).runs == {RunStatus.CANCELED: 1}
+    assert (await store.add_unless_active(a_task()))[1]
+
+
+# A lock that matters to nobody: whoever finds the pair active asks for none.
+async def test_a_pair_that_is_active_is_told_without_a_lock(rig: Rig, impatient: None) -> None:
+    store = await rig.store()
+    run, _ = await store.add_unless_active(a_task())
+    column = '"key"' if rig.opener is open_postgres else "`key`"
+    async with rig.held(f"SELECT {column} FROM concurrency_keys FOR UPDATE"):
+        assert await store.add_unless_active(a_task()) == (run, False)
+
+
+# --- processes --------------------------------------------------------------------------------
+@pytest.fixture(params=["sqlite", *SERVERS])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "chimes.db")
+    name = "postgres_url" if request.param == "postgresql" else "mariadb_url"
+    return str(request.getfixturevalue(name))
+
+
+async def test_eight_processes_make_one_active_run_of_each_pair(location: str) -> None:
+    answers = await asyncio.to_thread(eight_processes, location)
+    assert len(answers) == PROCESSES
+    store = store_at(location)
+    await store.open()
+    page = await store.list_runs(RunQuery(limit=None))
+    await store.close()
+    active = {run.concurrency_key: run for run in page.items if not run.status.terminal}
+    assert len([run for run in page.items if not run.status.terminal]) == len(active)
+    pairs = [(pair, round_) for round_ in LIVES for pair in round_.pairs]
+    assert active.keys() == {pair.key for pair, _ in pairs}
+    made: Counter[str] = Counter()
+    for key, run_id, created in (each for answer in answers for each in answer):
+        assert run_id == active[key].id
+        made[key] += created
+    ticked = 0
+    for pair, round_ in pairs:
+        run = active[pair.key]
+        slots = [each for each in page.items if each.target == pair and each.slot is not None]
+        assert made[pair.key] == (run.slot is None)
+        # A tick that lost is on record as skipped; one that won is the run itself.
+        assert len(slots) == round_.ticking
+        if round_.ticking and run.slot is None:
+            assert (slots[0].status, slots[0].reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
+        ticked += run.slot is not None
+    assert sum(made.values()) + ticked == len(LIVES) * PAIRS
