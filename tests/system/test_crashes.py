@@ -94,7 +94,8 @@ def test_every_slot_once_while_nodes_are_killed(
         slots = [instant(row["slot"]) for row in rows]
         steps = {(b - a).total_seconds() for a, b in pairwise(slots)}
         assert steps == {0.5}, "a slot is missing or doubled"
-        assert {row["status"] for row in rows} == {"succeeded"}
+        ends = {row["reason"] or row["status"] for row in rows}
+        assert ends <= {"succeeded", "crash_limit"}
     seen: dict[str, set[str]] = {}
     for call in receiver.calls():
         seen.setdefault(f"{call.path} {call.headers['x-chimes-slot']}", set()).add(call.run_id)

