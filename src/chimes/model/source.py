@@ -52,6 +52,8 @@ class Sources:
     """All that one file has."""
 
     by_id: Mapping[str, Source] = field(default_factory=dict)
+    #: Where the file lies: modules are found there, and relative paths begin there.
+    directory: str = ""
 
     def get(self, source: str, collection: str) -> Collection | None:
         found = self.by_id.get(source)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from chimes.targets.processes.lines import MAX_LINE
+from chimes.targets.processes.limits import MAX_LINE, LogLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,16 @@ class LogLine:
 
 
 class Channel:
-    def __init__(self, descriptor: int, *, log_bytes: int) -> None:
-        """`log_bytes`: how much of a log the worker keeps; sending it the rest is not worth
+    def __init__(self, descriptor: int, limits: LogLimits) -> None:
+        """`limits`: how much of a log the worker keeps; sending it the rest is not worth
         anybody's time."""
         # Not for programs that the task starts.
         os.set_inheritable(descriptor, False)
         self._socket = socket.socket(fileno=descriptor)
         self._lock = threading.Lock()
-        self._left = log_bytes
+        # The worker counts what is left after secrets were hidden.
+        self._bytes_left = 2 * limits.bytes
+        self._lines_left = limits.lines
 
     def request(self) -> bytes:
         """The first line, which says what to do."""
@@ -60,8 +62,10 @@ class Channel:
     def line(self, level: str, message: str) -> None:
         message = message[:MAX_LINE]
         with self._lock:
-            if self._left >= 0:
-                self._left -= len(message) + 1
+            # One more than fits, so that the worker says that something is left out.
+            if self._bytes_left >= 0 and self._lines_left >= 0:
+                self._bytes_left -= len(message)
+                self._lines_left -= 1
                 self._socket.sendall(LogLine(level, message).to_line())
 
     def send(self, line: bytes) -> None:

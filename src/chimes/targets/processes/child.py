@@ -58,6 +58,8 @@ class Child(Generic[A]):
         loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[None] = loop.create_future()
         self.answered: asyncio.Future[A] = loop.create_future()
+        #: `end` was called.
+        self.ended = False
 
     @classmethod
     def started(
@@ -117,6 +119,7 @@ class Child(Generic[A]):
 
     async def end(self, *, grace: float = GRACE) -> None:
         """Nothing of the process group is left after this, and all that it said has been read."""
+        self.ended = True
         told = self.running
         if told:
             self._signal(signal.SIGTERM)
@@ -182,17 +185,6 @@ class Child(Generic[A]):
 
 def _same(reader: LineReader) -> LineReader:
     return reader
-
-
-def how_it_ended(status: int | None) -> str:
-    """In words: `ended with status 3`, `was killed by signal 11 (SIGSEGV)`."""
-    if status is None or status >= 0:
-        return f"ended with status {status}"
-    try:
-        name = f" ({signal.Signals(-status).name})"
-    except ValueError:
-        name = ""
-    return f"was killed by signal {-status}{name}"
 
 
 async def surely(work: Coroutine[object, object, None]) -> bool:

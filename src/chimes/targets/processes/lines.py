@@ -5,20 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from chimes.redaction import Redactor
+from chimes.targets.processes.limits import MAX_LINE, LogLimits
 from chimes.targets.processes.storable import shown
-
-MAX_LINE = 8 * 1024
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogLimits:
-    """How much of what a task says is kept."""
-
-    lines: int
-    bytes: int
 
 
 class RunLog:

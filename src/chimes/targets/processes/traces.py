@@ -1,7 +1,8 @@
-"""Exceptions in words."""
+"""How something ended, in words."""
 
 from __future__ import annotations
 
+import signal
 import traceback
 
 from chimes.targets.processes.storable import shown
@@ -31,3 +32,14 @@ def trace_of(error: BaseException, own_folder: str) -> str:
     except Exception:
         return described(error)
     return shown(text, TRACEBACK_LIMIT, keep_end=True)
+
+
+def how_it_ended(status: int | None) -> str:
+    """In words: `ended with status 3`, `was killed by signal 11 (SIGSEGV)`."""
+    if status is None or status >= 0:
+        return f"ended with status {status}"
+    try:
+        name = f" ({signal.Signals(-status).name})"
+    except ValueError:
+        name = ""
+    return f"was killed by signal {-status}{name}"

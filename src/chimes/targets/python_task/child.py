@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> None:
     descriptor, lifeline, parent = (int(each) for each in arguments)
     die_with(parent, lifeline)
     own = os.getpid()
-    channel = Channel(descriptor, log_bytes=LOG_LIMITS.bytes)
+    channel = Channel(descriptor, LOG_LIMITS)
     request = Request.from_line(channel.request())
     _limit(request.memory_limit)
     sys.path[:] = request.path

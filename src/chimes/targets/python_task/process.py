@@ -7,7 +7,8 @@ import sys
 
 from chimes.model.run import Outcome
 from chimes.targets.processes.channel import LogLine
-from chimes.targets.processes.child import Child, how_it_ended, surely
+from chimes.targets.processes.child import Child, surely
+from chimes.targets.processes.traces import how_it_ended
 from chimes.targets.python_task.verdicts import RESULT_LIMIT, failed
 from chimes.targets.python_task.wire import Answer, Request, message_of
 from chimes.targets.python_task.work import Work

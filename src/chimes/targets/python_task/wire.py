@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.targets.processes.channel import LogLine, json_line
-from chimes.targets.processes.lines import LogLimits
+from chimes.targets.processes.limits import LogLimits
 from chimes.targets.python_task.context import Facts
 from chimes.targets.python_task.verdicts import TaskError
 

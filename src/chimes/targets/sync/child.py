@@ -1,0 +1,103 @@
+"""The process of one sync task. Started by a worker, never by hand.
+
+python -m chimes.targets.sync.child SOCKET LIFELINE PARENT
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from chimes.errors import ConfigError
+from chimes.targets.processes.channel import Channel
+from chimes.targets.processes.lifeline import die_with, no_core_file
+from chimes.targets.processes.traces import described, trace_of
+from chimes.targets.sync.failures import DriverFailure
+from chimes.targets.sync.tether import Tether
+from chimes.targets.sync.wire import LOG_LIMITS, Answer, Request
+
+_OWN_FOLDER = str(Path(__file__).parent)
+
+
+def main(arguments: list[str]) -> None:
+    descriptor, lifeline, parent = (int(each) for each in arguments)
+    die_with(parent, lifeline)
+    no_core_file()
+    own = os.getpid()
+    channel = Channel(descriptor, LOG_LIMITS)
+    request = Request.from_line(channel.request())
+    tether = Tether(channel, request)
+    answer = carried_out(request, tether)
+    # Not from a fork of it that came back from the function, too.
+    if os.getpid() == own:
+        channel.send(answer.to_line())
+
+
+def carried_out(request: Request, tether: Tether) -> Answer:
+    try:
+        os.chdir(request.directory)
+        return Answer(result=_driven(request, tether))
+    except DriverFailure as failure:
+        return Answer(code=failure.code, error=str(failure))
+    except ConfigError as error:
+        return Answer(code="bad_config", error=error.message)
+    except BaseException as error:
+        return Answer(code="exception", error=described(error), trace=trace_of(error, _OWN_FOLDER))
+
+
+def _driven(request: Request, tether: Tether) -> Mapping[str, object] | None:
+    """Only what the driver needs is imported: there may be a process every second."""
+    if request.driver == "command":
+        from chimes.targets.sync import command_driver
+
+        return command_driver.synchronise(request, tether)
+    tether.beat_by_itself()
+    if request.driver == "http_json":
+        from chimes.targets.sync import http_driver
+
+        return http_driver.synchronise(request, tether)
+    from chimes.targets.sync import python_driver
+
+    _prepare(request, tether)
+    python_driver.synchronise(request, tether)
+    return None
+
+
+def _prepare(request: Request, tether: Tether) -> None:
+    """What the operator's own code finds: its modules, output line by line so that what was
+    printed before a crash is seen, and log records at their own level."""
+    sys.path[:] = [request.directory, *(each for each in request.path if each)]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    logging.basicConfig(
+        level=logging.INFO, format="%(name)s: %(message)s", handlers=[_LineHandler(tether)]
+    )
+
+
+class _LineHandler(logging.Handler):
+    def __init__(self, tether: Tether) -> None:
+        super().__init__()
+        self._tether = tether
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._tether.log(_level_of(record.levelno), self.format(record))
+        except Exception:
+            self.handleError(record)
+
+
+def _level_of(number: int) -> str:
+    if number >= logging.ERROR:
+        return "error"
+    if number >= logging.WARNING:
+        return "warning"
+    return "info" if number >= logging.INFO else "debug"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

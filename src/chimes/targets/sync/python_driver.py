@@ -1,0 +1,83 @@
+"""Driver `python`: calls a function of the operator's; inside the process of a task."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import signal
+from collections.abc import Awaitable, Callable
+from types import FrameType, ModuleType
+
+from chimes.targets.sync.configs import read_python
+from chimes.targets.sync.failures import DriverFailure, Stopped
+from chimes.targets.sync.sections import Section
+from chimes.targets.sync.tether import Tether
+from chimes.targets.sync.wire import Request
+from chimes.triggers.reading import nearest
+
+Function = Callable[[str, str, dict[str, object], object], object]
+
+
+def synchronise(request: Request, tether: Tether) -> None:
+    """What the function returns, unless it is None, is the new state."""
+    function = function_at(read_python(Section(request.config, "config")).callable)
+    given = (request.source, request.collection, dict(request.config), request.kept)
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        returned = function(*given)
+        if inspect.isawaitable(returned):
+            returned = asyncio.run(_awaited(returned))
+    except SystemExit as ended:
+        if ended.code not in (None, 0):
+            raise DriverFailure("exited", f"the function exited with {ended.code!r}") from ended
+        return
+    if returned is not None:
+        tether.keep(returned)
+
+
+def function_at(path: str) -> Function:
+    """Raises DriverFailure that says which part of `module:function` is wrong, or what the import
+    raises."""
+    module_name, _, attribute = path.partition(":")
+    module = _module(module_name)
+    found: object = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            hint = nearest(part, _public(found))
+            raise DriverFailure(
+                "bad_callable",
+                f"{module_name} has no {attribute!r}" + (f"; {hint}" if hint else ""),
+            )
+        found = getattr(found, part)
+    if not callable(found):
+        raise DriverFailure("bad_callable", f"{path} is no function: it cannot be called")
+    return found
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # Not found is our word; a module that it imports and that is missing is the module's.
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise
+        raise DriverFailure(
+            "bad_callable",
+            f"there is no module {error.name!r} beside the file or in the Python path",
+        ) from None
+
+
+def _public(value: object) -> list[str]:
+    return [name for name in getattr(value, "__dict__", {}) if not name.startswith("_")]
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped("told to stop")
+
+
+async def _awaited(work: Awaitable[object]) -> object:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await work

@@ -1,0 +1,167 @@
+"""Reading a part of `chimes.yaml` strictly.
+
+Every mistake is a ConfigError that names where it stands, what was expected and, for a wrong name,
+the nearest known one. Values are not repeated unless they are one of a few words: they may be
+secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import timedelta
+from typing import TypeVar
+
+from chimes.errors import ConfigError, InvalidTrigger
+from chimes.triggers.duration import format_duration_go, parse_duration, shown
+from chimes.triggers.reading import nearest
+
+T = TypeVar("T")
+
+_NAMES = {
+    dict: "a mapping",
+    list: "a list",
+    str: "text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    type(None): "nothing",
+}
+
+
+class Section:
+    def __init__(self, value: object, path: str, *, known: Collection[str] | None = None) -> None:
+        """`known`: the only keys it may have; None: any."""
+        self.path = path
+        self._value = _mapping(value, path)
+        for key in self._value:
+            if known is not None and key not in known:
+                raise unknown(f"{path}.{key[:64]}", "unknown key", key, known)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._value)
+
+    def __contains__(self, key: str) -> bool:
+        return self._value.get(key) is not None
+
+    @property
+    def plain(self) -> Mapping[str, object]:
+        return self._value
+
+    def at(self, key: str) -> str:
+        return f"{self.path}.{key}"
+
+    def need(self, key: str, read: Callable[[str], T | None]) -> T:
+        """What `read` makes of the key, which must be there."""
+        found = read(key)
+        if found is None:
+            hint = nearest(key, self._value)
+            meant = f" ({hint.removesuffix('?')}, which stands there?)" if hint else ""
+            raise ConfigError(f"{self.path}: {key} is missing{meant}", key=self.at(key))
+        return found
+
+    def text(self, key: str) -> str | None:
+        value = self._value.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value.strip() or "\0" in value:
+            raise self.wrong(key, "text")
+        return value
+
+    def scalar(self, key: str) -> str | None:
+        """Text, also of a number or a truth value, as YAML reads them."""
+        value = self._value.get(key)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, int | float):
+            return str(value)
+        if value is None or (isinstance(value, str) and "\0" not in value):
+            return value
+        raise self.wrong(key, "text or a number")
+
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        value = self._value.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not value:
+            raise self.wrong(key, "a list of texts")
+        for index, each in enumerate(value):
+            if not isinstance(each, str) or "\0" in each:
+                raise ConfigError(
+                    f"{self.at(key)}[{index}]: expected text, got {kind_of(each)}",
+                    key=self.at(key),
+                )
+        return tuple(value)
+
+    def number(self, key: str, *, least: int, most: int) -> int | None:
+        value = self._value.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            given = f"{value}" if isinstance(value, int) else kind_of(value)
+            raise ConfigError(
+                f"{self.at(key)}: expected a whole number between {least} and {most}, got {given}",
+                key=self.at(key),
+            )
+        return value
+
+    def duration(self, key: str, *, least: timedelta, most: timedelta) -> timedelta | None:
+        value = self._value.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise self.wrong(key, "a duration such as 30s, 10m or 1h30m")
+        try:
+            found = parse_duration(value)
+        except InvalidTrigger as error:
+            raise self.because(key, error) from None
+        if not least <= found <= most:
+            raise ConfigError(
+                f"{self.at(key)}: expected a duration between {format_duration_go(least)} and "
+                f"{format_duration_go(most)}, got {shown(value)}",
+                key=self.at(key),
+            )
+        return found
+
+    def choice(self, key: str, known: Collection[str]) -> str | None:
+        value = self._value.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise self.wrong(key, f"one of {', '.join(known)}")
+        if value not in known:
+            raise unknown(self.at(key), "unknown", value, known)
+        return value
+
+    def section(self, key: str, *, known: Collection[str] | None = None) -> Section | None:
+        value = self._value.get(key)
+        return None if value is None else Section(value, self.at(key), known=known)
+
+    def wrong(self, key: str, expected: str) -> ConfigError:
+        given = kind_of(self._value.get(key))
+        if given == "text":
+            given = "other text"
+        return ConfigError(f"{self.at(key)}: expected {expected}, got {given}", key=self.at(key))
+
+    def because(self, key: str, error: InvalidTrigger) -> ConfigError:
+        hint = f" ({error.hint})" if error.hint else ""
+        return ConfigError(f"{self.at(key)}: {error.message}{hint}", key=self.at(key))
+
+
+def unknown(path: str, what: str, given: str, known: Collection[str]) -> ConfigError:
+    hint = nearest(given, known)
+    return ConfigError(
+        f"{path}: {what} {shown(given)}; {hint or 'known are ' + ', '.join(sorted(known))}",
+        key=path,
+    )
+
+
+def kind_of(value: object) -> str:
+    return _NAMES.get(type(value), type(value).__name__)
+
+
+def _mapping(value: object, path: str) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{path}: expected `key: value`, got {kind_of(value)}", key=path)
+    for key in value:
+        if not isinstance(key, str):
+            raise ConfigError(f"{path}: the key {shown(str(key))} is no text; quote it", key=path)
+    return value

@@ -1,0 +1,139 @@
+"""What a program says on its output: plain lines, or the messages of a Singer tap.
+
+Messages are JSON objects, one a line, with a `type`: SCHEMA, RECORD, STATE. In both forms what a
+STATE message says is kept at once, so that the next run goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from chimes.model.kept_state import LONGEST_STATE
+from chimes.targets.processes.limits import MAX_LINE
+from chimes.targets.processes.splitting import LineSplitter
+from chimes.targets.sync.failures import DriverFailure
+from chimes.targets.sync.tether import Tether
+
+#: A line of JSON holds at most the largest state, its escapes and its frame.
+LONGEST_MESSAGE = 2 * LONGEST_STATE
+CUT = " … (cut)"
+
+Message = Mapping[str, object]
+
+
+class Splitter(LineSplitter):
+    def __init__(self, limit: int, take: Callable[[bytes, bool], None]) -> None:
+        super().__init__(limit)
+        self._take = take
+
+    def take(self, line: bytes, *, whole: bool) -> None:
+        self._take(line, whole)
+
+
+class Tap:
+    """A program that is listened to."""
+
+    def __init__(self, tether: Tether) -> None:
+        self._tether = tether
+        self._states = 0
+        self._cut = False
+        self.out = Splitter(LONGEST_MESSAGE, self._said)
+        self.err = Splitter(MAX_LINE, lambda line, whole: self._log("error", line))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def result(self) -> Mapping[str, object]:
+        return {"states": self._states} if self._states else {}
+
+    def ended(self) -> None:
+        self.out.ended()
+        self.err.ended()
+
+    def close(self) -> None:
+        """Nothing more is said."""
+
+    def _said(self, line: bytes, whole: bool) -> None:
+        raise NotImplementedError
+
+    def _log(self, level: str, line: bytes) -> None:
+        text = line[: MAX_LINE + 1].decode(errors="replace").rstrip("\r")
+        self._tether.log(level, text if len(line) < MAX_LINE else text[: MAX_LINE - len(CUT)] + CUT)
+
+    def _keep(self, message: Message) -> None:
+        self._states += 1
+        self._tether.keep(message["value"])
+
+
+class Lines(Tap):
+    """Each line is one of the log."""
+
+    def _said(self, line: bytes, whole: bool) -> None:
+        message = message_in(line) if b'"STATE"' in line else None
+        if message is not None and message["type"] == "STATE" and "value" in message:
+            self._keep(message)
+            self._log("debug", line)
+        else:
+            self._log("info", line)
+
+
+class Messages(Tap):
+    """Records are counted, and written where the operator wants them; other lines are logged."""
+
+    def __init__(self, tether: Tether, output: Path | None) -> None:
+        super().__init__(tether)
+        self._records = 0
+        self._file: BinaryIO | None = None
+        if output is not None:
+            try:
+                output.parent.mkdir(parents=True, exist_ok=True)
+                self._file = output.open("ab")
+            except OSError as error:
+                raise DriverFailure("no_output", f"output: {error}") from None
+
+    @property
+    def result(self) -> Mapping[str, object]:
+        return {"records": self._records, **super().result}
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _said(self, line: bytes, whole: bool) -> None:
+        if not whole and len(line) >= LONGEST_MESSAGE:
+            raise DriverFailure("message_too_large", f"a message has over {LONGEST_MESSAGE} bytes")
+        message = message_in(line)
+        if message is None:
+            self._log("info", line)
+        elif message["type"] == "RECORD":
+            self._records += 1
+            if self._file is not None:
+                self._file.write(line + b"\n")
+        elif message["type"] == "STATE" and "value" in message:
+            if self._file is not None:
+                # What the state stands for must be there before it.
+                self._file.flush()
+            self._keep(message)
+
+
+def message_in(line: bytes) -> Message | None:
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("type"), str) else None

@@ -1,0 +1,59 @@
+"""What a driver has to do with its worker, inside the process of a task."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+from chimes.model.kept_state import LONGEST_STATE
+from chimes.targets.processes.channel import Channel
+from chimes.targets.sync.failures import DriverFailure
+from chimes.targets.sync.wire import Beat, Kept, Request
+
+
+class Tether:
+    """`log` for lines, `keep` for state, `beat` for a sign of life."""
+
+    def __init__(self, channel: Channel, request: Request) -> None:
+        self._channel = channel
+        self._state = request.state
+        self._every = request.beat
+
+    def log(self, level: str, message: str) -> None:
+        self._channel.line(level, message)
+
+    def keep(self, value: object) -> bool:
+        """State for the next run, at once; whether it is another than the one kept last. Raises
+        DriverFailure for what cannot be kept."""
+        try:
+            text = json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DriverFailure("bad_state", f"the state has no form in JSON: {error}") from None
+        if len(text) > LONGEST_STATE:
+            raise DriverFailure(
+                "state_too_large",
+                f"the state is {len(text)} characters of JSON, more than {LONGEST_STATE}",
+            )
+        if text == self._state:
+            return False
+        self._state = text
+        self._channel.send(Kept(text).to_line())
+        return True
+
+    def beat(self) -> None:
+        self._channel.send(Beat().to_line())
+
+    def beat_by_itself(self) -> None:
+        """From a thread of its own, as long as the interpreter gives it turns: a function that
+        waits is alive, one that is stopped or holds the interpreter is not."""
+
+        def beats() -> None:
+            pause = threading.Event()
+            while True:
+                try:
+                    self.beat()
+                except OSError:
+                    return
+                pause.wait(self._every)
+
+        threading.Thread(target=beats, name="chimes-beat", daemon=True).start()
