@@ -250,6 +250,10 @@ class Store(Protocol):
     ) -> tuple[LogEntry, ...]:
         """Entries numbered above `after`, ascending."""
 
+    async def drop_logs(self, run_ids: Sequence[RunId]) -> None:
+        """Forget the logs of those of these runs, at most a thousand, that have ended; the others
+        keep theirs."""
+
     # --- state of targets ---------------------------------------------------------------------
     async def keep_state(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
         """Fenced like a verdict: a run that has lost its node must not set back what the one that

@@ -216,3 +216,11 @@ class MemoryRuns(MemoryBase):
     ) -> tuple[LogEntry, ...]:
         with self._lock:
             return tuple(self._state.logs.get(run_id, ())[after : after + limit])
+
+    async def drop_logs(self, run_ids: Sequence[RunId]) -> None:
+        with self._lock:
+            for run_id in run_ids:
+                run = self._state.runs.get(run_id)
+                if run is not None and run.status.terminal:
+                    self._state.logs.pop(run_id, None)
+        await self._commit()
