@@ -23,6 +23,8 @@ class FireContext:
 
     #: Runs of its concurrency key that count against the limit, oldest first.
     admitted: tuple[RunId, ...] = ()
+    #: Those of them that are not the schedule's own. Only filled where `stops_only_its_own`.
+    others: frozenset[RunId] = frozenset()
     #: When the schedule it depends on last succeeded.
     dependency_succeeded_at: datetime | None = None
 
@@ -140,7 +142,7 @@ class _Admission:
         self._now = now
         self._limit = schedule.policy.concurrency_limit
         self._admitted = len(context.admitted)
-        self._cancelable = list(context.admitted)
+        self._cancelable = [each for each in context.admitted if each not in context.others]
         self._in_line = False
         self._context = context
         self.cancel: tuple[RunId, ...] = ()
@@ -279,6 +281,13 @@ def _run(
         planned_at=planned_at,
         available_at=available_at or planned_at,
     )
+
+
+def stops_only_its_own(schedule: Schedule) -> bool:
+    """Whether it matters whose the runs of its key are: a schedule that makes place for its next
+    run may stop the one before, never that of somebody else who shares the key (C6)."""
+    policy = schedule.policy
+    return policy.overlap is Overlap.CANCEL_OLD and policy.concurrency_key is not None
 
 
 def concurrency_key(schedule: Schedule) -> str:

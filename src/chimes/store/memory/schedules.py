@@ -10,7 +10,13 @@ from chimes.errors import AlreadyExists, NotFound, QuotaExceeded
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
-from chimes.model.planning import FireContext, Firing, concurrency_key, new_rows
+from chimes.model.planning import (
+    FireContext,
+    Firing,
+    concurrency_key,
+    new_rows,
+    stops_only_its_own,
+)
 from chimes.model.run import Reason, Run, canceled
 from chimes.model.schedule import Schedule, set_aside
 from chimes.store.memory.base import MemoryBase
@@ -112,8 +118,11 @@ class MemorySchedules(MemoryBase):
     def _context(self, schedule: Schedule) -> FireContext:
         depends_on = schedule.depends_on
         other = self._state.schedules.get(depends_on.schedule_id) if depends_on else None
+        admitted = self._state.admitted(concurrency_key(schedule))
+        others = [r.id for r in admitted if r.schedule_id != schedule.id]
         return FireContext(
-            admitted=tuple(r.id for r in self._state.admitted(concurrency_key(schedule))),
+            admitted=tuple(run.id for run in admitted),
+            others=frozenset(others if stops_only_its_own(schedule) else ()),
             dependency_succeeded_at=other.last_success_at if other else None,
         )
 

@@ -12,7 +12,13 @@ from datetime import datetime
 from sqlalchemy import select
 
 from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.planning import FireContext, Firing, concurrency_key, new_rows
+from chimes.model.planning import (
+    FireContext,
+    Firing,
+    concurrency_key,
+    new_rows,
+    stops_only_its_own,
+)
 from chimes.model.run import Reason, Run, RunStatus, cancel_asked, claimed, queue_order
 from chimes.model.schedule import Schedule, set_aside
 from chimes.store.port import Fired, Places, Planner
@@ -28,7 +34,7 @@ from chimes.store.sql.base import (
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Batch, PlainFiring, Rows
 from chimes.store.sql.fire_batches import new_batch_id, record_batch, record_failures
-from chimes.store.sql.locking import hold_keys, is_own_key
+from chimes.store.sql.locking import hold_keys, hold_runs, is_own_key
 from chimes.store.sql.rows.parts import (
     TargetTexts,
     Value,
@@ -39,7 +45,7 @@ from chimes.store.sql.rows.parts import (
 )
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.settling import Settling
-from chimes.store.sql.tables import schedules
+from chimes.store.sql.tables import runs, schedules
 
 _DEPENDENCIES = (schedules.c.id, schedules.c.last_success_at)
 
@@ -184,8 +190,12 @@ class _Pass:
         for schedule, context, first in asked:
             key, firing = concurrency_key(schedule), first
             if gained.get(key):
-                admitted = context.admitted + gained[key]
-                firing = self._plan(schedule, replace(context, admitted=admitted), self._now)
+                context = replace(
+                    context,
+                    admitted=context.admitted + gained[key],
+                    others=context.others | set(gained[key]),
+                )
+                firing = self._plan(schedule, context, self._now)
             new = new_rows(firing.runs, free)
             gained[key] = gained.get(key, ()) + tuple(run.id for run in new if run.admitted)
             yield firing, new
@@ -223,16 +233,33 @@ class _Pass:
         admitted: dict[str, list[RunId]] = {}
         for row in self._tx.dialect.admitted(self._tx.connection, keys):
             admitted.setdefault(row.concurrency_key, []).append(RunId(row.id))
+        careful = {key for key, each in zip(keys, due, strict=True) if stops_only_its_own(each)}
+        owners = self._owners([run_id for key in careful for run_id in admitted.get(key, ())])
         succeeded = self._successes({s.depends_on.schedule_id for s in due if s.depends_on})
         return [
             FireContext(
                 admitted=tuple(admitted.get(key, ())),
+                others=frozenset(
+                    run_id for run_id in admitted.get(key, ()) if owners[run_id] != schedule.id
+                )
+                if stops_only_its_own(schedule)
+                else frozenset(),
                 dependency_succeeded_at=succeeded.get(schedule.depends_on.schedule_id)
                 if schedule.depends_on
                 else None,
             )
             for key, schedule in zip(keys, due, strict=True)
         ]
+
+    def _owners(self, ids: Sequence[RunId]) -> dict[RunId, str | None]:
+        """The schedules of runs."""
+        if not ids:
+            return {}
+        statement = select(runs.c.id, runs.c.schedule_id).where(
+            self._tx.dialect.among(runs.c.id, "ids")
+        )
+        rows = self._tx.rows(statement, {"ids": self._tx.dialect.listed(ids)})
+        return {RunId(row.id): row.schedule_id for row in rows}
 
     def _successes(self, ids: set[ScheduleId]) -> dict[str, datetime | None]:
         if not ids:
@@ -289,6 +316,8 @@ class _Pass:
         insert_runs(self._tx, new, self._texts, self._batch_id)
 
     def _stop(self, ids: Sequence[RunId]) -> None:
+        # Their schedules are held, and so are their own keys; those of a flow's steps are not.
+        hold_runs(self._tx, ids)
         before = load_runs(self._tx, ids)
         settling = Settling(self._tx, self._now, before.values())
         for run_id in ids:
