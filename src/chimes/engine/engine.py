@@ -19,6 +19,7 @@ from chimes.engine.hands import Hands
 from chimes.engine.heartbeat import Heartbeat
 from chimes.engine.hold import Stop
 from chimes.engine.lifecycle import Duty, Poller
+from chimes.engine.log_retention import LogRetention
 from chimes.engine.maintenance import Maintenance
 from chimes.engine.membership import Membership
 from chimes.engine.oversight import SPACING, Oversight
@@ -69,6 +70,10 @@ class Engine:
         self._runners = runners
         self._settings = settings
         self._roles = tuple(settings.roles if roles is None else roles)
+        self._log_retention: LogRetention | None = None
+        if settings.sync_log_runs >= 0 and "sync" in runners:
+            self._log_retention = LogRetention(store, clock, keep=settings.sync_log_runs)
+            listeners = (*listeners, self._log_retention)
         self._events = Events(listeners)
         self._rng = rng or random.Random()  # noqa: S311 (spreads retries, guards nothing)
         time = StoreTime(store, clock)
@@ -145,6 +150,8 @@ class Engine:
             keeping.append(
                 self._poller(self._hands.recorder, spacing=WRITE_SPACING, patience=LAST_WRITES)
             )
+        if self._log_retention is not None:
+            taking.append(self._poller(self._log_retention))
         if "scheduler" in self._roles:
             scheduler = Scheduler(
                 store,

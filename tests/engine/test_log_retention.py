@@ -1,0 +1,87 @@
+"""Of how many tasks of a pair the logs are kept (sync_log_runs)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from chimes.engine.events import DutyFailed
+from chimes.errors import StoreUnavailable
+from chimes.model.ids import RunId
+from chimes.model.run import Outcome, RunStatus
+from chimes.model.target import SyncTarget
+from chimes.store.memory import MemoryStore
+from chimes.targets.base import Call
+from tests.builders import a_task
+from tests.engine.rig import SUCCESS, Faults, Recording, Rig, eventually
+
+ORDERS = SyncTarget(source="shop", collection="orders")
+CLIENTS = SyncTarget(source="shop", collection="clients")
+
+
+class Syncing(Recording):
+    def __init__(self) -> None:
+        super().__init__("sync")
+        self.offers = frozenset({ORDERS.needs})
+        self.script = [self.speak]
+
+    async def speak(self, call: Call) -> Outcome:
+        call.log("info", "something")
+        return SUCCESS
+
+
+@pytest.fixture
+async def memory_rig() -> Rig:
+    return Rig(MemoryStore(), "memory")
+
+
+async def carried_out(rig: Rig, target: SyncTarget, number: int) -> RunId:
+    now = await rig.now()
+    at = now + timedelta(microseconds=number)
+    task = a_task(target, created_at=at, available_at=now, planned_at=now)
+    await rig.store.add_unless_active(task)
+    await rig.reached(task.id, RunStatus.SUCCEEDED)
+    return task.id
+
+
+async def with_logs(rig: Rig, ids: list[RunId]) -> list[bool]:
+    return [bool(await rig.store.read_logs(run_id)) for run_id in ids]
+
+
+@pytest.mark.parametrize(
+    ("keep", "expected"),
+    [
+        (-1, [True] * 4),
+        (0, [False] * 4),
+        (1, [False] * 3 + [True]),
+        (3, [False] + [True] * 3),
+    ],
+)
+async def test_the_last_ones_of_each_pair(rig: Rig, keep: int, expected: list[bool]) -> None:
+    await rig.engine(runners=[Syncing()], sync_log_runs=keep)
+    clients = await carried_out(rig, CLIENTS, 0)
+    orders = [await carried_out(rig, ORDERS, number) for number in range(4)]
+    await eventually(lambda: with_logs(rig, orders), lambda found: found == expected)
+    assert await with_logs(rig, [clients]) == [keep != 0]
+
+
+async def test_those_from_before_are_looked_through(memory_rig: Rig) -> None:
+    rig = memory_rig
+    first = await rig.engine(runners=[Syncing()], sync_log_runs=-1)
+    before = [await carried_out(rig, ORDERS, number) for number in range(60)]
+    await first.drain()
+    faults = Faults(rig.store)
+    faults.failing = {"drop_logs": StoreUnavailable("away")}
+    await rig.engine(store=faults.store, runners=[Syncing()], sync_log_runs=2)
+    last = await carried_out(rig, ORDERS, 100)
+    await eventually(lambda: _told(rig), bool)
+    faults.failing = {}
+    await eventually(
+        lambda: with_logs(rig, [*before, last]), lambda found: found == [False] * 59 + [True] * 2
+    )
+    await rig.close()
+
+
+async def _told(rig: Rig) -> list[DutyFailed]:
+    return [event for event in rig.told(DutyFailed) if event.duty == "log retention"]
