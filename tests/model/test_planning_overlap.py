@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from chimes.model.ids import ScheduleId
+from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import (
     FireContext,
     plan,
+    stops_only_its_own,
 )
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, RunStatus
@@ -49,6 +50,28 @@ def test_cancel_old_asks_each_run_once() -> None:
     firing = plan(schedule, busy(1), NOW + 40 * SECOND)
     assert [run.blocked for run in firing.runs] == [True, True, True]
     assert firing.cancel == ("active-0",)
+
+
+def test_cancel_old_asks_nobody_elses_run() -> None:
+    policy = Policy(overlap=Overlap.CANCEL_OLD, max_concurrent_runs=2, concurrency_key="shared")
+    schedule = due_schedule(policy=policy)
+    theirs = frozenset({RunId("active-0")})
+    firing = plan(schedule, replace(busy(2), others=theirs), NOW)
+    assert (shown(firing), firing.cancel) == ([(QUEUED, NOW, True)], ("active-1",))
+    alone = plan(schedule, replace(busy(2), others=theirs | {RunId("active-1")}), NOW)
+    assert (shown(alone), alone.cancel) == ([(QUEUED, NOW, True)], ())
+
+
+@pytest.mark.parametrize(
+    ("policy", "matters"),
+    [
+        (Policy(overlap=Overlap.CANCEL_OLD, concurrency_key="shared"), True),
+        (Policy(overlap=Overlap.CANCEL_OLD), False),
+        (Policy(overlap=Overlap.QUEUE, concurrency_key="shared"), False),
+    ],
+)
+def test_whose_the_runs_are_matters_under_a_shared_key(policy: Policy, matters: bool) -> None:
+    assert stops_only_its_own(due_schedule(policy=policy)) is matters
 
 
 def test_overlap_allow_has_no_limit_unless_one_is_given() -> None:

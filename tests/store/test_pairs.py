@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from chimes.errors import StoreBusy
@@ -18,70 +15,20 @@ from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Reason, RunStatus
 from chimes.store.port import Fired
-from chimes.store.sql import SqlStore, mariadb_server, open_mariadb, open_postgres, postgres_server
+from chimes.store.sql import SqlStore, mariadb_server, postgres_server
+from chimes.store.sql.server import LOCK_SECONDS
 from chimes.triggers import Every
 from tests.builders import SYNC, a_schedule, a_task, an_entry
-from tests.store import mariadb_rig
 from tests.store.key_races import AUDIT_HEAD, one_after_the_other
 from tests.store.pair_process import LIVES, PAIRS, PROCESSES, eight_processes, store_at
-
-SERVERS = ("postgresql", "mariadb")
-
-
-@dataclass(frozen=True)
-class Rig:
-    """A server, and the stores of several nodes on it."""
-
-    url: str
-    opener: Callable[[str], SqlStore]
-    stack: AsyncExitStack
-
-    async def store(self) -> SqlStore:
-        store = self.opener(self.url)
-        await store.open()
-        self.stack.push_async_callback(store.close)
-        return store
-
-    async def stores(self, count: int) -> list[SqlStore]:
-        return [await self.store() for _ in range(count)]
-
-    @asynccontextmanager
-    async def held(self, *statements: str) -> AsyncIterator[None]:
-        """What these statements lock, in a transaction of somebody else."""
-        if self.opener is open_postgres:
-            connection = await asyncpg.connect(self.url)
-            transaction = connection.transaction()
-            await transaction.start()
-            for statement in statements:
-                await connection.execute(statement)
-            try:
-                yield
-            finally:
-                await transaction.rollback()
-                await connection.close()
-        else:
-            connection = await mariadb_rig.connect(self.url, autocommit=False)
-            for statement in statements:
-                await mariadb_rig.rows_of(connection, statement)
-            try:
-                yield
-            finally:
-                await connection.rollback()
-                await connection.ensure_closed()
-
-    def batches_held(self) -> AbstractAsyncContextManager[None]:
-        """A pass of a scheduler stops once its runs are inserted, before it has committed."""
-        if self.opener is open_postgres:
-            return self.held("LOCK TABLE fire_batches IN SHARE MODE")
-        return self.held("LOCK TABLES fire_batches READ")
+from tests.store.server_rig import SERVERS, Rig, rig_at
 
 
 @pytest.fixture(params=SERVERS)
 async def rig(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
-    on_postgres = request.param == "postgresql"
-    url = request.getfixturevalue("postgres_url" if on_postgres else "mariadb_url")
-    async with AsyncExitStack() as stack:
-        yield Rig(url, open_postgres if on_postgres else open_mariadb, stack)
+    name = "postgres_url" if request.param == "postgresql" else "mariadb_url"
+    async with rig_at(request.param, request.getfixturevalue(name)) as rig:
+        yield rig
 
 
 async def due_sync(store: SqlStore) -> None:
@@ -144,8 +91,7 @@ async def test_who_cannot_have_the_lock_of_a_pair_does_nothing(rig: Rig, impatie
     store = await rig.store()
     first, _ = await store.add_unless_active(a_task())
     await store.cancel_run(first.id, "enough")
-    column = '"key"' if rig.opener is open_postgres else "`key`"
-    async with rig.held(f"SELECT {column} FROM concurrency_keys FOR UPDATE"):
+    async with rig.keys_held():
         with pytest.raises(StoreBusy, match=f"at work on {SYNC.key}"):
             await asyncio.wait_for(store.add_unless_active(a_task(), an_entry()), 10)
     assert store.counters()["conflicts"] == 0
@@ -157,9 +103,23 @@ async def test_who_cannot_have_the_lock_of_a_pair_does_nothing(rig: Rig, impatie
 async def test_a_pair_that_is_active_is_told_without_a_lock(rig: Rig, impatient: None) -> None:
     store = await rig.store()
     run, _ = await store.add_unless_active(a_task())
-    column = '"key"' if rig.opener is open_postgres else "`key`"
-    async with rig.held(f"SELECT {column} FROM concurrency_keys FOR UPDATE"):
+    async with rig.keys_held():
         assert await store.add_unless_active(a_task()) == (run, False)
+
+
+# C6: the schedule of another's run is nothing that a pass has to wait for.
+async def test_cancel_old_asks_for_no_lock_of_another_schedule(rig: Rig) -> None:
+    store = await rig.store()
+    now = await store.now()
+    shared = Policy(overlap=Overlap.CANCEL_OLD, concurrency_key="shared")
+    due = {"trigger": Every("1h", anchor=now), "next_slot": now, "next_run_at": now}
+    other = await store.add_schedule(a_schedule(policy=shared, **due))
+    (theirs,) = (await store.fire_due(plan, limit=5)).others
+    await store.add_schedule(a_schedule(policy=shared, **due))
+    async with rig.held(f"SELECT id FROM schedules WHERE id = '{other.id}' FOR UPDATE"):
+        fired = await asyncio.wait_for(store.fire_due(plan, limit=5), LOCK_SECONDS / 2)
+    assert [run.blocked for run in fired.others] == [True]
+    assert await store.get_run(theirs.id) == theirs
 
 
 # --- processes --------------------------------------------------------------------------------

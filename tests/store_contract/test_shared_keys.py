@@ -1,0 +1,50 @@
+"""Schedules that share a concurrency key: a place is a place, but a run has one owner (C6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from chimes.model.ids import ScheduleId
+from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
+from chimes.model.run import Reason, cancel_asked
+from chimes.model.schedule import paused
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, due_schedule, places
+from tests.store_contract.scenes import all_runs, joined
+
+REPLACING = Policy(overlap=Overlap.CANCEL_OLD, concurrency_key="shared", max_concurrent_runs=3)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_schedule_makes_place_by_its_own_runs_only(
+    store: Store, clock: SettableClock, begun: bool
+) -> None:
+    await joined(store, lease=HOUR)
+    other = await store.add_schedule(due_schedule(policy=REPLACING))
+    mine = await store.add_schedule(due_schedule(NOW + SECOND, policy=REPLACING))
+    of_key = {"concurrency_key": "shared", "concurrency_limit": 3}
+    (by_hand,) = await store.add_runs([a_run(created_at=NOW - HOUR, **of_key)])
+    (theirs,) = (await store.fire_due(plan, limit=10)).others
+    clock.advance(1)
+    (own,) = (await store.fire_due(plan, limit=10)).others
+    if begun:
+        taken = await store.claim(places())
+        by_hand, theirs, own = sorted(taken, key=lambda run: run.created_at)
+    await store.change_schedule(other.id, lambda s, now: paused(s, now, "me"))
+    now = clock.advance(MINUTE)
+    (new,) = (await store.fire_due(plan, limit=10)).others
+    assert (new.schedule_id, new.blocked) == (mine.id, begun)
+    stopped = cancel_asked(own, Reason.REPLACED, now)
+    assert await all_runs(store) == {run.id: run for run in (by_hand, theirs, stopped, new)}
+
+
+async def test_a_schedule_waits_where_no_run_is_its_own(store: Store) -> None:
+    one_at_a_time = Policy(overlap=Overlap.CANCEL_OLD, concurrency_key="shared")
+    await store.add_schedule(due_schedule(policy=one_at_a_time, id=ScheduleId("a")))
+    await store.add_schedule(due_schedule(policy=one_at_a_time, id=ScheduleId("b")))
+    # The second of one pass finds the place taken by the first.
+    first, second = (await store.fire_due(plan, limit=10)).others
+    assert (first.schedule_id, first.blocked, second.blocked) == ("a", False, True)
+    assert await all_runs(store) == {first.id: first, second.id: second}
