@@ -120,6 +120,25 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
 }
 
 
+# R4.16: nobody pays for the tasks' index but tasks.
+async def test_the_index_of_tasks_has_no_entry_of_another_run(postgres_url: str) -> None:
+    store = open_postgres(postgres_url)
+    await store.open()
+    size = "SELECT pg_relation_size('runs_by_source')"
+
+    async def bytes_of_index() -> int:
+        return int(
+            await store._database.read(lambda tx: tx.connection.exec_driver_sql(size).scalar_one())
+        )
+
+    empty = await bytes_of_index()
+    await store.add_runs([a_run() for _ in range(50)])
+    assert await bytes_of_index() == empty
+    await store.add_unless_active(a_task())
+    assert await bytes_of_index() > empty
+    await store.close()
+
+
 def walk(plan: dict[str, Any]) -> list[dict[str, Any]]:
     return [plan, *(node for child in plan.get("Plans", ()) for node in walk(child))]
 
