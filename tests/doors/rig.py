@@ -157,9 +157,11 @@ class Documented:
         if promised is None:
             assert answer.status_code in BEFORE_ROUTING, f"{answer.status_code} is undocumented"
             return
-        for content in promised.get("content", {}).values():
-            name = content["schema"]["$ref"].rpartition("/")[2]
-            getattr(outputs, name).model_validate(answer.json())
+        kind = answer.headers.get("content-type", "").partition(";")[0]
+        if "content" in promised:
+            schema = promised["content"][kind]["schema"]
+            if "$ref" in schema:
+                getattr(outputs, schema["$ref"].rpartition("/")[2]).model_validate(answer.json())
 
     def _operation(self, request: httpx2.Request) -> dict[str, Any] | None:
         for template, operations in self._document["paths"].items():

@@ -51,6 +51,8 @@ class Envelope:
         method = scope["method"]
         if method == "HEAD":
             scope["method"] = "GET"
+            # For those whose answer would not end by itself.
+            state["head"] = True
         # Until the answer begins: a stream may then go on for as long as somebody listens.
         limit = asyncio.timeout(REQUEST_SECONDS)
         answer = _Answer(scope, send, limit, without_body=method == "HEAD")

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from chimes.doors.api import actions, runs, schedules, system, times
+from chimes.doors.api.log_tail import Followers
 from chimes.doors.auth import Gatekeeper
 from chimes.doors.context import Doorway
 from chimes.doors.description import operation_name
@@ -43,6 +44,7 @@ def build_app(doorway: Doorway, *, compat: Sequence[APIRouter] = ()) -> FastAPI:
     )
     app.state.doorway = doorway
     app.state.gatekeeper = Gatekeeper(doorway)
+    app.state.followers = Followers()
     app.state.renderers = [
         (prefix, door.render)
         for door in compat

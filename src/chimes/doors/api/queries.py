@@ -109,6 +109,11 @@ class RunsQuery(PageQuery):
 class LogsQuery(Query):
     after: Number = Field(default=0, description="Entries numbered above this one.")
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
+    follow: bool = Field(
+        default=False,
+        description="As Server-Sent Events until the run has ended, whatever the limit; "
+        "`Accept: text/event-stream` asks for the same, `Last-Event-ID` goes on where it was.",
+    )
 
 
 class UpcomingQuery(Query):

@@ -11,12 +11,14 @@ from starlette.responses import JSONResponse, Response
 from chimes.doors.api.actions import new_run_answer
 from chimes.doors.api.idempotency import new_run_id
 from chimes.doors.api.inputs import NothingIn, StartIn
+from chimes.doors.api.log_tail import STREAM, followed, resumed_after, wants_stream
 from chimes.doors.api.outputs import (
     BODY,
     BUSY_PAIR,
     EVERYWHERE,
     MISSING,
     TAKEN,
+    Answers,
     LogPage,
     RunOut,
     RunPage,
@@ -32,6 +34,9 @@ from chimes.model.ids import RunId
 router = APIRouter(
     prefix="/api/v1/runs", tags=["runs"], route_class=NativeRoute, responses=EVERYWHERE
 )
+
+LOGS: Answers = gives(LogPage)
+LOGS[200]["content"] = {STREAM: {"schema": {"type": "string"}}}
 
 
 @router.post(
@@ -64,11 +69,19 @@ async def get_run(run_id: str, door: ToDoorway, actor: Caller) -> Response:
     return JSONResponse(run_out(await door.runs.get(actor, RunId(run_id))))
 
 
-@router.get("/{run_id}/logs", responses=gives(LogPage) | MISSING)
+@router.get("/{run_id}/logs", responses=LOGS | MISSING)
 async def get_logs(
-    run_id: str, query: Annotated[LogsQuery, Query()], door: ToDoorway, actor: Caller
+    request: Request,
+    run_id: str,
+    query: Annotated[LogsQuery, Query()],
+    door: ToDoorway,
+    actor: Caller,
 ) -> Response:
-    """The log of a run, in order."""
+    """The log of a run, in order; also while it is written. As events, `id` is the number of an
+    entry and `data` the entry; the event `end` says how the run has ended."""
+    if query.follow or wants_stream(request):
+        after = resumed_after(request, query.after)
+        return await followed(request, door, actor, RunId(run_id), after)
     found = await door.runs.logs(actor, RunId(run_id), after=query.after, limit=query.limit + 1)
     shown = found[: query.limit]
     more = len(found) > query.limit
