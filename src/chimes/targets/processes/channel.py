@@ -59,11 +59,16 @@ class Channel:
             received += piece
         return bytes(received)
 
+    @property
+    def full(self) -> bool:
+        """Whether further lines of the log would be left out."""
+        return self._bytes_left < 0 or self._lines_left < 0
+
     def line(self, level: str, message: str) -> None:
         message = message[:MAX_LINE]
         with self._lock:
             # One more than fits, so that the worker says that something is left out.
-            if self._bytes_left >= 0 and self._lines_left >= 0:
+            if not self.full:
                 self._bytes_left -= len(message)
                 self._lines_left -= 1
                 self._socket.sendall(LogLine(level, message).to_line())

@@ -70,7 +70,7 @@ def _driven(request: Request, tether: Tether) -> Mapping[str, object] | None:
 def _prepare(request: Request, tether: Tether) -> None:
     """What the operator's own code finds: its modules, output line by line so that what was
     printed before a crash is seen, and log records at their own level."""
-    sys.path[:] = [request.directory, *(each for each in request.path if each)]
+    sys.path[:] = [request.directory, *request.path]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")

@@ -114,7 +114,7 @@ class SyncRunner:
             config=source.config,
             state=state,
             directory=sources.directory or str(Path.cwd()),
-            path=tuple(sys.path),
+            path=tuple(each or str(Path.cwd()) for each in sys.path),
             beat=beat_of(self._stall_after.total_seconds()),
             private=str(folder),
             rules=self._egress(),
@@ -163,7 +163,7 @@ class _Attempt:
             return await self._outcome(child, why)
         except asyncio.CancelledError:
             if not child.ended:
-                await surely(child.end())
+                await surely(child.end(grace=GRACE))
             self._keeper.stop()
             self._log.remark("warning", "told to stop: the processes of the task were ended")
             raise

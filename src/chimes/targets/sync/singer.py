@@ -21,14 +21,24 @@ from chimes.targets.sync.tether import Tether
 #: A line of JSON holds at most the largest state, its escapes and its frame.
 LONGEST_MESSAGE = 2 * LONGEST_STATE
 CUT = " … (cut)"
+_STATE = b'"STATE"'
 
 Message = Mapping[str, object]
 
 
 class Splitter(LineSplitter):
-    def __init__(self, limit: int, take: Callable[[bytes, bool], None]) -> None:
+    def __init__(
+        self,
+        limit: int,
+        take: Callable[[bytes, bool], None],
+        mark: Callable[[], bytes] = bytes,
+    ) -> None:
         super().__init__(limit)
         self._take = take
+        self._mark = mark
+
+    def mark(self) -> bytes:
+        return self._mark()
 
     def take(self, line: bytes, *, whole: bool) -> None:
         self._take(line, whole)
@@ -40,8 +50,7 @@ class Tap:
     def __init__(self, tether: Tether) -> None:
         self._tether = tether
         self._states = 0
-        self._cut = False
-        self.out = Splitter(LONGEST_MESSAGE, self._said)
+        self.out = Splitter(LONGEST_MESSAGE, self._said, self._wanted)
         self.err = Splitter(MAX_LINE, lambda line, whole: self._log("error", line))
 
     def __enter__(self) -> Self:
@@ -66,6 +75,10 @@ class Tap:
     def close(self) -> None:
         """Nothing more is said."""
 
+    def _wanted(self) -> bytes:
+        """What a line must have in it to be of any use; empty: nothing."""
+        return b""
+
     def _said(self, line: bytes, whole: bool) -> None:
         raise NotImplementedError
 
@@ -81,8 +94,11 @@ class Tap:
 class Lines(Tap):
     """Each line is one of the log."""
 
+    def _wanted(self) -> bytes:
+        return _STATE if self._tether.log_is_full else b""
+
     def _said(self, line: bytes, whole: bool) -> None:
-        message = message_in(line) if b'"STATE"' in line else None
+        message = message_in(line) if _STATE in line else None
         if message is not None and message["type"] == "STATE" and "value" in message:
             self._keep(message)
             self._log("debug", line)

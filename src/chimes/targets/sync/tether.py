@@ -22,6 +22,10 @@ class Tether:
     def log(self, level: str, message: str) -> None:
         self._channel.line(level, message)
 
+    @property
+    def log_is_full(self) -> bool:
+        return self._channel.full
+
     def keep(self, value: object) -> bool:
         """State for the next run, at once; whether it is another than the one kept last. Raises
         DriverFailure for what cannot be kept."""

@@ -1,0 +1,89 @@
+"""What the tests of sync tasks call them with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from chimes.model.egress import EgressRules
+from chimes.model.run import Outcome
+from chimes.model.source import Collection, Source, Sources, task_policy, task_run
+from chimes.model.target import SyncTarget
+from chimes.targets.base import Call
+from chimes.targets.sync.runner import SyncRunner
+from tests.builders import NOW
+
+PAIR = SyncTarget(source="shop", collection="orders")
+MODULE = "tests.targets.sync_module"
+
+
+@dataclass
+class Kept:
+    """The state of the pair."""
+
+    value: str | None = None
+    values: list[str] = field(default_factory=list)
+    #: Another node has the run.
+    lost: bool = False
+
+    async def read(self) -> str | None:
+        return self.value
+
+    async def keep(self, value: str) -> bool:
+        if self.lost:
+            return False
+        self.value = value
+        self.values.append(value)
+        return True
+
+
+@dataclass
+class Carried:
+    outcome: Outcome
+    kept: Kept
+    lines: list[tuple[str, str]]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(message for _, message in self.lines)
+
+    def at(self, level: str) -> list[str]:
+        return [message for each, message in self.lines if each == level]
+
+
+def a_runner(driver: str, config: dict[str, Any], directory: Path, **given: Any) -> SyncRunner:
+    source = Source(
+        id=PAIR.source,
+        driver=driver,
+        config=config,
+        collections=(Collection(name=PAIR.collection),),
+    )
+    sources = Sources({source.id: source}, str(directory))
+    options: dict[str, Any] = {"egress": EgressRules, "stall_after": timedelta(seconds=60)}
+    return SyncRunner(lambda: sources, **(options | given))
+
+
+def a_call(
+    log: Callable[[str, str], None], kept: Kept, *, timeout: float = 60, target: SyncTarget = PAIR
+) -> Call:
+    run = task_run(target, None, NOW)
+    policy = task_policy(target, timeout=timedelta(seconds=timeout))
+    from dataclasses import replace
+
+    return Call(run=replace(run, policy=policy), triggered_at=NOW, log=log, state=kept)
+
+
+async def carry_out(
+    runner: SyncRunner,
+    kept: Kept | None = None,
+    *,
+    timeout: float = 60,  # noqa: ASYNC109 - of the run, not of this call
+    target: SyncTarget = PAIR,
+) -> Carried:
+    kept = kept or Kept()
+    lines: list[tuple[str, str]] = []
+    call = a_call(lambda *line: lines.append(line), kept, timeout=timeout, target=target)
+    return Carried(await runner.execute(call), kept, lines)

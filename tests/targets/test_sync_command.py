@@ -1,0 +1,203 @@
+"""Driver command: any program, and taps of Singer (issue 4, 3)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chimes.model.run import AttemptEnd
+from chimes.targets.sync.wire import LOG_LIMITS
+from tests.targets.sync_calls import Carried, Kept, a_call, a_runner, carry_out
+from tests.targets.task_calls import alive, until
+
+
+def sh(script: str, **more: Any) -> dict[str, Any]:
+    return {"command": ["sh", "-c", script], **more}
+
+
+def py(script: str, **more: Any) -> dict[str, Any]:
+    return {"command": [sys.executable, "-c", script], **more}
+
+
+async def run(
+    config: dict[str, Any], tmp_path: Path, kept: Kept | None = None, **given: Any
+) -> Carried:
+    return await carry_out(a_runner("command", config, tmp_path, **given), kept)
+
+
+async def test_output_and_errors_are_lines(tmp_path: Path) -> None:
+    done = await run(sh("echo hello; echo oh >&2; printf 'no end'"), tmp_path)
+    assert done.outcome.end is AttemptEnd.SUCCEEDED
+    assert done.at("info")[:2] == ["hello", "no end"]
+    assert done.at("error") == ["oh"]
+    assert done.lines[-1][1].startswith("FINISHED SUCCESSFULLY in [")
+
+
+async def test_it_is_told_everything_by_files_that_do_not_stay(tmp_path: Path) -> None:
+    script = """
+import json, os, stat
+print(os.environ["CHIMES_SOURCE"], os.environ["CHIMES_COLLECTION"], os.environ["EXTRA"])
+for name in ("CONFIG", "STATE"):
+    path = os.environ[f"CHIMES_{name}_FILE"]
+    print(path)
+    print(oct(os.stat(path).st_mode & 0o777), oct(os.stat(os.path.dirname(path)).st_mode & 0o777))
+    print(json.dumps(json.load(open(path))))
+print(os.getcwd())
+"""
+    config = py(script, env={"EXTRA": 7}, shop="s-1")
+    lines = (await run(config, tmp_path, Kept('{"at": 3}'))).at("info")
+    assert lines[0] == "shop orders 7"
+    assert lines[2] == lines[5] == "0o600 0o700"
+    assert json.loads(lines[3]) == config
+    assert json.loads(lines[6]) == {"at": 3}
+    assert lines[7] == str(tmp_path)
+    assert not Path(lines[1]).parent.exists()
+
+
+async def test_a_tap_is_given_files_as_arguments(tmp_path: Path) -> None:
+    script = "import sys; print(open(sys.argv[1]).read(), sys.argv[2:])"
+    config = {"command": [sys.executable, "-c", script, "{state_file}", "{collection}", "a{b}"]}
+    assert (await run(config, tmp_path)).at("info")[0] == "{} ['orders', 'a{b}']"
+
+
+async def test_a_directory_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    assert (await run(sh("pwd", cwd="inner"), tmp_path)).at("info")[0] == str(tmp_path / "inner")
+    done = await run(sh("pwd", cwd="none"), tmp_path)
+    assert done.outcome.error == f"there is no directory {tmp_path / 'none'}"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "error"),
+    [
+        ("echo bye; exit 3", "exit_status", "the command ended with status 3"),
+        ("kill -SEGV $$", "killed", "the command was killed by signal 11 (SIGSEGV)"),
+    ],
+)
+async def test_how_it_failed(tmp_path: Path, script: str, code: str, error: str) -> None:
+    done = await run(sh(script), tmp_path)
+    assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, code)
+    assert done.outcome.error == error
+    assert done.lines[-1] == ("error", error)
+
+
+async def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    done = await run({"command": ["no-such-program"]}, tmp_path)
+    assert done.outcome.code == "not_started"
+    assert "no-such-program: No such file or directory" in done.outcome.error
+
+
+# State
+
+
+async def test_a_changed_state_file_is_the_new_state(tmp_path: Path) -> None:
+    kept = Kept('{"n": 1}')
+    await run(sh("echo '{\"n\": 2}' > $CHIMES_STATE_FILE"), tmp_path, kept)
+    assert kept.values == ['{"n": 2}']
+    await run(sh("echo ' {\"n\":  2} ' > $CHIMES_STATE_FILE"), tmp_path, kept)
+    await run(sh("true"), tmp_path, kept)
+    assert kept.values == ['{"n": 2}']
+
+
+async def test_not_that_of_a_program_that_failed(tmp_path: Path) -> None:
+    kept = Kept()
+    await run(sh("echo '{\"n\": 2}' > $CHIMES_STATE_FILE; exit 1"), tmp_path, kept)
+    assert kept.values == []
+    done = await run(sh("echo oops > $CHIMES_STATE_FILE"), tmp_path, kept)
+    assert done.outcome.code == "bad_state"
+    assert kept.values == []
+
+
+TAP = """
+import json, os, sys
+state = json.load(open(os.environ["CHIMES_STATE_FILE"])).get("at", 0)
+def say(**message):
+    print(json.dumps(message), flush=True)
+say(type="SCHEMA", stream="orders", schema={}, key_properties=["id"])
+for number in range(state + 1, state + 4):
+    say(type="RECORD", stream="orders", record={"id": number, "pad": "x" * 9000})
+    say(type="STATE", value={"at": number})
+print("a word for people")
+sys.exit(int(os.environ.get("ENDS_WITH", 0)))
+"""
+
+
+async def test_states_of_a_tap_are_kept_at_once(tmp_path: Path) -> None:
+    kept = Kept()
+    config = py(TAP, format="singer", output="pulled/orders.jsonl")
+    done = await run(config, tmp_path, kept)
+    assert json.loads(kept.value or "") == {"at": 3}
+    assert done.outcome.result == {"records": 3, "states": 3}
+    assert done.at("info")[0] == "a word for people"
+    assert len(done.lines) == 2
+    # Also of one that fails later: the next goes on from there.
+    done = await run(config | {"env": {"ENDS_WITH": "4"}}, tmp_path, kept)
+    assert done.outcome.error == "the command ended with status 4"
+    assert json.loads(kept.value or "") == {"at": 6}
+    lines = (tmp_path / "pulled/orders.jsonl").read_text().splitlines()
+    assert [json.loads(line)["record"]["id"] for line in lines] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_states_are_understood_in_plain_output_too(tmp_path: Path) -> None:
+    kept = Kept()
+    done = await run(py(TAP), tmp_path, kept)
+    assert json.loads(kept.value or "") == {"at": 3}
+    assert len(done.at("debug")) == 3
+    assert len(done.at("info")) == 6
+    assert done.at("info")[1].endswith(" … (cut)")
+    noise = r"""printf '%s\n' '{"type": "STATE"}' '"STATE"' '{"type": "STATE", "value' '{' """
+    assert len((await run(sh(noise), tmp_path, kept)).at("info")) == 5
+
+
+# Being ended
+
+
+async def test_a_flood_is_read_where_it_hurts_nobody(tmp_path: Path) -> None:
+    kept = Kept()
+    script = 'head -c 300000000 /dev/zero | tr "\\0" "x\\n"; echo; '
+    script += """echo '{"type": "STATE", "value": 5}'; yes | head -c 100000000"""
+    done = await run(sh(script), tmp_path, kept)
+    assert done.outcome.end is AttemptEnd.SUCCEEDED
+    assert kept.values == ["5"]
+    assert len(done.lines) <= LOG_LIMITS.lines + 2
+    assert sum("left out" in message for message in done.at("warning")) == 1
+
+
+async def test_a_stopped_program_has_stalled(tmp_path: Path) -> None:
+    script = f"sh -c 'echo $$ > {tmp_path}/pid; kill -STOP $$'; true"
+    done = await run(sh(script), tmp_path, stall_after=timedelta(seconds=1))
+    assert done.outcome.code == "stalled"
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+async def test_a_silent_one_has_not(tmp_path: Path) -> None:
+    done = await run(sh("exec >&- 2>&-; sleep 2.5"), tmp_path, stall_after=timedelta(seconds=1))
+    assert done.outcome.end is AttemptEnd.SUCCEEDED
+
+
+async def test_cancel_reaches_those_that_it_started(tmp_path: Path) -> None:
+    script = f"trap 'echo stopping; exit 9' TERM; sleep 600 & echo $$ $! > {tmp_path}/pids; "
+    script += "echo ready; wait"
+    lines: list[str] = []
+    runner = a_runner("command", sh(script), tmp_path)
+    call = a_call(lambda level, message: lines.append(message), Kept())
+    attempt = asyncio.create_task(runner.execute(call))
+    await until(lambda: "ready" in lines)
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert not any(alive(int(pid)) for pid in (tmp_path / "pids").read_text().split())
+    assert "stopping" in lines
+
+
+async def test_one_that_leaves_others_behind(tmp_path: Path) -> None:
+    """They have its output open, and are ended with the task."""
+    done = await run(sh(f"sleep 600 & echo $! > {tmp_path}/pid; echo done"), tmp_path)
+    assert done.outcome.end is AttemptEnd.SUCCEEDED
+    assert not alive(int((tmp_path / "pid").read_text()))

@@ -1,0 +1,184 @@
+"""What a sync task may do without harm to the node, and how it is ended (F18, F66)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chimes.model.run import AttemptEnd
+from chimes.targets.sync.wire import LOG_LIMITS
+from tests.targets.sync_calls import MODULE, Kept, a_call, a_runner, carry_out
+from tests.targets.task_calls import alive, until
+
+ROOT = Path(__file__).parents[2]
+MEGABYTE = 1024 * 1024
+
+
+def waiting(tmp_path: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "callable": f"{MODULE}:waits",
+        "pids": str(tmp_path / "pids"),
+        "go": str(tmp_path / "go"),
+        **more,
+    }
+
+
+def read_pids(file: Path) -> list[int]:
+    return [int(each) for each in file.read_text().split()]
+
+
+async def pids_in(file: Path) -> list[int]:
+    await until(file.exists)
+    return read_pids(file)
+
+
+def none_alive(pids: list[int]) -> bool:
+    return not any(alive(pid) for pid in pids)
+
+
+# Output
+
+
+@pytest.mark.parametrize("length", [60, 200_000])
+async def test_a_flood_is_cut_and_grows_nothing(tmp_path: Path, length: int) -> None:
+    """Issue 4: 1 GB of output hurts nobody. The pipe is drained, so the task comes to its end."""
+    config = {"callable": f"{MODULE}:floods", "bytes": 1024 * MEGABYTE, "length": length}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    done = await carry_out(a_runner("python", config, tmp_path))
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert done.outcome.end is AttemptEnd.SUCCEEDED
+    assert grown < 64
+    assert done.kept.value == '{"flooded": true}'
+    assert len(done.lines) <= LOG_LIMITS.lines + 2
+    assert sum(len(message) for _, message in done.lines) < LOG_LIMITS.bytes + 10_000
+    assert [m for _, m in done.lines if "left out" in m] == [done.lines[-2][1]]
+    assert done.lines[-1][1].startswith("FINISHED SUCCESSFULLY")
+
+
+async def test_odd_bytes_become_text_that_every_store_takes(tmp_path: Path) -> None:
+    config = {"callable": f"{MODULE}:odd_bytes"}
+    done = await carry_out(a_runner("python", config, tmp_path))
+    assert done.at("info")[:2] == ["bad �� utf-8", "nul � here"]
+    assert len(done.at("info")[2]) == 8192
+    assert done.at("info")[3] == "after"
+
+
+async def test_lines_come_while_it_runs(tmp_path: Path) -> None:
+    said = asyncio.Event()
+    runner = a_runner("python", waiting(tmp_path), tmp_path)
+    attempt = asyncio.create_task(runner.execute(a_call(lambda *line: said.set(), Kept())))
+    async with asyncio.timeout(20):
+        await said.wait()
+    assert not attempt.done()
+    (tmp_path / "go").touch()
+    assert (await attempt).end is AttemptEnd.SUCCEEDED
+    assert none_alive(await pids_in(tmp_path / "pids"))
+
+
+# Being ended
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+async def test_cancel_stops_the_whole_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stubborn: bool
+) -> None:
+    monkeypatch.setattr("chimes.targets.sync.runner.GRACE", 0.3)
+    monkeypatch.setattr("chimes.targets.processes.child.GRACE", 0.3)
+    lines: list[str] = []
+    runner = a_runner("python", waiting(tmp_path, stubborn=stubborn), tmp_path)
+    call = a_call(lambda level, message: lines.append(message), Kept())
+    attempt = asyncio.create_task(runner.execute(call))
+    pids = await pids_in(tmp_path / "pids")
+    await until(lambda: "waiting" in lines)
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert none_alive(pids)
+    assert lines[-1] == "told to stop: the processes of the task were ended"
+
+
+async def test_the_time_is_over(tmp_path: Path) -> None:
+    runner = a_runner("python", waiting(tmp_path), tmp_path)
+    done = await carry_out(runner, timeout=1.5)
+    assert (done.outcome.end, done.outcome.code) == (AttemptEnd.TIMEOUT, "timeout")
+    assert done.lines[-1] == ("error", "timed out after 1.5s")
+    assert none_alive(await pids_in(tmp_path / "pids"))
+
+
+async def test_a_stopped_process_has_stalled(tmp_path: Path) -> None:
+    """No sign of life: it fails, and does not stay."""
+    config = {"callable": f"{MODULE}:stops_itself", "pid": str(tmp_path / "pid")}
+    runner = a_runner("python", config, tmp_path, stall_after=timedelta(seconds=1))
+    done = await carry_out(runner)
+    assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, "stalled")
+    assert done.outcome.error == "stalled: the task showed no sign of life for 1s"
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+async def test_one_that_works_or_waits_has_not_stalled(tmp_path: Path) -> None:
+    """A bad regex holds the interpreter, so that nothing can be sent: it is at work all the same,
+    and its timeout is what ends it (F18)."""
+    config: dict[str, Any] = {"callable": f"{MODULE}:holds_the_interpreter", "length": 40}
+    runner = a_runner("python", config, tmp_path, stall_after=timedelta(seconds=1))
+    done = await carry_out(runner, timeout=3)
+    assert done.outcome.end is AttemptEnd.TIMEOUT
+    runner = a_runner("python", waiting(tmp_path), tmp_path, stall_after=timedelta(seconds=1))
+    done = await carry_out(runner, timeout=3)
+    assert done.outcome.end is AttemptEnd.TIMEOUT
+
+
+def started(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, cwd=ROOT)
+
+
+NODE = """
+import asyncio, sys
+from pathlib import Path
+from tests.targets.sync_calls import Kept, a_call, a_runner
+
+driver, config, folder = sys.argv[1], eval(sys.argv[2]), Path(sys.argv[3])
+runner = a_runner(driver, config, folder)
+asyncio.run(runner.execute(a_call(lambda *line: None, Kept())))
+"""
+
+
+@pytest.mark.parametrize("driver", ["python", "command"])
+async def test_nothing_outlives_a_node_that_is_killed(tmp_path: Path, driver: str) -> None:
+    """RELIABILITY 0.5: nothing of the first attempt may run beside the second."""
+    config = waiting(tmp_path)
+    if driver == "command":
+        script = f"sleep 600 & echo $$ $! > {tmp_path}/d; mv {tmp_path}/d {tmp_path}/pids; wait"
+        config = {"command": ["sh", "-c", script]}
+    node = started([sys.executable, "-c", NODE, driver, repr(config), str(tmp_path)])
+    try:
+        pids = await pids_in(tmp_path / "pids")
+        assert all(alive(pid) for pid in pids)
+    finally:
+        node.send_signal(signal.SIGKILL)
+        node.wait(20)
+    await until(lambda: none_alive(pids))
+
+
+async def test_folders_of_killed_nodes_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ended = started([sys.executable, "-c", ""])
+    ended.wait(20)
+    left = tmp_path / f"chimes-sync-{ended.pid}-abc"
+    ours = tmp_path / f"chimes-sync-{os.getpid()}-abc"
+    for folder in (left, ours):
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+    await a_runner("python", {}, tmp_path).open()
+    assert not left.exists()
+    assert ours.exists()

@@ -1,0 +1,156 @@
+"""Driver python: a function of the operator's, in a process of its own (R4.2, R4.3, R4.9)."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chimes.model.run import AttemptEnd
+from chimes.model.target import SyncTarget
+from chimes.targets.sync.runner import SyncRunner
+from tests.targets.sync_calls import MODULE, Carried, Kept, a_runner, carry_out
+
+
+def python(function: str, directory: Path, **config: Any) -> SyncRunner:
+    return a_runner("python", {"callable": f"{MODULE}:{function}", **config}, directory)
+
+
+async def run(function: str, directory: Path, kept: Kept | None = None, **config: Any) -> Carried:
+    return await carry_out(python(function, directory, **config), kept)
+
+
+async def test_what_it_returns_is_its_state_the_next_time(tmp_path: Path) -> None:
+    kept = Kept()
+    first = await run("counts", tmp_path, kept, greeting="hello")
+    assert first.outcome.end is AttemptEnd.SUCCEEDED
+    assert json.loads(kept.value or "") == {"times": 1}
+    second = await run("counts", tmp_path, kept)
+    assert json.loads(kept.value or "") == {"times": 2}
+    assert first.lines[0] == ("info", "shop orders for the 1. time, hello")
+    assert second.lines[0] == ("info", "shop orders for the 2. time, no greeting")
+
+
+async def test_the_last_line_of_a_good_run(tmp_path: Path) -> None:
+    level, message = (await run("counts", tmp_path)).lines[-1]
+    assert level == "info"
+    assert re.fullmatch(r"FINISHED SUCCESSFULLY in \[\d+\.\d\d\] seconds", message)
+
+
+async def test_output_errors_and_records_are_lines_at_their_level(tmp_path: Path) -> None:
+    kept = Kept('{"a": 1}')
+    done = await run("talks", tmp_path, kept)
+    assert sorted(done.lines[:-1]) == [
+        ("error", "to err"),
+        ("info", "no end of line"),
+        ("info", "to out"),
+        ("warning", "some.library: from a library"),
+    ]
+    assert kept.values == []  # None keeps what is there
+
+
+async def test_async_functions_and_methods(tmp_path: Path) -> None:
+    done = await run("later", tmp_path, Kept('{"a": 1}'))
+    assert json.loads(done.kept.value or "") == ["async", {"a": 1}]
+    assert (await run("Shop.sync", tmp_path)).lines[0] == ("info", "in a shop")
+
+
+async def test_a_module_beside_the_file_is_found(tmp_path: Path) -> None:
+    (tmp_path / "my_shop.py").write_text("def sync(*given):\n    print(__file__)\n")
+    done = await carry_out(a_runner("python", {"callable": "my_shop:sync"}, tmp_path))
+    assert done.lines[0] == ("info", str(tmp_path / "my_shop.py"))
+
+
+async def test_an_exception_is_a_failure_with_its_traceback(tmp_path: Path) -> None:
+    done = await run("raises", tmp_path, api_token="s3cr3t-token")
+    assert done.outcome.end is AttemptEnd.FAILED
+    assert done.outcome.error == "ValueError: no such shop, with ***"
+    assert ("info", "before") in done.lines
+    traceback = next(text for text in done.at("error") if text.startswith("Traceback"))
+    assert "sync_module.py" in traceback
+    assert "python_driver" not in traceback
+    assert "s3cr3t" not in done.text
+    assert "FINISHED" not in done.text
+    assert done.kept.values == []
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        ("exits", "the process ended with status 3 without a result"),
+        ("crashes", "the process was killed by signal 11 (SIGSEGV) without a result"),
+    ],
+)
+async def test_crashes_hurt_only_the_task(tmp_path: Path, function: str, error: str) -> None:
+    done = await run(function, tmp_path)
+    assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, "crashed")
+    assert done.outcome.error == error
+    assert done.lines == [("info", "last words"), ("error", error)]
+
+
+async def test_sys_exit(tmp_path: Path) -> None:
+    assert (await run("leaves", tmp_path, **{"with": 0})).outcome.end is AttemptEnd.SUCCEEDED
+    done = await run("leaves", tmp_path, **{"with": "no more"})
+    assert done.outcome.error == "the function exited with 'no more'"
+
+
+@pytest.mark.parametrize(("what", "code"), [("set", "bad_state"), ("large", "state_too_large")])
+async def test_a_state_that_cannot_be_kept(tmp_path: Path, what: str, code: str) -> None:
+    done = await run("returns", tmp_path, what=what)
+    assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, code)
+    assert done.kept.values == []
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        (f"{MODULE}:count", f"{MODULE} has no 'count'; did you mean counts?"),
+        (f"{MODULE}:NOTHING", f"{MODULE}:NOTHING is no function: it cannot be called"),
+        (
+            "no_such_module:sync",
+            "there is no module 'no_such_module' beside the file or in the Python path",
+        ),
+    ],
+)
+async def test_a_callable_that_is_not_there(tmp_path: Path, path: str, error: str) -> None:
+    done = await carry_out(a_runner("python", {"callable": path}, tmp_path))
+    assert done.outcome.error == error
+
+
+async def test_the_nodes_secrets_are_not_in_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHIMES_STORE", "postgresql://u:p@h/d")
+    monkeypatch.setenv("CHIMES_ADMIN_TOKEN", "secret")
+    done = await run("environment", tmp_path)
+    assert [message for _, message in done.lines[:2]] == [str(tmp_path), "None None"]
+
+
+async def test_what_the_file_no_longer_has(tmp_path: Path) -> None:
+    runner = python("counts", tmp_path)
+    gone = await carry_out(runner, target=SyncTarget(source="shop", collection="order"))
+    assert gone.outcome.code == "unknown_collection"
+    assert gone.lines == [
+        (
+            "error",
+            "there is no collection of shop 'order' in the configuration file; "
+            "did you mean orders?",
+        )
+    ]
+    gone = await carry_out(runner, target=SyncTarget(source="shopp", collection="orders"))
+    assert "there is no source 'shopp'" in gone.outcome.error
+
+
+def test_it_offers_what_its_file_has(tmp_path: Path) -> None:
+    runner = python("counts", tmp_path)
+    assert runner.offers == {"sync:shop"}
+    assert (runner.kind, runner.places, runner.resumable) == ("sync", 16, False)
+
+
+async def test_another_node_has_the_run(tmp_path: Path) -> None:
+    """Fenced like a verdict (RELIABILITY 0.4)."""
+    done = await run("counts", tmp_path, Kept(lost=True))
+    assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, "lost")
