@@ -18,6 +18,7 @@ from chimes.clock import Clock
 from chimes.store.port import Store
 from tests.servers import MARIADB, POSTGRES
 from tests.servers.prepared import Prepared
+from tests.servers.redis_places import empty_place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +89,21 @@ def _on_server(opener: str) -> Callable[[Path, Clock], Store]:
     return make
 
 
+def _redis(directory: Path, clock: Clock) -> Store:
+    known = directory / "redis"
+    if not known.exists():
+        known.write_text(empty_place())
+    store: Store = import_module("chimes.store.redis").open_redis(known.read_text(), clock=clock)
+    return store
+
+
 KINDS = (
     StoreKind(name="memory", make=_memory, durable=False, shared=False),
     StoreKind(name="sqlite", make=_sqlite, durable=True, shared=True),
     StoreKind(name="json", make=_json, durable=True, shared=False),
     StoreKind(name="postgresql", make=_on_server("open_postgres"), durable=True, shared=True),
     StoreKind(name="mariadb", make=_on_server("open_mariadb"), durable=True, shared=True),
+    StoreKind(name="redis", make=_redis, durable=True, shared=True),
 )
 DURABLE = tuple(kind for kind in KINDS if kind.durable)
 SHARED = tuple(kind for kind in KINDS if kind.shared)

@@ -1,0 +1,217 @@
+"""What all verbs share: calling the scripts, the store's time, loading records."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import datetime
+from typing import TypeVar
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+from chimes.clock import Clock, SystemClock
+from chimes.errors import StoreBusy
+from chimes.model.audit import AuditEntry, chained
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.run import Run
+from chimes.model.schedule import Schedule
+from chimes.store.codec.records import audit_to_plain
+from chimes.store.redis.connections import Connections
+from chimes.store.redis.run_rows import RunRows
+from chimes.store.redis.schedule_rows import Revision, ScheduleRows
+from chimes.store.redis.scripts import READING, WRITING
+from chimes.store.redis.wire import (
+    Wire,
+    encoded,
+    items,
+    micros,
+    moment,
+    packed,
+    rows,
+    text,
+    unpacked,
+)
+from chimes.store.wakeup import Wakeup
+
+T = TypeVar("T")
+
+#: Somebody else was faster this often or this long: then the caller is told.
+CONFLICT_TRIES = 200
+CONFLICT_SECONDS = 8.0
+
+
+class Conflicted(Exception):
+    """What was read has changed meanwhile: read again."""
+
+
+class Trail:
+    """Audit entries, chained to the end of the trail."""
+
+    def __init__(self, head: tuple[int, str], audit: Sequence[AuditEntry]) -> None:
+        self.before = head
+        self.head = head
+        self.entries: tuple[AuditEntry, ...] = ()
+        for each in audit:
+            number, digest = self.head
+            entry = chained(each, number=number + 1, previous_hash=digest)
+            self.head = entry.number, entry.hash
+            self.entries = (*self.entries, entry)
+
+    @property
+    def expected(self) -> list[Wire]:
+        number, digest = self.before
+        return [["head", str(number), digest]] if self.entries else []
+
+    @property
+    def row(self) -> list[Wire]:
+        """Of at most one entry, for a verb that appends it itself."""
+        number, digest = self.before
+        return [each for op in self.ops for each in (str(number), digest, *op[1:])]
+
+    @property
+    def ops(self) -> list[Wire]:
+        return [
+            ["audit", str(entry.number), entry.hash, encoded(audit_to_plain(entry))]
+            for entry in self.entries
+        ]
+
+
+class RedisBase:
+    def __init__(self, connections: Connections, clock: Clock | None = None) -> None:
+        """Without a clock the server's own decides (C21); a clock is for tests."""
+        self._connections = connections
+        self._clock = clock
+        self._elapsed = SystemClock()
+        self._wakeup = Wakeup()
+        self._store_id = ""
+        self._runs = RunRows()
+        self._schedules = ScheduleRows()
+        #: Claimed by this process and not judged yet, with their revisions.
+        self._in_hand: OrderedDict[RunId, tuple[Run, str]] = OrderedDict()
+        #: The end of the audit's chain as this process knows it; each loop appends in turn.
+        self._head: tuple[int, str] | None = None
+        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
+        self._turns = WeakKeyDictionary()
+        #: So that nobody wakes itself by its own notices.
+        self._me = f"{os.getpid()}-{uuid4().hex[:12]}"
+
+    def wake(self) -> None:
+        self._wakeup.wake()
+
+    # --- scripts ------------------------------------------------------------------------------
+    async def _ask(self, verb: str, *args: Wire) -> tuple[datetime, list[Wire]]:
+        """A question: the moment of the answer, and what it consists of."""
+        answer = await self._connections.ask(READING, *self._call(verb, args))
+        return _dated(answer)
+
+    async def _tell(self, verb: str, *args: Wire) -> tuple[datetime, list[Wire]]:
+        answer = await self._connections.tell(WRITING, *self._call(verb, args))
+        return _dated(answer)
+
+    def _call(self, verb: str, args: tuple[Wire, ...]) -> tuple[str | bytes, ...]:
+        address = self._connections.address
+        now = micros(self._clock.now()) if self._clock is not None else ""
+        return (address.prefix, self._store_id, now, self._me, address.channel, verb, packed(args))
+
+    async def _commit(
+        self,
+        expected: list[Wire],
+        ops: list[Wire],
+        audit: Sequence[AuditEntry] = (),
+        *,
+        wakes: bool = False,
+    ) -> datetime:
+        """All of `ops`, if everything is as expected; raises Conflicted if not."""
+
+        async def attempt(trail: Trail) -> datetime | None:
+            unit: Wire = [[*expected, *trail.expected], [*ops, *trail.ops]]
+            now, (answer,) = await self._commit_units([unit], wakes=wakes)
+            if answer == "head":
+                return None
+            if answer != "done":
+                raise Conflicted(answer)
+            return now
+
+        return (await self._appending(audit, attempt))[0]
+
+    async def _appending(
+        self, audit: Sequence[AuditEntry], attempt: Callable[[Trail], Awaitable[T | None]]
+    ) -> tuple[T, tuple[AuditEntry, ...]]:
+        """A change with its audit entries. Which entry they follow is part of what they say, so
+        `attempt` is repeated for as long as it answers None: another came between."""
+        if not audit:
+            answer = await attempt(Trail((0, ""), ()))
+            assert answer is not None
+            return answer, ()
+        async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            for _ in range(CONFLICT_TRIES):
+                if self._head is None:
+                    _, (number, digest) = await self._ask("head")
+                    self._head = int(text(number)), text(digest)
+                trail = Trail(self._head, audit)
+                # Whatever goes wrong now, the end of the chain has to be looked up again.
+                self._head = None
+                answer = await attempt(trail)
+                if answer is not None:
+                    self._head = trail.head
+                    return answer, trail.entries
+        raise StoreBusy("the audit trail is appended to all the time; try again")
+
+    async def _commit_units(
+        self, units: list[Wire], *, wakes: bool = False
+    ) -> tuple[datetime, list[str]]:
+        """Each unit for itself: `done`, or why not."""
+        now, (answers, woken) = await self._tell("commit", units, "1" if wakes else "")
+        if woken == "1":
+            self.wake()
+        return now, [text(answer) for answer in rows(answers)]
+
+    async def _until_agreed(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Read, compute and commit, again from the start whenever somebody else was faster."""
+        begun = self._elapsed.monotonic()
+        for tries in range(CONFLICT_TRIES):
+            try:
+                return await attempt()
+            except Conflicted:
+                if self._elapsed.monotonic() - begun > CONFLICT_SECONDS:
+                    break
+                await asyncio.sleep(random.uniform(0, 0.002) * min(tries, 5))  # noqa: S311
+        raise StoreBusy("this is changed by others all the time; try again")
+
+    # --- records ------------------------------------------------------------------------------
+    async def _read_runs(self, ids: Collection[RunId]) -> dict[RunId, tuple[Run, str]]:
+        """With their revisions; those that are not there are left out."""
+        _, found, _ = await self._read_family(ids, children=False)
+        return found
+
+    async def _read_family(
+        self, ids: Collection[RunId], *, children: bool = True
+    ) -> tuple[datetime, dict[RunId, tuple[Run, str]], dict[RunId, list[RunId]]]:
+        """The runs, and of each flow among them the children that have not ended."""
+        now, (answer,) = await self._ask("runs", list(ids), "1" if children else "")
+        found: dict[RunId, tuple[Run, str]] = {}
+        of: dict[RunId, list[RunId]] = {}
+        for each in rows(answer):
+            record, born = items(each)
+            run, rev = self._runs.run(record)
+            found[run.id] = run, rev
+            for child_record in rows(born):
+                child, child_rev = self._runs.run(child_record)
+                found.setdefault(child.id, (child, child_rev))
+                of.setdefault(run.id, []).append(child.id)
+        return now, found, of
+
+    async def _read_schedule(
+        self, schedule_id: ScheduleId
+    ) -> tuple[datetime, tuple[Schedule, Revision] | None]:
+        now, (answer,) = await self._ask("schedules", [schedule_id], "")
+        found = rows(answer)
+        return now, self._schedules.schedule(found[0][0]) if found else None
+
+
+def _dated(answer: bytes) -> tuple[datetime, list[Wire]]:
+    now, *rest = unpacked(answer)
+    return moment(text(now)), rest

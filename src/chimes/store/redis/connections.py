@@ -1,0 +1,255 @@
+"""Connections to the server, a few for each event loop, and how a script is called over one.
+
+A call that surely did not reach the server is tried again. Once a write was sent nobody knows what
+became of it until the answer is there: then the caller is told, and repeats the verb, which every
+verb of the port allows (F23).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import redis.exceptions as driver
+from redis.asyncio.connection import Connection, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from chimes.clock import SystemClock
+from chimes.errors import StoreUnavailable
+from chimes.store.redis.address import Address
+from chimes.store.redis.scripts import Script
+from chimes.store.redis.troubles import is_trouble, translated
+
+#: As for the SQL servers (F24, F31): to be connected, for a free connection, for an answer.
+CONNECT_SECONDS = 3.0
+POOL_SECONDS = 5.0
+SILENCE_SECONDS = 10.0
+#: The engine's loop; any other one is a heartbeat's, or somebody's who only passes.
+SIZE, SMALL = 12, 2
+#: A connection that was idle for longer is looked at before it is used.
+STALE_SECONDS = 0.5
+READ_TRIES = 3
+
+_elapsed = SystemClock().monotonic
+
+
+def connection(address: Address) -> Connection:
+    """Not connected yet. Nothing is repeated behind our back."""
+    given = {
+        "host": address.host,
+        "port": address.port,
+        "db": address.database,
+        "username": address.username,
+        "password": address.password,
+        "socket_connect_timeout": CONNECT_SECONDS,
+        "socket_timeout": SILENCE_SECONDS,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+        "client_name": "chimes",
+    }
+    if not address.tls:
+        return Connection(**given)
+    return SSLConnection(**given, **dict(address.tls_options))
+
+
+class _Pool:
+    """Of one loop. The connection that was used last goes first."""
+
+    def __init__(self, address: Address, size: int) -> None:
+        self._address = address
+        self._places = asyncio.Semaphore(size)
+        self._free: list[tuple[Connection, float]] = []
+        self._closed = False
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[Connection]:
+        try:
+            await asyncio.wait_for(self._places.acquire(), POOL_SECONDS)
+        except TimeoutError:
+            raise StoreUnavailable("all connections to the store are in use") from None
+        try:
+            found = await self._ready()
+            try:
+                yield found
+            finally:
+                if self._closed:
+                    await _ended(found)
+                elif found.is_connected:
+                    self._free.append((found, _elapsed()))
+        finally:
+            self._places.release()
+
+    async def _ready(self) -> Connection:
+        while self._free:
+            found, since = self._free.pop()
+            if _elapsed() - since < STALE_SECONDS:
+                return found
+            try:
+                if not await found.can_read():
+                    return found
+            except (driver.RedisError, OSError):
+                pass
+            await _ended(found)
+        found = connection(self._address)
+        try:
+            await found.connect()
+        except BaseException:
+            await _ended(found)
+            raise
+        return found
+
+    async def close(self) -> None:
+        self._closed = True
+        while self._free:
+            await _ended(self._free.pop()[0])
+
+
+async def _ended(found: Connection) -> None:
+    with contextlib.suppress(driver.RedisError, OSError):
+        await found.disconnect()
+
+
+class Connections:
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._lock = threading.Lock()
+        self._pools: dict[asyncio.AbstractEventLoop, tuple[_Pool, asyncio.Task[None]]] = {}
+        self._main: asyncio.AbstractEventLoop | None = None
+        self._open = False
+
+    def open(self) -> None:
+        """This loop gets the large pool."""
+        self._main = asyncio.get_running_loop()
+        self._open = True
+
+    async def close(self) -> None:
+        self._open = False
+        with self._lock:
+            pools, self._pools = self._pools, {}
+        here = asyncio.get_running_loop()
+        for loop, (_, guard) in pools.items():
+            if loop is here:
+                guard.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await guard
+            else:
+                with contextlib.suppress(RuntimeError):  # that loop has ended
+                    loop.call_soon_threadsafe(guard.cancel)
+
+    async def ask(self, script: Script, *arguments: str | bytes) -> bytes:
+        """A question: repeated where the connection was lost."""
+        for left in reversed(range(READ_TRIES)):
+            try:
+                return await self._called(script, arguments)
+            except _Unsent as unsent:
+                if not left or not _worth_a_try(unsent.error):
+                    raise self._ours(unsent.error) from unsent.error
+            except Exception as error:
+                if not is_trouble(error):
+                    raise
+                if not left or not _worth_a_try(error) or isinstance(error, driver.TimeoutError):
+                    raise self._ours(error) from error
+        raise AssertionError("the last try answers or raises")
+
+    async def tell(self, script: Script, *arguments: str | bytes) -> bytes:
+        """A change: repeated only where it was surely not sent."""
+        for left in reversed(range(READ_TRIES)):
+            try:
+                return await self._called(script, arguments)
+            except _Unsent as unsent:
+                if not left or not _worth_a_try(unsent.error):
+                    raise self._ours(unsent.error) from unsent.error
+            except Exception as error:
+                if not is_trouble(error):
+                    raise
+                if _worth_a_try(error):
+                    raise StoreUnavailable(
+                        "the answer to a change was lost: it may have happened or not; repeat it",
+                        code="commit_unknown",
+                    ) from error
+                raise self._ours(error) from error
+        raise AssertionError("the last try answers or raises")
+
+    async def command(self, *words: str | int) -> object:
+        """A plain command that changes nothing."""
+        try:
+            async with self._here().taken() as found:
+                await found.send_command(*words)
+                return await found.read_response()
+        except Exception as error:
+            if not is_trouble(error):
+                raise
+            raise self._ours(error) from error
+
+    async def _called(self, script: Script, arguments: tuple[str | bytes, ...]) -> bytes:
+        pool = self._here()
+        sent = False
+        try:
+            async with pool.taken() as found:
+                sent = True
+                try:
+                    return await _evaluated(found, "EVALSHA", script.sha, arguments)
+                except driver.NoScriptError:
+                    # The server was restarted, or its scripts were flushed: nothing was done.
+                    return await _evaluated(found, "EVAL", script.text, arguments)
+        except Exception as error:
+            if sent or not is_trouble(error):
+                raise
+            raise _Unsent(error) from error
+
+    def _ours(self, error: Exception) -> Exception:
+        return translated(error, f"Redis at {self.address.shown}")
+
+    def _here(self) -> _Pool:
+        if not self._open:
+            raise StoreUnavailable("the store is not open")
+        loop = asyncio.get_running_loop()
+        known = self._pools.get(loop)
+        if known is None:
+            pool = _Pool(self.address, SIZE if loop is self._main else SMALL)
+            guard = loop.create_task(self._guard(pool), name="chimes redis pool")
+            known = pool, guard
+            with self._lock:
+                self._pools[loop] = known
+        return known[0]
+
+    async def _guard(self, pool: _Pool) -> None:
+        """The end of a loop cancels its tasks and waits for them, which is when its connections
+        have to be closed."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_future()
+        finally:
+            with self._lock:
+                self._pools.pop(loop, None)
+            await pool.close()
+
+
+class _Unsent(Exception):
+    """The call did not leave this process."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _worth_a_try(error: Exception) -> bool:
+    """The connection was lost, rather than the call refused."""
+    if isinstance(error, driver.AuthenticationError | driver.AuthorizationError):
+        return False
+    if isinstance(error, driver.BusyLoadingError):
+        return False
+    return isinstance(error, driver.ConnectionError | driver.TimeoutError | OSError)
+
+
+async def _evaluated(
+    found: Connection, how: str, what: str, arguments: tuple[str | bytes, ...]
+) -> bytes:
+    await found.send_command(how, what, 0, *arguments)
+    answer = await found.read_response()
+    assert isinstance(answer, bytes)
+    return answer

@@ -1,0 +1,86 @@
+"""Whether a server keeps what it has acknowledged (F42), by its own settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chimes.errors import StoreError, StoreUnavailable, StoreUnsafe
+from chimes.store.redis.connections import Connections
+
+ASKED = ("appendonly", "appendfsync", "save", "maxmemory-policy")
+#: Scripts that say what they may do, and are refused whole when memory is short.
+OLDEST = (7, 0)
+OVERRIDE = "start with --allow-volatile (CHIMES_ALLOW_VOLATILE=true) to use it all the same"
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    #: Why it must not be used; empty: nothing.
+    refused: str = ""
+    #: What may be lost although it is used.
+    note: str = ""
+
+
+def judged(settings: dict[str, str]) -> Durability:
+    policy = settings.get("maxmemory-policy", "")
+    if policy and policy != "noeviction":
+        return Durability(
+            refused=f"maxmemory-policy is {policy}: it may throw away schedules and runs; set it to"
+            " noeviction"
+        )
+    if settings.get("appendonly") != "yes":
+        saves = settings.get("save", "")
+        kept = f"only snapshots are kept (save {saves})" if saves else "nothing is kept on disk"
+        return Durability(refused=f"appendonly is off, {kept}; set appendonly yes")
+    fsync = settings.get("appendfsync", "")
+    if fsync == "everysec":
+        return Durability(note="appendfsync is everysec: a crash may undo about the last second")
+    if fsync != "always":
+        return Durability(
+            note=f"appendfsync is {fsync}: a crash may undo what the system has not written yet"
+        )
+    return Durability()
+
+
+async def checked(connections: Connections, *, allow_volatile: bool) -> str:
+    """What to say about the server's durability; raises StoreUnsafe where it must not be used."""
+    where = f"Redis at {connections.address.shown}"
+    await _check_version(connections, where)
+    try:
+        answer = await connections.command("CONFIG", "GET", *ASKED)
+    except StoreUnavailable as error:
+        if _unreachable(error):
+            raise
+        found = Durability(
+            refused="its settings cannot be read (CONFIG GET is not allowed), so nobody knows"
+            " whether it keeps what it acknowledges"
+        )
+    else:
+        found = judged(_settings(answer))
+    if found.refused and not allow_volatile:
+        raise StoreUnsafe(f"{where} would lose data: {found.refused}; or {OVERRIDE}")
+    return found.refused or found.note
+
+
+def _unreachable(error: StoreError) -> bool:
+    said = str(error)
+    return not any(word in said for word in ("lacks a right", "unknown command", "NOPERM"))
+
+
+async def _check_version(connections: Connections, where: str) -> None:
+    answer = await connections.command("INFO", "server")
+    lines = answer.decode().splitlines() if isinstance(answer, bytes) else []
+    found = dict(line.split(":", 1) for line in lines if ":" in line)
+    if found.get("redis_mode") == "cluster":
+        raise StoreUnsafe(
+            f"{where} is a cluster; Chimes needs a server of its own or a replica set"
+        )
+    version = found.get("redis_version", "")
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers and numbers < OLDEST:
+        raise StoreUnsafe(f"{where} is Redis {version}; Chimes needs 7.0 or newer")
+
+
+def _settings(answer: object) -> dict[str, str]:
+    words = [word.decode() for word in answer] if isinstance(answer, list) else []
+    return dict(zip(words[::2], words[1::2], strict=False))

@@ -1,0 +1,256 @@
+"""Pages of runs and schedules. The sorted set that fits the question best is walked in its order,
+a part at a time, and what does not match is left out here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from chimes.model.listing import (
+    Page,
+    Position,
+    RunQuery,
+    RunSort,
+    ScheduleQuery,
+    ScheduleSort,
+)
+from chimes.model.run import Run
+from chimes.model.schedule import Schedule
+from chimes.store.redis.base import RedisBase
+from chimes.store.redis.wire import Wire, flag, micros, rows, texts
+from chimes.store.selection import (
+    matches_run,
+    matches_schedule,
+    run_value,
+    schedule_value,
+    select_runs,
+    select_schedules,
+)
+
+T = TypeVar("T", Run, Schedule)
+
+#: Records that are fetched at a time, at least and at most.
+LEAST, MOST = 50, 500
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Walk:
+    """A part of a sorted set, in one direction."""
+
+    facet: str
+    kind: str
+    descending: bool = False
+    lowest: str = ""
+    highest: str = ""
+    #: All scores are the same, members go by their bytes.
+    lexical: bool = False
+
+
+class RedisListing(RedisBase):
+    # --- runs ---------------------------------------------------------------------------------
+    async def list_runs(self, query: RunQuery) -> Page[Run]:
+        if query.ids is not None:
+            found = await self._read_runs(query.ids)
+            return select_runs([run for run, _ in found.values()], query)
+        facets = await self._run_facets(query)
+        walks = [_run_walk(facet, query) for facet in facets]
+        if any(walk is None for walk in walks):
+            # Sorted by what this set is not sorted by: all of it, which is what it is small for.
+            every = [_all_of(facet) for facet in facets]
+            runs = [run for walk in every async for run in self._walk(walk, self._run, None, MOST)]
+            return select_runs(runs, query)
+        found_runs: list[Run] = []
+        for walk in walks:
+            assert walk is not None
+            found_runs += await self._matching(
+                walk,
+                self._run,
+                query.after,
+                query.limit,
+                lambda run: matches_run(run, query),
+            )
+        return select_runs(found_runs, query)
+
+    def _run(self, record: Wire) -> Run:
+        return self._runs.run(record)[0]
+
+    async def _run_facets(self, query: RunQuery) -> list[str]:
+        """Sets that together hold every match, as few records as possible."""
+        groups: list[list[str]] = []
+        if query.parent_id is not None:
+            groups.append([f"runs:parent:{query.parent_id}"])
+        if query.holder is not None:
+            groups.append([f"held:{query.holder}"])
+        if query.concurrency_key is not None:
+            groups.append([f"runs:key:{query.concurrency_key}"])
+        if query.needs is not None and query.needs.startswith("sync:"):
+            groups.append([f"runs:needs:{query.needs}"])
+        if query.schedule_id is not None:
+            groups.append([f"runs:schedule:{query.schedule_id}"])
+        if query.statuses:
+            groups.append([f"runs:status:{status}" for status in dict.fromkeys(query.statuses)])
+        if not groups:
+            return ["runs"]
+        if len(groups) == 1:
+            return groups[0]
+        _, (answer,) = await self._ask("sizes", [facet for group in groups for facet in group])
+        sizes = iter(int(each) for each in texts(answer))
+        return min(groups, key=lambda group: sum(next(sizes) for _ in group))
+
+    # --- schedules ----------------------------------------------------------------------------
+    async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
+        found: list[Schedule] = []
+        for walk in _schedule_walks(query):
+            left = None if query.limit is None else query.limit - len(found)
+            if left is not None and left < 0:
+                break
+            after = query.after
+            if after is not None and _is_idle(walk) != (after[0] is None):
+                if _is_idle(walk):
+                    after = None
+                else:
+                    continue
+            found += await self._matching(
+                walk,
+                self._schedule,
+                after if _keeps_order(walk, query) else None,
+                left if _keeps_order(walk, query) else None,
+                lambda schedule: matches_schedule(schedule, query),
+            )
+        return select_schedules(found, query)
+
+    async def count_schedules(self, query: ScheduleQuery) -> int:
+        every = replace(query, after=None, limit=None, sort=ScheduleSort.CREATED_AT)
+        if every == ScheduleQuery(limit=None, descending=query.descending, owner=query.owner):
+            facet = "schedules" if query.owner is None else f"schedules:owner:{query.owner}"
+            _, (answer,) = await self._ask("sizes", [facet])
+            return int(texts(answer)[0])
+        return len((await self.list_schedules(every)).items)
+
+    def _schedule(self, record: Wire) -> Schedule:
+        return self._schedules.schedule(record)[0]
+
+    # --- walking ------------------------------------------------------------------------------
+    async def _matching(
+        self,
+        walk: Walk,
+        read: Callable[[Wire], T],
+        after: Position | None,
+        limit: int | None,
+        matches: Callable[[T], bool],
+    ) -> list[T]:
+        """The first that match, one more than asked for: whether there is another page."""
+        found: list[T] = []
+        chunk = MOST if limit is None else min(MOST, max(LEAST, limit + 1))
+        async for row in self._walk(walk, read, after, chunk):
+            if matches(row):
+                found.append(row)
+                if limit is not None and len(found) > limit:
+                    break
+        return found
+
+    async def _walk(
+        self, walk: Walk, read: Callable[[Wire], T], after: Position | None, chunk: int
+    ) -> AsyncIterator[T]:
+        while True:
+            score, member = _place(walk, after)
+            _, (answer, more) = await self._ask(
+                "page",
+                walk.facet,
+                flag(walk.descending),
+                walk.lowest,
+                walk.highest,
+                score,
+                member,
+                str(chunk),
+                walk.kind,
+            )
+            last: T | None = None
+            for record in rows(answer):
+                if record:
+                    last = read(record)
+                    yield last
+            if more != "1" or last is None:
+                return
+            after = _position(walk, last)
+            chunk = MOST
+
+
+def _place(walk: Walk, after: Position | None) -> tuple[str, str]:
+    """Score and member of the last that was seen."""
+    if after is None:
+        return ("lex" if walk.lexical else "", "")
+    value, row_id = after
+    if walk.kind == "name":
+        return "lex", f"{value}\0{row_id}"
+    return ("lex" if walk.lexical else str(value), row_id)
+
+
+def _position(walk: Walk, row: Run | Schedule) -> Position:
+    if isinstance(row, Run):
+        planned = walk.facet.startswith("runs:planned")
+        return run_value(row, RunSort.PLANNED_AT if planned else RunSort.CREATED_AT), row.id
+    if walk.kind == "name":
+        return row.name, row.id
+    sort = {
+        "schedules:updated": ScheduleSort.UPDATED_AT,
+        "schedules:next": ScheduleSort.NEXT_RUN_AT,
+    }.get(walk.facet, ScheduleSort.CREATED_AT)
+    return schedule_value(row, sort), row.id
+
+
+def _all_of(facet: str) -> Walk:
+    return Walk(facet=facet, kind="run")
+
+
+def _run_walk(facet: str, query: RunQuery) -> Walk | None:
+    """None: this set has another order than the query wants."""
+    if query.sort is RunSort.PLANNED_AT:
+        if facet == "runs":
+            facet = "runs:planned"
+        elif facet.startswith("runs:schedule:"):
+            facet = facet.replace("runs:schedule:", "runs:planned:schedule:", 1)
+        else:
+            return None
+        lowest, highest = micros(query.since), f"({micros(query.until)}" if query.until else ""
+    else:
+        lowest, highest = micros(query.created_since), micros(query.created_until)
+    return Walk(
+        facet=facet, kind="run", descending=query.descending, lowest=lowest, highest=highest
+    )
+
+
+def _schedule_walks(query: ScheduleQuery) -> list[Walk]:
+    down = query.descending
+    if query.name is not None:
+        return [
+            Walk(
+                facet="schedules:name",
+                kind="name",
+                descending=down,
+                lowest=f"[{query.name}\0",
+                highest=f"({query.name}\x01",
+                lexical=True,
+            )
+        ]
+    if query.sort is ScheduleSort.NAME:
+        return [Walk(facet="schedules:name", kind="name", descending=down, lexical=True)]
+    if query.sort is ScheduleSort.NEXT_RUN_AT:
+        return [
+            Walk(facet="schedules:next", kind="schedule", descending=down),
+            Walk(facet="schedules:idle", kind="schedule", descending=down, lexical=True),
+        ]
+    if query.sort is ScheduleSort.UPDATED_AT:
+        return [Walk(facet="schedules:updated", kind="schedule", descending=down)]
+    facet = "schedules" if query.owner is None else f"schedules:owner:{query.owner}"
+    return [Walk(facet=facet, kind="schedule", descending=down)]
+
+
+def _is_idle(walk: Walk) -> bool:
+    return walk.facet == "schedules:idle"
+
+
+def _keeps_order(walk: Walk, query: ScheduleQuery) -> bool:
+    """Whether the walk goes in the order of the query; else all of it is sorted here."""
+    return walk.kind != "name" or query.sort is ScheduleSort.NAME

@@ -1,0 +1,112 @@
+-- Schedules: one hash each, and the sets they are found by.
+local SCHEDULE = {
+  'body', 'next_slot', 'next_run', 'last_slot', 'last_enqueued', 'last_run', 'last_status',
+  'last_error', 'last_success', 'fired', 'purged', 'rev', 'summary_rev', 'id',
+}
+local LISTED = {'name', 'owner', 'created', 'updated', 'enabled', 'deleted', 'next_run'}
+
+local function schedule_key(id)
+  return C .. 'schedule:' .. id
+end
+
+local function shown_schedule(id)
+  local values = call('HMGET', schedule_key(id), unpack(SCHEDULE))
+  if values[1] then return values end
+end
+
+local function listed(id)
+  local values = call('HMGET', schedule_key(id), unpack(LISTED))
+  local found = {}
+  for place, name in ipairs(LISTED) do found[name] = values[place] end
+  return found
+end
+
+-- set, member, score: where a schedule with these fields stands. Score '' is an unordered set.
+local function stands(id, s)
+  local found = {}
+  local function at(set, member, score) found[set .. '\n' .. member] = {set, member, score} end
+  if not s.created or s.deleted ~= '' then return found end
+  at('schedules', id, s.created)
+  at('schedules:updated', id, s.updated)
+  at('schedules:owner:' .. s.owner, id, s.created)
+  at('schedules:name', s.name .. '\0' .. id, '0')
+  if s.next_run ~= '' then
+    at('schedules:next', id, s.next_run)
+    if s.enabled == '1' then at('due', id, s.next_run) end
+  else
+    at('schedules:idle', id, '0')
+  end
+  if s.enabled == '1' then at('schedules:enabled', id, '') end
+  return found
+end
+
+local function put_schedule(id, fields)
+  local before = stands(id, listed(id))
+  call('HSET', schedule_key(id), 'id', id, unpack(fields))
+  call('HINCRBY', schedule_key(id), 'rev', 1)
+  call('HSETNX', schedule_key(id), 'summary_rev', '0')
+  local s = listed(id)
+  call('ZADD', C .. 'schedules:ever', s.created, id)
+  local after = stands(id, s)
+  for place, each in pairs(before) do
+    if not after[place] then
+      call(each[3] == '' and 'SREM' or 'ZREM', C .. each[1], each[2])
+    end
+  end
+  for place, each in pairs(after) do
+    if each[3] == '' then
+      call('SADD', C .. each[1], each[2])
+    elseif not before[place] or before[place][3] ~= each[3] then
+      call('ZADD', C .. each[1], each[3], each[2])
+    end
+  end
+end
+
+-- What a schedule tells of its latest run (`summarized`), once that run has ended.
+local function summarize(id, run, status, error)
+  local key = schedule_key(id)
+  local values = call('HMGET', key, 'last_run', 'last_success')
+  if not values[1] then return end
+  local last_run, success = values[1], values[2]
+  local times = call('HMGET', run_key(run), 'first', 'finished')
+  local first, finished = times[1], times[2]
+  if status == 'succeeded' and finished ~= '' then
+    if success == '' or tonumber(finished) > tonumber(success) then success = finished end
+  end
+  local started = first ~= '' and first or finished
+  if last_run ~= '' and started ~= '' and tonumber(started) < tonumber(last_run) then
+    call('HSET', key, 'last_success', success)
+  else
+    call('HSET', key, 'last_success', success, 'last_status', status, 'last_error', error,
+      'last_run', first ~= '' and first or last_run)
+  end
+  call('HINCRBY', key, 'summary_rev', 1)
+end
+
+-- Slots up to `mark` may have lost their rows.
+local function purged(id, mark)
+  local key = schedule_key(id)
+  local before = call('HGET', key, 'purged')
+  if before and (before == '' or tonumber(before) <= tonumber(mark)) then
+    call('HSET', key, 'purged', mark)
+    call('HINCRBY', key, 'rev', 1)
+  end
+end
+
+-- A schedule with what firing has to know besides: who has its places; which of those belong to
+-- others, where that matters; when the schedule it depends on last succeeded.
+local function to_fire(id)
+  local more = call('HMGET', schedule_key(id), 'key', 'depends', 'own')
+  local ids = call('ZRANGE', C .. 'admitted:' .. more[1], 0, -1)
+  local others = {}
+  for _, run in ipairs(more[3] == '1' and ids or {}) do
+    if call('HGET', run_key(run), 'schedule') ~= id then others[#others + 1] = run end
+  end
+  local success = more[2] ~= '' and call('HGET', schedule_key(more[2]), 'last_success') or ''
+  return {shown_schedule(id), ids, others, success}
+end
+
+local function alive(node)
+  local lease = call('ZSCORE', C .. 'leases', node)
+  return lease and tonumber(lease) > now
+end

@@ -1,0 +1,117 @@
+-- One optimistic transaction: everything that was read is as it was, or nothing happens. Units
+-- stand for themselves: one that has to be tried again does not hold the others back.
+local ops = {}
+
+function ops.put(op) put(op[2], op[3]) end
+
+function ops.insert(op) insert(op[2], op[3], op[4]) end
+
+function ops.insert_new(op)
+  if not existing(op[2], op[5], op[6]) then insert(op[2], op[3], op[4]) end
+end
+
+function ops.unblock(op) return unblock(op[2]) end
+
+function ops.summary(op) summarize(op[2], op[3], op[4], op[5]) end
+
+function ops.log(op) append_log(op[2], op[3]) end
+
+function ops.schedule(op) put_schedule(op[2], op[3]) end
+
+function ops.fired(op) call('ZREM', C .. 'firing', op[2]) end
+
+function ops.drop_node(op)
+  call('ZREM', C .. 'leases', op[2])
+  call('DEL', C .. 'node:' .. op[2])
+end
+
+function ops.forget_node(op)
+  if not alive(op[2]) and call('EXISTS', C .. 'held:' .. op[2]) == 0 then ops.drop_node(op) end
+end
+
+function ops.set(op) call('HSET', C .. op[2], op[3], op[4]) end
+
+function ops.unset(op) call('HDEL', C .. op[2], op[3]) end
+
+function ops.audit(op)
+  call('ZADD', C .. 'audit', op[2], op[4])
+  call('HSET', C .. 'audit:head', 'number', op[2], 'hash', op[3])
+end
+
+-- Why a unit cannot happen; nil if it can.
+local wrong = {}
+
+function wrong.run(e)
+  if (call('HGET', run_key(e[2]), 'rev') or '') ~= e[3] then return 'changed' end
+end
+
+function wrong.schedule(e)
+  local values = call('HMGET', schedule_key(e[2]), 'rev', 'summary_rev')
+  if (values[1] or '') ~= e[3] or e[4] ~= '' and values[2] ~= e[4] then return 'changed' end
+end
+
+function wrong.absent(e)
+  if existing(e[2], e[3], e[4]) then return 'taken' end
+end
+
+function wrong.admitted(e)
+  if table.concat(call('ZRANGE', C .. 'admitted:' .. e[2], 0, -1), '\n') ~= e[3] then
+    return 'changed'
+  end
+end
+
+function wrong.alive(e)
+  if not alive(e[2]) then return 'dead' end
+end
+
+function wrong.value(e)
+  if (call('HGET', C .. e[2], e[3]) or '') ~= e[4] then return 'changed' end
+end
+
+function wrong.quota(e)
+  if call('ZCARD', C .. 'schedules:owner:' .. e[2]) >= tonumber(e[3]) then return 'quota' end
+end
+
+function wrong.head(e)
+  local values = call('HMGET', C .. 'audit:head', 'number', 'hash')
+  if (values[1] or '0') ~= e[2] or (values[2] or '') ~= e[3] then return 'head' end
+end
+
+local function objection(unit, spoiled)
+  for _, e in ipairs(unit[1]) do
+    -- Another unit of this very commit has changed the places of this key, as its caller knows;
+    -- unless that unit did not happen.
+    local own = e[1] == 'admitted' and spoiled[e[2]]
+    if own == 'failed' then return 'changed' end
+    local why = not own and wrong[e[1]](e)
+    if why then return why end
+  end
+end
+
+-- Each unit is answered by `done`, or why it did not happen; the second value: something woke.
+local function applied(units)
+  local answers, spoiled, woken = {}, {}, false
+  for place, unit in ipairs(units) do
+    local why = objection(unit, spoiled)
+    for _, e in ipairs(unit[1]) do
+      if e[1] == 'admitted' and spoiled[e[2]] ~= 'failed' then
+        spoiled[e[2]] = why and 'failed' or 'done'
+      end
+    end
+    answers[place] = why or 'done'
+    if not why then
+      for _, op in ipairs(unit[2]) do
+        if ops[op[1]](op) then woken = true end
+      end
+    end
+  end
+  return answers, woken
+end
+
+-- args: units {expectations, ops}, '1' to wake.
+function verbs.commit()
+  local answers, woken = applied(args[1])
+  woken = woken or args[2] == '1'
+  if woken then wake() end
+  return {NOW, answers, woken and '1' or ''}
+end

@@ -1,0 +1,199 @@
+-- Questions. This file and those it needs are also a script of their own that writes nothing.
+function verbs.now()
+  return {NOW}
+end
+
+-- args: ids, '1' for the children of flows that have not ended. For each: record, children.
+function verbs.runs()
+  local found = {}
+  for _, id in ipairs(args[1]) do
+    local row = shown(id)
+    if row then
+      local children = {}
+      if args[2] == '1' and call('HGET', run_key(id), 'flow') == '1' then
+        for _, child in ipairs(call('ZRANGE', C .. 'runs:parent:' .. id, 0, -1)) do
+          if active(state(child) or NONE) then children[#children + 1] = shown(child) end
+        end
+      end
+      found[#found + 1] = {row, children}
+    end
+  end
+  return {NOW, found}
+end
+
+-- args: ids, '1' for what firing has to know besides.
+function verbs.schedules()
+  local found = {}
+  for _, id in ipairs(args[1]) do
+    if call('EXISTS', schedule_key(id)) == 1 then
+      found[#found + 1] = args[2] == '1' and to_fire(id) or {shown_schedule(id)}
+    end
+  end
+  return {NOW, found}
+end
+
+-- args: schedule, slots. For each slot the record, or ''.
+function verbs.slots()
+  local found = {}
+  for place, slot in ipairs(args[2]) do
+    local id = existing('', args[1], slot)
+    found[place] = id and shown(id) or ''
+  end
+  return {NOW, found}
+end
+
+-- Which of these are taken. args: {id, schedule, slot} each.
+function verbs.taken()
+  local found = {}
+  for place, each in ipairs(args[1]) do
+    found[place] = existing(each[1], each[2], each[3]) and '1' or ''
+  end
+  return {NOW, found}
+end
+
+-- Waiting runs of a schedule, blocked or not.
+function verbs.waiting()
+  local found = {}
+  local ids = call('ZINTER', 2, C .. 'runs:schedule:' .. args[1], C .. 'runs:status:queued')
+  for place, id in ipairs(ids) do found[place] = shown(id) end
+  return {NOW, found}
+end
+
+-- Runs whose node is gone: oldest first. args: limit. Also the nodes whose lease has ended.
+function verbs.orphans()
+  local held, ended = {}, {}
+  for _, node in ipairs(call('ZRANGE', C .. 'leases', 0, -1)) do
+    if not alive(node) then ended[#ended + 1] = node end
+  end
+  for _, node in ipairs(call('SMEMBERS', C .. 'holders')) do
+    if not alive(node) then
+      local ids = call('ZRANGE', C .. 'held:' .. node, 0, -1, 'WITHSCORES')
+      for place = 1, #ids, 2 do held[#held + 1] = {tonumber(ids[place + 1]), ids[place]} end
+    end
+  end
+  table.sort(held, function(x, y) return x[1] < y[1] or x[1] == y[1] and less(x[2], y[2]) end)
+  local ids = {}
+  for place = 1, math.min(#held, tonumber(args[1])) do ids[place] = held[place][2] end
+  return {NOW, ids, ended}
+end
+
+function verbs.held()
+  local found = call('EXISTS', C .. 'node:' .. args[1]) == 1
+  return {NOW, found and '1' or '', call('ZRANGE', C .. 'held:' .. args[1], 0, -1)}
+end
+
+function verbs.nodes()
+  local found = {}
+  for _, id in ipairs(call('ZRANGE', C .. 'leases', 0, -1)) do
+    local values = call('HMGET', C .. 'node:' .. id, 'body', 'started', 'heartbeat', 'lease',
+      'offset')
+    if values[1] then
+      values[6] = id
+      found[#found + 1] = values
+    end
+  end
+  return {NOW, found}
+end
+
+function verbs.next_due()
+  local id = call('ZRANGE', C .. 'due', 0, 0)[1]
+  return {NOW, id and call('HGET', schedule_key(id), 'next_run') or ''}
+end
+
+function verbs.next_available()
+  local id = call('ZRANGE', C .. 'available', 0, 0)[1]
+  return {NOW, id and call('HGET', run_key(id), 'available') or ''}
+end
+
+-- A part of a sorted set, with the records behind it. args: set, '1' for descending, lowest,
+-- highest (as ZCOUNT takes them, '' for none), score and member of the last one seen, how many,
+-- 'run' or 'schedule' or 'name' (members are name NUL id) or 'audit' (members are the records).
+local function position(key, score, member, lex, inclusive)
+  local rank = call('ZRANK', key, member)
+  if rank and (lex or call('ZSCORE', key, member) == score) then
+    return rank + (inclusive and 1 or 0)
+  end
+  if lex then return call('ZLEXCOUNT', key, '-', (inclusive and '[' or '(') .. member) end
+  local before = call('ZCOUNT', key, '-inf', '(' .. score)
+  for _, other in ipairs(call('ZRANGEBYSCORE', key, score, score)) do
+    if less(other, member) or inclusive and other == member then before = before + 1 end
+  end
+  return before
+end
+
+local function record_of(kind, member)
+  if kind == 'run' then return shown(member) end
+  if kind == 'audit' then return member end
+  if kind == 'name' then member = string.sub(member, string.find(member, '\0', 1, true) + 1) end
+  return shown_schedule(member)
+end
+
+function verbs.page()
+  local key, descending, kind = C .. args[1], args[2] == '1', args[8]
+  local lex = kind == 'name' or args[5] == 'lex'
+  local count = lex and 'ZLEXCOUNT' or 'ZCOUNT'
+  local lowest = lex and '-' or '-inf'
+  local first, last = 0, call('ZCARD', key) - 1
+  if args[3] ~= '' then
+    local below = string.sub(args[3], 1, 1) == '[' and '(' .. string.sub(args[3], 2)
+      or '(' .. args[3]
+    first = call(count, key, lowest, below)
+  end
+  if args[4] ~= '' then last = call(count, key, lowest, args[4]) - 1 end
+  if args[6] ~= '' then
+    if descending then
+      last = math.min(last, position(key, args[5], args[6], lex, false) - 1)
+    else
+      first = math.max(first, position(key, args[5], args[6], lex, true))
+    end
+  end
+  local wanted = tonumber(args[7])
+  local more = last - first + 1 > wanted
+  if more and descending then first = last - wanted + 1 end
+  if more and not descending then last = first + wanted - 1 end
+  local members = first <= last and call('ZRANGE', key, first, last) or {}
+  local found = {}
+  for place, member in ipairs(members) do
+    found[descending and #members - place + 1 or place] = record_of(kind, member) or ''
+  end
+  return {NOW, found, more and '1' or ''}
+end
+
+function verbs.sizes()
+  local found = {}
+  for place, set in ipairs(args[1]) do found[place] = tostring(call('ZCARD', C .. set)) end
+  return {NOW, found}
+end
+
+function verbs.counts()
+  local found = {
+    tostring(call('ZCARD', C .. 'schedules')),
+    tostring(call('SCARD', C .. 'schedules:enabled')),
+    tostring(call('ZCOUNT', C .. 'due', '-inf', NOW)),
+  }
+  for place, status in ipairs(args[1]) do
+    found[place + 3] = tostring(call('ZCARD', C .. 'runs:status:' .. status))
+  end
+  return {NOW, found}
+end
+
+function verbs.logs()
+  return {NOW, call('LRANGE', C .. 'logs:' .. args[1], args[2], args[3])}
+end
+
+function verbs.value()
+  return {NOW, call('HGET', C .. args[1], args[2]) or ''}
+end
+
+function verbs.values()
+  return {NOW, call('HVALS', C .. args[1])}
+end
+
+function verbs.pairs()
+  return {NOW, call('HGETALL', C .. args[1])}
+end
+
+function verbs.head()
+  local values = call('HMGET', C .. 'audit:head', 'number', 'hash')
+  return {NOW, values[1] or '0', values[2] or ''}
+end

@@ -1,0 +1,2 @@
+local answer = verbs[ARGV[6]]()
+return cjson.encode(answer)

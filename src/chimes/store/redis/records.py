@@ -1,0 +1,265 @@
+"""Nodes with their leases, the audit trail, keys, remembered requests."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from chimes.errors import AlreadyExists, InvalidInput, NotFound
+from chimes.model.access import ApiKey
+from chimes.model.audit import AuditEntry
+from chimes.model.defaults import RunDefaults
+from chimes.model.ids import KeyId, NodeId, RunId
+from chimes.model.listing import AuditQuery
+from chimes.model.node import Beat, Node
+from chimes.model.run import Run, lost, unreadable
+from chimes.store.codec.records import audit_from_plain, key_from_plain, key_to_plain
+from chimes.store.codec.schedule import policy_from_plain, policy_to_plain
+from chimes.store.plain import MICROSECOND
+from chimes.store.port import Remembered
+from chimes.store.redis.base import Conflicted, RedisBase, Trail
+from chimes.store.redis.damage import is_damaged
+from chimes.store.redis.settling import Settling
+from chimes.store.redis.wire import Wire, encoded, micros, moment, rows, text, texts
+
+#: Entries of the audit that are looked through at a time.
+CHUNK = 200
+
+
+class RedisRecords(RedisBase):
+    # --- nodes --------------------------------------------------------------------------------
+    async def join(self, node: Node, lease: timedelta) -> Node:
+        now, (until,) = await self._tell(
+            "join", node.id, _length(lease), _node_body(node), _offset(node.clock_offset)
+        )
+        return replace(node, started_at=now, heartbeat_at=now, lease_until=moment(text(until)))
+
+    async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
+        now, answer = await self._tell("beat", node_id, _length(lease), micros(clock))
+        if answer[0] != "1":
+            return Beat(alive=False, now=now)
+        return Beat(alive=True, now=now, cancel=tuple(RunId(each) for each in texts(answer[1])))
+
+    async def leave(self, node_id: NodeId) -> None:
+        async def attempt() -> None:
+            _, (known, held) = await self._ask("held", node_id)
+            if known != "1":
+                return
+            ids = [RunId(each) for each in texts(held)]
+            settling, _ = await self._lost(ids, {node_id})
+            await self._commit(
+                settling.expected, [*settling.ops, ["drop_node", node_id]], wakes=True
+            )
+
+        await self._until_agreed(attempt)
+        self.wake()
+
+    async def rescue(self, *, limit: int) -> tuple[Run, ...]:
+        async def attempt() -> tuple[Run, ...]:
+            _, (held, ended) = await self._ask("orphans", str(limit))
+            ids = [RunId(each) for each in texts(held)]
+            nodes = texts(ended)
+            if not ids and not nodes:
+                return ()
+            settling, rescued = await self._lost(ids, None)
+            forgotten: list[Wire] = [["forget_node", each] for each in nodes]
+            await self._commit(settling.expected, [*settling.ops, *forgotten], wakes=bool(rescued))
+            return rescued
+
+        rescued = await self._until_agreed(attempt)
+        if rescued:
+            self.wake()
+        return rescued
+
+    async def _lost(
+        self, ids: list[RunId], holders: set[NodeId] | None
+    ) -> tuple[Settling, tuple[Run, ...]]:
+        found: dict[RunId, tuple[Run, str]] = {}
+        children: dict[RunId, list[RunId]] = {}
+        now = None
+        if ids:
+            now, found, children = await self._read_family(ids)
+        settling = Settling(now or await self._now(), found, children)
+        after: list[Run] = []
+        for run_id in ids:
+            run = settling.runs.get(run_id)
+            if run is None or run.holder is None or (holders and run.holder not in holders):
+                raise Conflicted("a run was given back meanwhile")
+            ends = unreadable if is_damaged(run) else lost
+            gone = ends(run, settling.now)
+            settling.settle(gone)
+            after.append(gone)
+        return settling, tuple(after)
+
+    async def _now(self) -> datetime:
+        now, _ = await self._ask("now")
+        return now
+
+    async def nodes(self) -> tuple[Node, ...]:
+        _, (answer,) = await self._ask("nodes")
+        found = [_node(texts(each)) for each in rows(answer)]
+        return tuple(sorted(found, key=lambda node: node.id))
+
+    # --- audit --------------------------------------------------------------------------------
+    async def append_audit(self, entry: AuditEntry) -> AuditEntry:
+        async def attempt(trail: Trail) -> tuple[AuditEntry, ...] | None:
+            _, (answer,) = await self._commit_units([[trail.expected, trail.ops]])
+            return None if answer == "head" else trail.entries
+
+        _, (appended,) = await self._appending([entry], attempt)
+        return appended
+
+    async def list_audit(self, query: AuditQuery) -> tuple[AuditEntry, ...]:
+        found: list[AuditEntry] = []
+        before = query.before
+        while len(found) < query.limit:
+            highest = "" if before is None else f"({before}"
+            _, (answer, more) = await self._ask(
+                "page", "audit", "1", "", highest, "", "", str(CHUNK), "audit"
+            )
+            entries = [audit_from_plain(json.loads(each)) for each in texts(answer)]
+            found.extend(entry for entry in entries if _asked_for(entry, query))
+            if more != "1":
+                break
+            before = entries[-1].number
+        return tuple(found[: query.limit])
+
+    # --- keys ---------------------------------------------------------------------------------
+    async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
+        try:
+            await self._commit(
+                [["value", "keys", key.id, ""]],
+                [["set", "keys", key.id, encoded(key_to_plain(key))]],
+                [audit] if audit else (),
+            )
+        except Conflicted:
+            raise AlreadyExists(f"key {key.id} exists already") from None
+        return key
+
+    async def get_key(self, key_id: KeyId) -> ApiKey | None:
+        _, (answer,) = await self._ask("value", "keys", key_id)
+        return key_from_plain(json.loads(text(answer))) if answer else None
+
+    async def list_keys(self) -> tuple[ApiKey, ...]:
+        _, (answer,) = await self._ask("values", "keys")
+        found = [key_from_plain(json.loads(each)) for each in texts(answer)]
+        return tuple(sorted(found, key=lambda key: (key.created_at, key.id)))
+
+    async def change_key(
+        self,
+        key_id: KeyId,
+        change: Callable[[ApiKey, datetime], ApiKey],
+        audit: AuditEntry | None = None,
+    ) -> ApiKey:
+        async def attempt() -> ApiKey:
+            now, (answer,) = await self._ask("value", "keys", key_id)
+            if not answer:
+                raise NotFound(f"key {key_id} not found")
+            changed = change(key_from_plain(json.loads(text(answer))), now)
+            await self._commit(
+                [["value", "keys", key_id, answer]],
+                [["set", "keys", key_id, encoded(key_to_plain(changed))]],
+                [audit] if audit else (),
+            )
+            return changed
+
+        return await self._until_agreed(attempt)
+
+    # --- requests -----------------------------------------------------------------------------
+    async def remember_request(
+        self, scope: str, key: str, fingerprint: str, *, keep: timedelta
+    ) -> Remembered | None:
+        first = _remembered_row(Remembered(fingerprint=fingerprint))
+        _, (known,) = await self._tell("remember", _named(scope, key), first, _length(keep))
+        return _remembered(text(known)) if known else None
+
+    async def answer_request(self, scope: str, key: str, answer: Remembered) -> None:
+        await self._tell("answer", _named(scope, key), _remembered_row(answer))
+
+    async def forget_request(self, scope: str, key: str) -> None:
+        await self._tell("forget_request", _named(scope, key))
+
+
+def _asked_for(entry: AuditEntry, query: AuditQuery) -> bool:
+    return (
+        query.owner in (None, entry.owner)
+        and query.object_id in (None, entry.object_id)
+        and query.verb in (None, entry.verb)
+    )
+
+
+def _length(duration: timedelta) -> str:
+    return str(duration // MICROSECOND)
+
+
+def _offset(seconds: float) -> str:
+    return str(round(seconds * 1_000_000))
+
+
+def _named(scope: str, key: str) -> str:
+    """Scopes and keys may be as long as they like, and have any character."""
+    return hashlib.sha256(encoded([scope, key]).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _remembered_row(answer: Remembered) -> str:
+    headers = [list(header) for header in answer.headers]
+    return encoded([answer.fingerprint, answer.status, answer.body, headers])
+
+
+def _remembered(row: str) -> Remembered:
+    fingerprint, status, body, headers = json.loads(row)
+    return Remembered(
+        fingerprint=fingerprint,
+        status=status,
+        body=body,
+        headers=tuple((name, value) for name, value in headers),
+    )
+
+
+def _node_body(node: Node) -> str:
+    offers = {
+        needs: None
+        if (own := node.defaults.get(needs)) is None
+        else {"policy": policy_to_plain(own.policy), "priority": own.priority}
+        for needs in node.offers
+    }
+    return encoded(
+        {
+            "version": node.version,
+            "roles": list(node.roles),
+            "capacity": node.capacity,
+            "offers": offers,
+        }
+    )
+
+
+def _node(fields: list[str]) -> Node:
+    body, started, heartbeat, lease, offset, node_id = fields
+    plain = json.loads(body)
+    return Node(
+        id=NodeId(node_id),
+        version=plain["version"],
+        roles=tuple(plain["roles"]),
+        capacity=plain["capacity"],
+        offers=tuple(plain["offers"]),
+        defaults=_defaults(plain["offers"]),
+        started_at=moment(started),
+        heartbeat_at=moment(heartbeat),
+        lease_until=moment(lease),
+        clock_offset=int(offset) / 1_000_000,
+    )
+
+
+def _defaults(offers: dict[str, dict[str, object] | None]) -> dict[str, RunDefaults]:
+    """What a newer node says and this one cannot read is as if it had said nothing."""
+    found: dict[str, RunDefaults] = {}
+    for needs, plain in offers.items():
+        if plain is not None:
+            with contextlib.suppress(InvalidInput, ValueError, KeyError, TypeError):
+                policy = policy_from_plain(plain["policy"])
+                found[needs] = RunDefaults(policy=policy, priority=int(str(plain["priority"])))
+    return found

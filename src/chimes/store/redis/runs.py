@@ -1,0 +1,209 @@
+"""Runs from the queue to their verdict, their logs, and what their targets keep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from chimes.model.audit import AuditEntry
+from chimes.model.change import replace
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.kept_state import KeptState
+from chimes.model.run import (
+    LogEntry,
+    Reason,
+    Run,
+    abandoned,
+    accepts,
+    canceled,
+    given_back,
+)
+from chimes.store.port import Places
+from chimes.store.redis.base import Trail
+from chimes.store.redis.finishing import RedisFinishing
+from chimes.store.redis.run_rows import (
+    log_entry,
+    log_rows,
+    new_fields,
+    rest_of,
+    task_row,
+)
+from chimes.store.redis.settling import Settling
+from chimes.store.redis.wire import Wire, encoded, micros, moment, rows, text, texts
+
+
+class RedisRuns(RedisFinishing):
+    async def add_runs(
+        self, runs: Sequence[Run], audit: AuditEntry | None = None
+    ) -> tuple[Run, ...]:
+        if not runs and audit is None:
+            self.wake()
+            return ()
+        given = list(runs)
+        asked = [self._new_row(run) for run in given]
+
+        async def attempt(trail: Trail) -> tuple[datetime, list[Wire]] | None:
+            now, (answer,) = await self._tell("add", asked, trail.row)
+            return None if answer == "head" else (now, rows(answer))
+
+        (now, answers), _ = await self._appending([audit] if audit else [], attempt)
+        self.wake()
+        return tuple(
+            self._added(run, answer, now) for run, answer in zip(given, answers, strict=True)
+        )
+
+    def _added(self, run: Run, answer: Wire, now: datetime) -> Run:
+        if answer == "over":
+            return replace(abandoned(run, now), blocked=False)
+        if isinstance(answer, str):
+            return replace(run, blocked=answer == "blocked")
+        return self._runs.run(answer)[0]
+
+    def _new_row(self, run: Run) -> Wire:
+        body = self._runs.body(run)
+        over, key = "", ""
+        if run.parent_id is not None and not run.status.terminal:
+            over = rest_of(canceled(run, Reason.FLOW_ENDED, run.created_at))
+        if run.concurrency_key is not None and not run.status.terminal:
+            key = run.concurrency_key
+        return [
+            run.id,
+            new_fields(run, body),
+            task_row(run),
+            run.schedule_id or "",
+            micros(run.slot),
+            key,
+            str(run.concurrency_limit),
+            run.parent_id or "",
+            over,
+        ]
+
+    async def add_unless_active(
+        self, run: Run, audit: AuditEntry | None = None
+    ) -> tuple[Run, bool]:
+        assert run.concurrency_key is not None
+        row = self._new_row(run)
+
+        async def attempt(trail: Trail) -> Wire | None:
+            _, (answer,) = await self._tell("add_unless_active", row, trail.row)
+            return None if answer == "head" else answer
+
+        answer, _ = await self._appending([audit] if audit else [], attempt)
+        if answer != "new":
+            return self._runs.run(answer)[0], False
+        self.wake()
+        return run, True
+
+    async def get_run(self, run_id: RunId) -> Run | None:
+        found = await self._read_runs([run_id])
+        return found[run_id][0] if run_id in found else None
+
+    async def slots_taken(
+        self, schedule_id: ScheduleId, slots: Collection[datetime]
+    ) -> dict[datetime, Run]:
+        wanted = list(slots)
+        _, (answer,) = await self._ask("slots", schedule_id, [micros(slot) for slot in wanted])
+        found = zip(wanted, rows(answer), strict=True)
+        return {slot: self._runs.run(record)[0] for slot, record in found if record}
+
+    async def next_available(self) -> datetime | None:
+        _, (answer,) = await self._ask("next_available")
+        return moment(text(answer)) if answer else None
+
+    async def claim(self, places: Places) -> tuple[Run, ...]:
+        offers = sorted(places.offers)
+        _, (answer,) = await self._tell("claim", places.node_id, str(places.free), offers)
+        return await self._claimed_runs(rows(answer))
+
+    async def start(self, run_id: RunId, fence: int) -> bool:
+        self._forget_held(run_id)
+        _, (answer,) = await self._tell("start", run_id, str(fence))
+        return answer == "1"
+
+    async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
+        async def attempt() -> None:
+            now, found, children = await self._read_family([run_id for run_id, _ in holds])
+            settling = Settling(now, found, children)
+            for run_id, fence in holds:
+                run = settling.runs.get(run_id)
+                if run is not None and accepts(run, fence):
+                    settling.settle(given_back(run, now))
+            await self._commit(settling.expected, settling.ops, wakes=True)
+
+        for run_id, _ in holds:
+            self._forget_held(run_id)
+        await self._until_agreed(attempt)
+        self.wake()
+
+    async def cancel_run(
+        self, run_id: RunId, reason: str, audit: AuditEntry | None = None
+    ) -> Run | None:
+        async def attempt() -> Run | None:
+            now, found, children = await self._read_family([run_id])
+            if run_id not in found:
+                return None
+            settling = Settling(now, found, children)
+            after = settling.cancel(settling.runs[run_id], reason)
+            await self._commit(
+                settling.expected, settling.ops, [audit] if audit else (), wakes=True
+            )
+            return after
+
+        after = await self._until_agreed(attempt)
+        if after is not None:
+            self.wake()
+        return after
+
+    async def prune_runs(self, *, before: datetime, limit: int) -> int:
+        _, (answer,) = await self._tell("prune", micros(before), str(limit))
+        return int(text(answer))
+
+    # --- logs ---------------------------------------------------------------------------------
+    async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
+        _, (answer,) = await self._tell("append_logs", run_id, str(fence), log_rows(entries))
+        return answer == "1"
+
+    async def read_logs(
+        self, run_id: RunId, *, after: int = 0, limit: int = 1000
+    ) -> tuple[LogEntry, ...]:
+        if limit <= 0:
+            return ()
+        first, last = max(0, after), max(0, after) + limit - 1
+        _, (answer,) = await self._ask("logs", run_id, str(first), str(last))
+        return tuple(log_entry(row, first + n) for n, row in enumerate(texts(answer), 1))
+
+    async def drop_logs(self, run_ids: Sequence[RunId]) -> None:
+        await self._tell("drop_logs", list(run_ids))
+
+    # --- state of targets ---------------------------------------------------------------------
+    async def keep_state(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
+        _, (answer,) = await self._tell("keep_state", run_id, str(fence), name, value)
+        return answer == "1"
+
+    async def read_state(self, name: str) -> KeptState | None:
+        _, (answer,) = await self._ask("value", "states", name)
+        return state_of(name, text(answer)) if answer else None
+
+    async def set_state(
+        self, name: str, value: str | None, audit: AuditEntry | None = None
+    ) -> KeptState | None:
+        async def attempt() -> KeptState | None:
+            now, (answer,) = await self._ask("value", "states", name)
+            before = text(answer)
+            ops: list[Wire] = [["unset", "states", name]]
+            if value is not None:
+                ops = [["set", "states", name, state_row(value, micros(now), "")]]
+            await self._commit([["value", "states", name, before]], ops, [audit] if audit else ())
+            return state_of(name, before) if before else None
+
+        return await self._until_agreed(attempt)
+
+
+def state_row(value: str, changed: str, run_id: str) -> str:
+    return encoded([value, changed, run_id])
+
+
+def state_of(name: str, row: str) -> KeptState:
+    value, changed, run_id = json.loads(row)
+    return KeptState(name=name, value=value, changed_at=moment(changed), run_id=RunId(run_id))

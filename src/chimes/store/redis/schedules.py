@@ -1,0 +1,117 @@
+"""Schedules as people change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from chimes.errors import AlreadyExists, Conflict, NotFound, QuotaExceeded
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.run import Reason, Run, canceled
+from chimes.model.schedule import Schedule
+from chimes.store.port import ScheduleChange
+from chimes.store.redis.base import Conflicted
+from chimes.store.redis.damage import damage_of
+from chimes.store.redis.firing import RedisFiring
+from chimes.store.redis.run_rows import new_fields, task_row
+from chimes.store.redis.schedule_rows import all_fields
+from chimes.store.redis.settling import Settling
+from chimes.store.redis.wire import Wire, micros, moment, rows, text
+
+
+class RedisSchedules(RedisFiring):
+    async def add_schedule(
+        self, schedule: Schedule, audit: AuditEntry | None = None, *, quota: int | None = None
+    ) -> Schedule:
+        expected: list[Wire] = [["schedule", schedule.id, "", ""]]
+        if quota is not None:
+            expected.append(["quota", str(schedule.owner), str(quota)])
+        ops: list[Wire] = [["schedule", schedule.id, all_fields(schedule)]]
+        try:
+            await self._commit(expected, ops, [audit] if audit else (), wakes=True)
+        except Conflicted as conflict:
+            if str(conflict) == "quota":
+                message = f"{schedule.owner} has {quota} schedules already"
+                raise QuotaExceeded(message) from None
+            raise AlreadyExists(f"schedule {schedule.id} exists already") from None
+        self.wake()
+        return schedule
+
+    async def get_schedule(self, schedule_id: ScheduleId) -> Schedule | None:
+        _, found = await self._read_schedule(schedule_id)
+        return found[0] if found else None
+
+    async def change_schedule(
+        self,
+        schedule_id: ScheduleId,
+        change: ScheduleChange,
+        audit: AuditEntry | None = None,
+        *,
+        runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
+    ) -> Schedule:
+        async def attempt() -> Schedule:
+            now, (answer,) = await self._ask("schedules", [schedule_id], "")
+            found = rows(answer)
+            if not found:
+                raise NotFound(f"schedule {schedule_id} not found")
+            before, revision = self._schedules.schedule(found[0][0])
+            if before.deleted_at is not None:
+                raise NotFound(f"schedule {schedule_id} not found")
+            after = change(before, now)
+            if revision.damaged and after.deleted_at is None:
+                _check_mended(text(found[0][0][0]), before, after)
+            expected: list[Wire] = [
+                ["schedule", schedule_id, revision.definition, revision.summary]
+            ]
+            ops: list[Wire] = [self._insert_new(run) for run in (runs(before, now) if runs else ())]
+            ops.append(["schedule", schedule_id, all_fields(after)])
+            if after.deleted_at is not None:
+                ending = await self._end_waiting(schedule_id, now)
+                expected += ending.expected
+                ops += ending.ops
+            await self._commit(expected, ops, [audit] if audit else (), wakes=True)
+            return after
+
+        after = await self._until_agreed(attempt)
+        self.wake()
+        return after
+
+    def _insert_new(self, run: Run) -> Wire:
+        fields = new_fields(run, self._runs.body(run))
+        slot = micros(run.slot)
+        return ["insert_new", run.id, fields, task_row(run), run.schedule_id or "", slot]
+
+    async def _end_waiting(self, schedule_id: ScheduleId, now: datetime) -> Settling:
+        """The waiting runs of a schedule that is being deleted."""
+        _, (answer,) = await self._ask("waiting", schedule_id)
+        waiting = [self._runs.run(record)[0].id for record in rows(answer)]
+        found: dict[RunId, tuple[Run, str]] = {}
+        children: dict[RunId, list[RunId]] = {}
+        if waiting:
+            _, found, children = await self._read_family(waiting)
+        settling = Settling(now, found, children)
+        for run_id in waiting:
+            run = settling.runs.get(run_id)
+            if run is None or run.status.terminal or run.holder is not None:
+                raise Conflicted("a run was claimed meanwhile")
+            ended = canceled(run, Reason.SCHEDULE_DELETED, now)
+            settling.put(ended)
+            # Runs of other schedules may share its concurrency key.
+            settling.unblock(ended)
+            settling.abandon_children(ended)
+        return settling
+
+    async def next_due(self) -> datetime | None:
+        _, (answer,) = await self._ask("next_due")
+        return moment(text(answer)) if answer else None
+
+
+def _check_mended(body: str, before: Schedule, after: Schedule) -> None:
+    """A placeholder must not take the place of what may still be saved by hand."""
+    for part in sorted(damage_of(body)):
+        if part == "body" or getattr(after, part, None) == getattr(before, part, None):
+            raise Conflict(
+                f"schedule {before.id} cannot be read: replace the {part}, or delete it",
+                code="unreadable",
+            )

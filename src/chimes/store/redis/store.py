@@ -1,0 +1,146 @@
+"""The Redis store: every verb one script, or one look and one script that checks what was seen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from chimes.clock import Clock
+from chimes.errors import StoreLost
+from chimes.model.listing import Counts
+from chimes.model.run import RunStatus
+from chimes.store.epoch import Epoch
+from chimes.store.port import StoreStatus
+from chimes.store.redis.address import Address
+from chimes.store.redis.connections import Connections
+from chimes.store.redis.durability import checked
+from chimes.store.redis.identity import LAYOUT, Marker, opened, present, set_up_anew
+from chimes.store.redis.listener import Listener
+from chimes.store.redis.moving import RedisMoving
+from chimes.store.redis.records import RedisRecords
+from chimes.store.redis.runs import RedisRuns
+from chimes.store.redis.schedules import RedisSchedules
+from chimes.store.redis.wire import text, texts
+
+_log = logging.getLogger(__name__)
+
+#: How old an answer of the server's clock may be that somebody sleeps by.
+RECENT_SECONDS = 30.0
+
+
+class RedisStore(RedisSchedules, RedisRuns, RedisRecords, RedisMoving):
+    def __init__(
+        self,
+        address: Address,
+        *,
+        clock: Clock | None = None,
+        allow_volatile: bool = False,
+        marker: Path | None = None,
+    ) -> None:
+        super().__init__(Connections(address), clock)
+        self._allow_volatile = allow_volatile
+        self._marker = Marker(marker, address)
+        self._listener: Listener | None = None
+        self._note = ""
+        #: What the server's clock said last, and when that was on ours.
+        self._last_now: tuple[datetime, float] | None = None
+
+    async def open(self) -> None:
+        self._connections.open()
+        try:
+            self._note = await checked(self._connections, allow_volatile=self._allow_volatile)
+            self._store_id = (await opened(self._connections, self._marker)).id
+        except BaseException:
+            await self._connections.close()
+            raise
+        if self._note:
+            _log.warning("Redis at %s: %s", self._connections.address.shown, self._note)
+        self._listener = Listener(self._connections.address, self._me, self.wake)
+        self._listener.start()
+
+    async def close(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.stop()
+        await self._connections.close()
+        self.wake()
+
+    async def init(self) -> str:
+        """Instead of `open`: give the store a new identity, also where an earlier one was lost
+        (F41). Its id."""
+        self._connections.open()
+        try:
+            await checked(self._connections, allow_volatile=self._allow_volatile)
+            return (await set_up_anew(self._connections, self._marker)).id
+        finally:
+            await self._connections.close()
+
+    async def status(self) -> StoreStatus:
+        return StoreStatus(
+            kind="redis",
+            location=self._connections.address.shown,
+            schema=LAYOUT,
+            degraded=self._note,
+        )
+
+    async def epoch(self) -> Epoch:
+        """Here, and only here, a store that was set up anew is taken for what it is: the counter
+        then is lower than before, and whoever watches it lets everything go (F41)."""
+        try:
+            _, (counter,) = await self._tell("epoch")
+        except StoreLost:
+            found = await present(self._connections)
+            if found is None:
+                raise
+            _log.error("the store is another one than before: it was set up anew")
+            self._store_id = found.id
+            self._head = None
+            self._in_hand.clear()
+            self._marker.keep(found.id)
+            _, (counter,) = await self._tell("epoch")
+        return Epoch(int(text(counter)), self._store_id)
+
+    def counters(self) -> Mapping[str, int]:
+        """What went wrong and was put right so far, by name (F22, F23, F26)."""
+        return self._connections.counters()
+
+    # --- time ---------------------------------------------------------------------------------
+    async def now(self) -> datetime:
+        if self._clock is not None:
+            return self._clock.now()
+        before = self._elapsed.monotonic()
+        now = await self._now()
+        self._last_now = (now, (before + self._elapsed.monotonic()) / 2)
+        return now
+
+    def changes(self) -> int:
+        return self._wakeup.count
+
+    async def wait_for_work(self, since: int, until: datetime | None) -> None:
+        seconds = None
+        if until is not None:
+            seconds = max(0.0, (until - await self._about_now()).total_seconds())
+        await self._wakeup.wait(since, seconds)
+
+    async def _about_now(self) -> datetime:
+        if self._clock is None and self._last_now is not None:
+            now, at = self._last_now
+            passed = self._elapsed.monotonic() - at
+            if passed < RECENT_SECONDS:
+                return now + timedelta(seconds=passed)
+        return await self.now()
+
+    async def counts(self) -> Counts:
+        statuses = list(RunStatus)
+        _, (answer,) = await self._ask("counts", [status.value for status in statuses])
+        schedules, enabled, due, *numbers = (int(each) for each in texts(answer))
+        return Counts(
+            schedules=schedules,
+            enabled=enabled,
+            due=due,
+            runs={
+                status: number for status, number in zip(statuses, numbers, strict=True) if number
+            },
+        )

@@ -1,0 +1,74 @@
+"""How values travel: JSON of texts only, so that Lua never makes a double of a number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from chimes.errors import StoreError
+from chimes.store.plain import EPOCH, MICROSECOND
+
+#: What a script takes and gives: texts, and lists of such.
+Wire = str | Sequence["Wire"]
+
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def packed(value: Wire) -> bytes:
+    # Half a surrogate pair, as a broken receiver may send, comes back as it was.
+    return _dumps(value).encode("utf-8", "surrogatepass")
+
+
+def unpacked(answer: bytes) -> list[Wire]:
+    found = json.loads(answer.decode("utf-8", "surrogatepass"))
+    if not isinstance(found, list):
+        raise StoreError(f"a script answered {found!r}")
+    return found
+
+
+def text(value: Wire) -> str:
+    if not isinstance(value, str):
+        raise StoreError(f"a script answered {value!r} where a text was expected")
+    return value
+
+
+def rows(value: Wire) -> list[Wire]:
+    """Lua cannot tell an empty list from an empty object."""
+    return list(value) if not isinstance(value, str) and value else []
+
+
+def items(value: Wire) -> Sequence[Wire]:
+    """A list of which the caller knows how long it is."""
+    if isinstance(value, str):
+        raise StoreError(f"a script answered {value!r} where a list was expected")
+    return value
+
+
+def texts(value: Wire) -> list[str]:
+    return [text(each) for each in rows(value)]
+
+
+def encoded(value: object) -> str:
+    """JSON of a value of ours, as a field of a record."""
+    return _dumps(value)
+
+
+def micros(moment: datetime | None) -> str:
+    return "" if moment is None else str((moment - EPOCH) // MICROSECOND)
+
+
+def moment(value: str) -> datetime:
+    return EPOCH + timedelta(0, 0, int(value))
+
+
+def maybe_moment(value: str) -> datetime | None:
+    return EPOCH + timedelta(0, 0, int(value)) if value else None
+
+
+def flag(value: bool) -> str:
+    return "1" if value else ""
+
+
+def flat(fields: Iterable[tuple[str, str]]) -> list[str]:
+    return [part for field in fields for part in field]
