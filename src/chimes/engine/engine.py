@@ -90,7 +90,7 @@ class Engine:
             version=version,
             roles=self._roles,
             capacity=pools[0].places if pools else 0,
-            offers=frozenset().union(*(pool.offers for pool in pools)),
+            offers=lambda: frozenset().union(*(pool.offers for pool in pools)),
             defaults=defaults,
             node_id=node_id,
         )
@@ -218,6 +218,11 @@ class Engine:
         self._heartbeat.start()
         for poller in self._keeping + self._taking:
             poller.start()
+
+    async def announce(self) -> None:
+        """What its runners offer is another than at the start."""
+        await self._membership.announce()
+        self._store.wake()
 
     async def drain(self, grace: timedelta | None = None) -> None:
         """Stop taking work at once, give back what has not begun, let the rest end within the

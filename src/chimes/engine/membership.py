@@ -42,7 +42,7 @@ class Membership:
         version: str,
         roles: tuple[str, ...],
         capacity: int,
-        offers: frozenset[str] = frozenset(),
+        offers: Callable[[], frozenset[str]] = frozenset,
         defaults: Mapping[str, RunDefaults] = MappingProxyType({}),
         node_id: NodeId | None = None,
         node_ids: Callable[[], NodeId] = new_node_id,
@@ -54,8 +54,8 @@ class Membership:
         self._version = version
         self._roles = roles
         self._capacity = capacity
-        self._offers = tuple(sorted(offers))
-        self._defaults = {each: defaults[each] for each in self._offers if each in defaults}
+        self._offers = offers
+        self._defaults = defaults
         self._node_ids = node_ids
         self._loop: asyncio.AbstractEventLoop | None = None
         self._joined = False
@@ -70,26 +70,43 @@ class Membership:
         self._loop = asyncio.get_running_loop()
         if self.lost.is_set():
             self.node_id = self._node_ids()
+        before = await self._register()
+        self.lost.clear()
+        self._trust_from(before)
+        self._joined = True
+        self._events.emit(NodeJoined(node_id=self.node_id))
+
+    async def announce(self) -> None:
+        """The others learn what this node offers now. One that has lost its lease says so when it
+        joins again."""
+        if self.trusted:
+            await self._register()
+
+    async def _register(self) -> float:
+        """When it was sent, on the monotonic clock."""
         before = self._clock.monotonic()
         now = await self._time.ask()
+        offers = self._offers()
         await self._store.join(
             Node(
                 id=self.node_id,
                 version=self._version,
                 roles=self._roles,
                 capacity=self._capacity,
-                offers=self._offers,
-                defaults=self._defaults,
+                offers=tuple(sorted(offers)),
+                defaults={
+                    name: self._defaults[name]
+                    for name in self._defaults
+                    # Of a source each collection by itself.
+                    if name.partition("#")[0] in offers
+                },
                 started_at=now,
                 heartbeat_at=now,
                 lease_until=now + self.lease,
             ),
             self.lease,
         )
-        self.lost.clear()
-        self._trust_from(before)
-        self._joined = True
-        self._events.emit(NodeJoined(node_id=self.node_id))
+        return before
 
     async def leave(self) -> None:
         self._joined = False
