@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from importlib.metadata import version
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
@@ -14,15 +15,18 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from chimes.client.requests import Duration
+from chimes.client.following import Following
+from chimes.client.handles import AsyncRunHandle, RunHandle
 from chimes.client.steps import Call, NoAnswer, Reply, Steps, Wait
-from chimes.client.values import LogLine, RunInfo
+from chimes.client.values import LogLine
 from chimes.client.verbs import Verbs
 from chimes.clock import SystemClock
-from chimes.errors import ConfigError, Conflict
+from chimes.errors import ConfigError
 
 API = "/api/v1"
 DEFAULT_URL = "http://127.0.0.1:7100"
+_ENDED_EARLY = "the server ended the stream before the run had ended"
+_SILENCE = 30.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -82,6 +86,16 @@ def _request(http: httpx2.Client | httpx2.AsyncClient, call: Call) -> httpx2.Req
         json=call.body,
         headers=call.headers,
     )
+
+
+def _stream(http: httpx2.Client | httpx2.AsyncClient, call: Call) -> httpx2.Request:
+    """Silence of the length of a few heartbeats is no failure."""
+    request = _request(http, call)
+    limits = request.extensions["timeout"]
+    read = limits["read"]
+    if read is not None:
+        request.extensions["timeout"] = {**limits, "read": max(read, _SILENCE)}
+    return request
 
 
 def _reply(answer: httpx2.Response) -> Reply:
@@ -187,7 +201,29 @@ class Client(_Connection):
             found: T = done.value
             return found
 
-    def _send(self, call: Call) -> Reply | NoAnswer:
+    def follow_logs(self, run_id: str, *, after: int = 0) -> Iterator[LogLine]:
+        """The lines of its log numbered above `after`, as they are written, until it has ended.
+        Goes on by itself after a lost connection, without losing or repeating a line."""
+        following = Following(run_id, after=after, patience=self._patience)
+        while True:
+            http = self._connected()
+            pause = None
+            try:
+                answer = http.send(_stream(http, following.call), stream=True)
+                with contextlib.closing(answer):
+                    if answer.status_code != 200:
+                        answer.read()
+                        pause = following.refused(_reply(answer))
+                    else:
+                        for line in answer.iter_lines():
+                            yield from following.line(line)
+                            if following.ended():
+                                return
+            except httpx2.TransportError as error:
+                pause = following.broken(_reason(self.url, error))
+            time.sleep(following.broken(_ENDED_EARLY) if pause is None else pause)
+
+    def _connected(self) -> httpx2.Client:
         if self._http is None:
             self._http = httpx2.Client(
                 base_url=self.url + API,
@@ -195,8 +231,12 @@ class Client(_Connection):
                 timeout=self._timeout,
                 verify=self._verify,
             )
+        return self._http
+
+    def _send(self, call: Call) -> Reply | NoAnswer:
+        http = self._connected()
         try:
-            return _reply(self._http.send(_request(self._http, call)))
+            return _reply(http.send(_request(http, call)))
         except httpx2.TransportError as error:
             return NoAnswer(_reason(self.url, error))
 
@@ -258,7 +298,29 @@ class AsyncClient(_Connection):
             found: T = done.value
             return found
 
-    async def _send(self, call: Call) -> Reply | NoAnswer:
+    async def follow_logs(self, run_id: str, *, after: int = 0) -> AsyncIterator[LogLine]:
+        """As `Client.follow_logs`."""
+        following = Following(run_id, after=after, patience=self._patience)
+        while True:
+            http = self._connected()
+            pause = None
+            try:
+                answer = await http.send(_stream(http, following.call), stream=True)
+                async with contextlib.aclosing(answer):
+                    if answer.status_code != 200:
+                        await answer.aread()
+                        pause = following.refused(_reply(answer))
+                    else:
+                        async for line in answer.aiter_lines():
+                            for entry in following.line(line):
+                                yield entry
+                            if following.ended():
+                                return
+            except httpx2.TransportError as error:
+                pause = following.broken(_reason(self.url, error))
+            await asyncio.sleep(following.broken(_ENDED_EARLY) if pause is None else pause)
+
+    def _connected(self) -> httpx2.AsyncClient:
         if self._http is None:
             self._http = httpx2.AsyncClient(
                 base_url=self.url + API,
@@ -266,8 +328,12 @@ class AsyncClient(_Connection):
                 timeout=self._timeout,
                 verify=self._verify,
             )
+        return self._http
+
+    async def _send(self, call: Call) -> Reply | NoAnswer:
+        http = self._connected()
         try:
-            return _reply(await self._http.send(_request(self._http, call)))
+            return _reply(await http.send(_request(http, call)))
         except httpx2.TransportError as error:
             return NoAnswer(_reason(self.url, error))
 
@@ -288,63 +354,3 @@ class AsyncClient(_Connection):
     retry = awaiting_run(Verbs.retry)
     result = awaiting(Verbs.result)
     nodes = awaiting(Verbs.nodes)
-
-
-class RunHandle:
-    """One run on a server."""
-
-    __slots__ = ("_client", "id")
-
-    def __init__(self, run_id: str, client: Client) -> None:
-        self.id = run_id
-        self._client = client
-
-    def __repr__(self) -> str:
-        return f"RunHandle({self.id!r})"
-
-    def run(self) -> RunInfo:
-        return self._client.run(self.id)
-
-    def result(self, timeout: Duration | None = None) -> object:
-        """What the task returned, once it has ended; see `Client.result`."""
-        return self._client.result(self.id, timeout)
-
-    def logs(self) -> list[LogLine]:
-        return self._client.logs(self.id)
-
-    def cancel(self) -> bool:
-        """Ask it to stop: True if it was still waiting or running."""
-        try:
-            self._client.cancel(self.id)
-        except Conflict:
-            return False
-        return True
-
-
-class AsyncRunHandle:
-    """One run on a server, for `await`."""
-
-    __slots__ = ("_client", "id")
-
-    def __init__(self, run_id: str, client: AsyncClient) -> None:
-        self.id = run_id
-        self._client = client
-
-    def __repr__(self) -> str:
-        return f"AsyncRunHandle({self.id!r})"
-
-    async def run(self) -> RunInfo:
-        return await self._client.run(self.id)
-
-    async def result(self, timeout: Duration | None = None) -> object:  # noqa: ASYNC109
-        return await self._client.result(self.id, timeout)
-
-    async def logs(self) -> list[LogLine]:
-        return await self._client.logs(self.id)
-
-    async def cancel(self) -> bool:
-        try:
-            await self._client.cancel(self.id)
-        except Conflict:
-            return False
-        return True

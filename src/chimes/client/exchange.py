@@ -32,22 +32,22 @@ class Exchange:
         if call.method == "POST":
             key = {"Idempotency-Key": str(uuid.uuid4())}
             call = replace(call, headers={**call.headers, **key})
-        pauses = _pauses()
+        waits = pauses()
         left = self.patience
         while True:
             reply = yield call
             if isinstance(reply, Reply):
-                found = _object(reply)
+                found = object_of(reply)
                 if reply.status < 400:
                     return found
                 error = error_of(reply.status, found, reply.headers)
                 if reply.status not in _LATER and found.get("code") != _UNDER_WAY:
                     raise error
-                pause = max(next(pauses), asked_to_wait(reply.headers))
+                pause = max(next(waits), asked_to_wait(reply.headers))
             else:
                 assert isinstance(reply, NoAnswer)
                 error = Unreachable(reply.reason)
-                pause = next(pauses)
+                pause = next(waits)
             if pause > left:
                 raise error
             left -= pause
@@ -60,7 +60,7 @@ def asked_to_wait(headers: Mapping[str, str]) -> float:
     return float(text) if text.isascii() and text.isdigit() else 0.0
 
 
-def _pauses() -> Iterator[float]:
+def pauses() -> Iterator[float]:
     pause = FIRST_PAUSE
     while True:
         # Spread, so that clients of a server that comes back do not all come at once.
@@ -68,7 +68,7 @@ def _pauses() -> Iterator[float]:
         pause = min(pause * 2, LONGEST_PAUSE)
 
 
-def _object(reply: Reply) -> Json:
+def object_of(reply: Reply) -> Json:
     if not reply.body:
         return {}
     try:

@@ -23,9 +23,9 @@ class ScheduleInfo:
     id: str
     name: str
     namespace: str
-    #: `task`, `flow` or `http`.
+    #: `task`, `flow`, `http` or `sync`.
     kind: str
-    #: Name of the task or flow, or the URL.
+    #: Name of the task or flow, the URL, or source/collection.
     target: str
     #: Arguments of the task, input of the flow; secrets are `***`.
     input: Mapping[str, object]
@@ -220,6 +220,8 @@ def items_of(page: Json) -> list[Json]:
 def _target(data: Json) -> tuple[str, str, Mapping[str, object]]:
     target = _part(data, "target")
     kind = _get(target, "kind", str)
+    if kind == "sync":
+        return kind, f"{_get(target, 'source', str)}/{_get(target, 'collection', str)}", {}
     name = _get(target, "url" if kind == "http" else "name", str)
     given = target.get("args" if kind == "task" else "input", {})
     return kind, name, given if isinstance(given, dict) else {}
