@@ -11,7 +11,7 @@ from tests.cli.conftest import Server
 
 APP = """
 import time
-from chimes import Chimes
+from chimes import Chimes, Context
 
 app = Chimes()
 
@@ -20,6 +20,13 @@ app = Chimes()
 def greet(name: str, times: int = 1) -> str:
     print("greeting")
     return ", ".join([f"hello {name}"] * times)
+
+
+@app.task(name="speaks")
+def speaks(context: Context, times: int, pause: float = 0.0) -> None:
+    for number in range(times):
+        context.logger.info("line %s", number)
+        time.sleep(pause)
 
 
 @app.task(name="broken")

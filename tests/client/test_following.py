@@ -1,0 +1,98 @@
+"""Following a log: on a real server, and step by step without one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from chimes.client import Client
+from chimes.client.following import Following
+from chimes.client.steps import Reply
+from chimes.errors import NotFound, RateLimited, Unreachable
+
+
+def fed(following: Following, *lines: str) -> list[str]:
+    return [entry.message for line in lines for entry in following.line(line)]
+
+
+def an_event(number: int, message: str) -> tuple[str, ...]:
+    entry = {"number": number, "at": "2030-01-01T00:00:00Z", "level": "info", "message": message}
+    return f"id: {number}", f"data: {json.dumps(entry)}", ""
+
+
+def following(**given: Any) -> Following:
+    return Following("r/1", **({"after": 0, "patience": 15.0} | given))
+
+
+def reply(status: int, **headers: str) -> Reply:
+    body = json.dumps({"code": "x", "detail": "because", "status": status}).encode()
+    return Reply(status=status, headers=headers, body=body)
+
+
+class TestSteps:
+    def test_entries_and_the_end(self) -> None:
+        follower = following()
+        assert fed(follower, "retry: 1000", "", ": still here", "") == []
+        assert fed(follower, *an_event(1, "one"), *an_event(2, "two")) == ["one", "two"]
+        assert not follower.ended()
+        assert fed(follower, "event: end", 'data: {"status": "failed"}', "") == []
+        assert follower.ended()
+
+    def test_it_goes_on_after_what_it_has(self) -> None:
+        follower = following(after=4)
+        assert follower.call.query == {"after": "4", "follow": "true"}
+        assert follower.call.path == "/runs/r%2F1/logs"
+        fed(follower, *an_event(5, "five"), "id: 6", "data: {")
+        assert follower.broken("lost") <= 0.2
+        # Half an event is no event.
+        assert follower.call.query["after"] == "5"
+        assert fed(follower, *an_event(6, "six")) == ["six"]
+
+    def test_patience_ends_and_comes_back_with_every_line(self) -> None:
+        follower = following(patience=1.0)
+
+        def often() -> None:
+            for _ in range(100):
+                follower.broken("lost")
+
+        with pytest.raises(Unreachable, match="lost"):
+            often()
+        fed(follower, *an_event(1, "one"))
+        assert follower.broken("lost") > 0
+
+    def test_what_waiting_does_not_mend_is_raised(self) -> None:
+        with pytest.raises(NotFound, match="because"):
+            following().refused(reply(404))
+        assert following().refused(reply(429, **{"retry-after": "3"})) == 3.0
+        assert following().refused(reply(503)) > 0
+        with pytest.raises(RateLimited):
+            following(patience=1.0).refused(reply(429, **{"retry-after": "3"}))
+
+
+def test_a_log_as_it_is_written(client: Client) -> None:
+    handle = client.enqueue("speaks", {"times": 3, "pause": 0.4})
+    lines = handle.follow_logs()
+    assert next(lines).message == "line 0"
+    assert not handle.run().ended
+    found = [handle.logs()[0], *lines]
+    assert [line.message for line in found] == ["line 0", "line 1", "line 2"]
+    assert found == handle.logs()
+    assert list(client.follow_logs(handle.id, after=found[-1].number)) == []
+
+
+async def test_the_same_for_await(client: Client) -> None:
+    async with client.aio as aio:
+        handle = await aio.enqueue("speaks", {"times": 2})
+        found = [line async for line in handle.follow_logs()]
+        assert found == await handle.logs()
+        with pytest.raises(NotFound):
+            await _first(aio.follow_logs("nothing"))
+
+
+async def _first(lines: AsyncIterator[Any]) -> object:
+    async with asyncio.timeout(10):
+        return await anext(lines)
