@@ -68,6 +68,7 @@ async def build_services(
     clock: Clock,
     *,
     offers: Callable[[], Mapping[str, RunDefaults]] = dict,
+    sources: KnownSources | None = None,
 ) -> Services:
     """The services over an opened store. `offers`: what an application of this process can carry
     out (`target.needs`) and how, so that it may schedule it before a node of it has joined."""
@@ -103,6 +104,7 @@ async def build_services(
         runs=RunService(store),
         access=access,
         egress=egress,
+        sources=sources or KnownSources(),
     )
 
 

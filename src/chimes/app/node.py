@@ -58,7 +58,11 @@ class Node:
         *,
         queues: Collection[str] | None = None,
         listeners: Iterable[Listener] = (),
+        offers: Mapping[str, RunDefaults] | None = None,
+        syncs: bool = False,
     ) -> None:
+        """`offers`: what is told to other nodes, instead of what the application says. `syncs`: it
+        carries out tasks of the sources of its file."""
         settings = runtime.settings
         workers = settings.workers or (JSON_WORKERS if runtime.location.kind == "json" else WORKERS)
         self._runtime = runtime
@@ -70,6 +74,11 @@ class Node:
             self.metrics, Reports(), self.troubles, self.fallback, runtime.endings, *listeners
         ]  # fmt: skip
         self.runners = _runners(runtime, workers, app, queues)
+        if syncs and settings.sync_workers:
+            sync = _sync_runner(runtime)
+            self.runners[sync.kind] = sync
+        if offers is None:
+            offers = {} if app is None else app.offers
         self.engine = Engine(
             runtime.services.store,
             self.runners,
@@ -77,7 +86,7 @@ class Node:
             clock=runtime.clock,
             version=__version__,
             listeners=listening,
-            defaults={} if app is None else app.offers,
+            defaults=offers,
         )
         self._events = Events(listening)
         self._timer: Poller | None = None
@@ -97,7 +106,8 @@ class Node:
         if self._app is None:
             return ""
         offers = frozenset().union(*(each.offers for each in self.runners.values()))
-        names = sorted(each for each in offers if "/" not in each and ":" in each)
+        ours = (each for each in offers if not each.startswith("sync:"))
+        names = sorted(each for each in ours if "/" not in each and ":" in each)
         shown = [each.removeprefix("task:") for each in names]
         more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
         return ", ".join(shown[:_SHOWN]) + more or "none"
@@ -179,3 +189,16 @@ def _runners(
             flows = FlowRunner(ours)
             found[flows.kind] = flows
     return found
+
+
+def _sync_runner(runtime: Runtime) -> TargetRunner:
+    from chimes.targets.sync.runner import SyncRunner
+
+    services, settings = runtime.services, runtime.settings
+    return SyncRunner(
+        lambda: services.sources.now,
+        egress=services.egress.now,
+        places=settings.sync_workers,
+        stall_after=settings.sync_stall_after,
+        clock=runtime.clock,
+    )

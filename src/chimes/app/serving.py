@@ -10,18 +10,22 @@ import socket
 import sys
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from chimes import __version__
 from chimes.app.composition import build_services, build_store
 from chimes.app.node import Node
+from chimes.app.offers import JoinedOffers
 from chimes.app.runtime import Runtime
-from chimes.app.signals import loop_factory, signals, stop_or_hurry
+from chimes.app.signals import loop_factory, on_hangup, signals, stop_or_hurry
+from chimes.app.source_file import SourceFile
+from chimes.app.source_schedules import PairDefaults, SourceSchedules
 from chimes.app.watching import watch_keys
 from chimes.clock import Clock, SystemClock
 from chimes.config import LoadedSettings, Settings, store_location
 from chimes.log import configure_logging
-from chimes.model.defaults import RunDefaults
+from chimes.targets.python_task.registry import DEFAULT_QUEUE
 
 if TYPE_CHECKING:
     from chimes.app.listening import Server
@@ -36,23 +40,33 @@ def serve(
     """Run until a signal says stop. Store errors are raised: the command line knows their codes.
     With `queues` only the tasks of those are carried out."""
     settings = loaded.settings
-    configure_logging(settings.log_level, settings.log_format, secrets=loaded.secrets)
+    clock = SystemClock()
+    sources = SourceFile(loaded, clock)
+    configure_logging(settings.log_level, settings.log_format, secrets=sources.secrets)
     if app is not None:
         for flow in app.flows.values():
             flow.complete()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(settings, SystemClock(), app, queues))
+        return runner.run(_serve(settings, clock, app, queues, sources))
 
 
 async def _serve(
-    settings: Settings, clock: Clock, app: Chimes | None, queues: Collection[str] | None
+    settings: Settings,
+    clock: Clock,
+    app: Chimes | None,
+    queues: Collection[str] | None,
+    sources: SourceFile,
 ) -> int:
     location = store_location(settings)
     store = build_store(location, clock)
-    offers = (lambda: app.offers) if app is not None else dict[str, RunDefaults]
+    pairs = PairDefaults(sources.known)
+    offers = pairs if app is None else JoinedOffers(app.offers, pairs)
+    build = partial(
+        build_services, store=store, clock=clock, offers=lambda: offers, sources=sources.known
+    )
     await store.open()
     try:
-        services = await build_services(settings, store, clock, offers=offers)
+        services = await build(settings)
         listener = None
         if "api" in settings.roles:
             from chimes.app.listening import listen, refuse_unsafe_bind
@@ -60,11 +74,18 @@ async def _serve(
             refuse_unsafe_bind(settings, services)
             listener = listen(settings)
             settings = replace(settings, port=listener.getsockname()[1])
-            services = await build_services(settings, store, clock, offers=offers)
+            services = await build(settings)
         runtime = Runtime(settings=settings, location=location, clock=clock, services=services)
         if app is not None:
             app.attach(runtime)
-        return await _Process(runtime, Node(runtime, app, queues=queues), listener).run()
+        syncs = queues is None or DEFAULT_QUEUE in queues
+        node = Node(runtime, app, queues=queues, offers=offers, syncs=syncs)
+        sources.attach(
+            SourceSchedules(services, settings),
+            announce=node.engine.announce,
+            own_node=lambda: node.engine.node_id,
+        )
+        return await _Process(runtime, node, listener, sources).run()
     finally:
         await store.close()
 
@@ -79,14 +100,22 @@ def _settle_garbage() -> None:
 
 
 class _Process:
-    def __init__(self, runtime: Runtime, node: Node, listener: socket.socket | None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        node: Node,
+        listener: socket.socket | None,
+        sources: SourceFile,
+    ) -> None:
         self._runtime = runtime
         self._node = node
         self._listener = listener
+        self._sources = sources
         self._told = asyncio.Event()
 
     async def run(self) -> int:
-        with signals(self._told.set):
+        with signals(self._told.set), on_hangup(self._sources.reload_and_tell):
+            await self._sources.begin()
             await self._node.start()
             server = None
             if self._listener is not None:
@@ -96,9 +125,13 @@ class _Process:
                 await server.start()
             self._say_hello()
             _settle_garbage()
-            keys = asyncio.create_task(watch_keys(self._runtime.services))
+            duties = [
+                asyncio.create_task(watch_keys(self._runtime.services)),
+                asyncio.create_task(self._sources.keep_up()),
+            ]
             await self._told.wait()
-            keys.cancel()
+            for duty in duties:
+                duty.cancel()
             await self._stop(server)
         return OK
 
@@ -124,6 +157,8 @@ class _Process:
         lines.append(f"  Roles  {', '.join(self._runtime.settings.roles)}")
         if tasks := self._node.tasks:
             lines.append(f"  Tasks  {tasks}")
+        if found := self._sources.known.now.by_id:
+            lines.append(f"  Sources {', '.join(found)}")
         if self._listener is not None:
             open_mode = self._runtime.services.access.open_mode
             access = "open: anybody on this machine" if open_mode else "by key"

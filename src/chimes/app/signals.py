@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
 
 @contextlib.contextmanager
@@ -25,6 +25,29 @@ def signals(handler: Callable[[], None]) -> Iterator[None]:
     finally:
         for name in names:
             loop.remove_signal_handler(name)
+
+
+@contextlib.contextmanager
+def on_hangup(work: Callable[[], Coroutine[object, object, None]]) -> Iterator[None]:
+    """SIGHUP starts the work, which is stopped at the end."""
+    if not hasattr(signal, "SIGHUP"):
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    started: set[asyncio.Task[None]] = set()
+
+    def begin() -> None:
+        task = loop.create_task(work())
+        started.add(task)
+        task.add_done_callback(started.discard)
+
+    loop.add_signal_handler(signal.SIGHUP, begin)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+        for task in started:
+            task.cancel()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

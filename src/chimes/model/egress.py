@@ -136,6 +136,9 @@ class Denial:
 class Egress(Protocol):
     """Who decides where a callback may go."""
 
+    def now(self) -> EgressRules:
+        """The rules of this moment, for a process that decides by itself."""
+
     def literal_verdict(self, url: HttpUrl) -> Denial | None: ...
 
     def judge_host(self, host: str, port: int) -> Denial | None: ...
@@ -164,6 +167,9 @@ class EgressRules:
     def __post_init__(self) -> None:
         parse_entries(self.allow, "egress_allow")
         parse_entries(self.only, "egress_only")
+
+    def now(self) -> EgressRules:
+        return self
 
     def literal_verdict(self, url: HttpUrl) -> Denial | None:
         """What can be said before anything is resolved; for use when a target is saved (422)."""
@@ -311,16 +317,15 @@ class EgressByMode:
     with_keys: EgressRules
 
     def literal_verdict(self, url: HttpUrl) -> Denial | None:
-        return self._rules.literal_verdict(url)
+        return self.now().literal_verdict(url)
 
     def judge_host(self, host: str, port: int) -> Denial | None:
-        return self._rules.judge_host(host, port)
+        return self.now().judge_host(host, port)
 
     def judge(
         self, address: Address, port: int, *, host: str, same_machine: bool = False
     ) -> Denial | None:
-        return self._rules.judge(address, port, host=host, same_machine=same_machine)
+        return self.now().judge(address, port, host=host, same_machine=same_machine)
 
-    @property
-    def _rules(self) -> EgressRules:
+    def now(self) -> EgressRules:
         return self.while_open if self.open_mode() else self.with_keys

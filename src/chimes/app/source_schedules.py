@@ -1,0 +1,151 @@
+"""Schedules of the collections that a file has: written where they differ, removed where the file
+no longer has them (R4.19)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from chimes.app.composition import Services
+from chimes.app.declared import Complete, Declared, Mode, updated
+from chimes.app.syncing import Syncing
+from chimes.config import Settings
+from chimes.errors import InvalidInput, NotFound
+from chimes.model.access import Actor, Owner, OwnerType
+from chimes.model.defaults import RunDefaults
+from chimes.model.listing import ScheduleQuery
+from chimes.model.schedule import Schedule
+from chimes.model.source import SYNC_NAMESPACE, Sources, task_name, task_policy
+from chimes.model.target import SyncTarget
+from chimes.service.sources import KnownSources
+
+#: As the audit names what a file asks for.
+FILE_ACTOR = Actor(owner=Owner(type=OwnerType.SYSTEM, id="config"), door="config")
+_PAGE = 500
+
+Word = Literal["created", "updated", "deleted", "unchanged", "kept"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one schedule, by its name `source/collection`."""
+
+    name: str
+    #: `kept`: the file does not have it, but another node that is alive does.
+    what: Word
+
+
+class PairDefaults(Mapping[str, RunDefaults]):
+    """How the tasks of each pair are carried out, by `SyncTarget.key`."""
+
+    def __init__(self, known: KnownSources) -> None:
+        self._known = known
+
+    def __getitem__(self, key: str) -> RunDefaults:
+        for target, collection in self._known.now.pairs():
+            if target.key == key:
+                policy = task_policy(target, timeout=collection.timeout)
+                return RunDefaults(policy=policy, priority=collection.priority)
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return (target.key for target, _ in self._known.now.pairs())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._known.now.pairs())
+
+
+class SourceSchedules:
+    def __init__(self, services: Services, settings: Settings) -> None:
+        self._services = services
+        self._settings = settings
+        self._syncing = Syncing(services, FILE_ACTOR, SYNC_NAMESPACE)
+
+    async def plan(self, sources: Sources, own_node: str = "") -> list[Change]:
+        """What `write` would do. `own_node`: what this node offers itself keeps nothing."""
+        stored = await self._stored()
+        wanted = self._wanted(sources)
+        changes = [
+            Change(name, self._word(complete, stored.get(name)))
+            for name, complete in wanted.items()
+        ]
+        offered = await self._offered_elsewhere(own_node)
+        for name, schedule in stored.items():
+            if name not in wanted and isinstance(schedule.target, SyncTarget):
+                source = schedule.target.source
+                others = source not in sources.by_id and schedule.target.needs in offered
+                changes.append(Change(name, "kept" if others else "deleted"))
+        return sorted(changes, key=lambda change: change.name)
+
+    async def write(self, sources: Sources, own_node: str = "") -> list[Change]:
+        """By name, also if several nodes do it at once: of one name there is one schedule. The
+        same definition is not touched, so it keeps its next slot."""
+        wanted = self._wanted(sources)
+        changes = await self.plan(sources, own_node)
+        for change in changes:
+            if change.what in ("created", "updated"):
+                try:
+                    await self._syncing.upsert(wanted[change.name])
+                except InvalidInput as error:
+                    raise InvalidInput(
+                        f"collection {change.name}: {error.message}",
+                        field=error.field,
+                        code=error.code,
+                        hint=error.hint,
+                    ) from error
+            elif change.what == "deleted":
+                found = await self._syncing.find(change.name)
+                if found is not None:
+                    with contextlib.suppress(NotFound):
+                        await self._services.schedules.delete(FILE_ACTOR, found.id)
+        return changes
+
+    def _word(self, complete: Complete, stored: Schedule | None) -> Word:
+        if stored is None:
+            return "created"
+        return "unchanged" if updated(complete, stored) == stored else "updated"
+
+    def _wanted(self, sources: Sources) -> dict[str, Complete]:
+        found: dict[str, Complete] = {}
+        for target, collection in sources.pairs():
+            if collection.trigger is None:
+                continue
+            declared = Declared(
+                name=task_name(target), trigger=collection.trigger, target=target, mode=Mode.DB
+            )
+            found[declared.name] = Complete(
+                declared=declared,
+                policy=task_policy(
+                    target,
+                    timeout=collection.timeout,
+                    misfire_grace=self._settings.misfire_grace,
+                ),
+                priority=collection.priority,
+                default_timezone=self._settings.default_timezone,
+            )
+        return found
+
+    async def _stored(self) -> dict[str, Schedule]:
+        """Those that a file asked for; whoever else uses the namespace is left alone."""
+        found: dict[str, Schedule] = {}
+        query = ScheduleQuery(namespace=SYNC_NAMESPACE, limit=_PAGE)
+        while True:
+            page = await self._services.schedules.find(FILE_ACTOR, query)
+            for each in page.items:
+                if isinstance(each.target, SyncTarget) and each.name == task_name(each.target):
+                    found.setdefault(each.name, each)
+            if page.next is None:
+                return found
+            query = replace(query, after=page.next)
+
+    async def _offered_elsewhere(self, own_node: str) -> frozenset[str]:
+        store = self._services.store
+        now = await store.now()
+        return frozenset(
+            offer
+            for node in await store.nodes()
+            if node.id != own_node and node.lease_until > now
+            for offer in node.offers
+        )
