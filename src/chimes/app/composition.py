@@ -56,6 +56,12 @@ def build_store(location: StoreLocation, clock: Clock) -> Store:
             from chimes.store.sql import open_mariadb
 
             return open_mariadb(location.server)
+        case "redis":
+            from chimes.store.redis import open_redis
+
+            return open_redis(
+                location.server, allow_volatile=location.allow_volatile, marker=location.marker
+            )
         case "json":
             from chimes.store.jsonfile import JsonFileStore
 

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 from chimes.config import StoreLocation
 
 if TYPE_CHECKING:
+    from chimes.store.redis.inspection import RedisInspection
     from chimes.store.sql.inspection import Inspection
+
+
+async def inspect_redis_store(location: StoreLocation) -> RedisInspection:
+    """What `doctor` wants to know; nothing is set up."""
+    from chimes.clock import SystemClock
+    from chimes.store.redis.inspection import inspect_redis
+
+    return await inspect_redis(
+        location.server, SystemClock(), allow_volatile=location.allow_volatile
+    )
 
 
 async def inspect_server_store(location: StoreLocation) -> Inspection:

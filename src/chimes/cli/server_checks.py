@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from chimes.config import StoreLocation
-from chimes.errors import ChimesError, SchemaMismatch
+from chimes.errors import ChimesError, SchemaMismatch, StoreUnsafe
 
 State = Literal["ok", "warning", "problem"]
 OKAY: Final[State] = "ok"
@@ -26,8 +26,34 @@ class Check:
     fix: str = ""
 
 
+def redis_checks(location: StoreLocation) -> list[Check]:
+    """Reach, version, durability, layout, clock; nothing is set up."""
+    from chimes.app.inspecting import inspect_redis_store
+
+    try:
+        seen = asyncio.run(inspect_redis_store(location))
+    except StoreUnsafe as error:
+        return [Check("store", BAD, error.message, "set appendonly yes and noeviction there")]
+    except SchemaMismatch as error:
+        return [Check("store", BAD, error.message, "choose another database or version")]
+    except (ChimesError, OSError) as error:
+        fix = "check that the server runs and that user and password are right"
+        return [Check("store", BAD, str(error), fix)]
+    found = [Check("store", OKAY, f"{seen.location}, {seen.version}")]
+    if seen.durability:
+        fix = "appendfsync always keeps everything that was acknowledged"
+        found.append(Check("durability", WARN, seen.durability, fix))
+    else:
+        found.append(Check("durability", OKAY, "what is acknowledged is on disk"))
+    found.append(_schema(seen.layout, seen.head))
+    found.append(_clock(seen.clock_offset))
+    return found
+
+
 def server_store_checks(location: StoreLocation) -> list[Check]:
     """Reach, version, isolation, writes, migrations, clock; nothing is set up."""
+    if location.kind == "redis":
+        return redis_checks(location)
     from chimes.app.inspecting import inspect_server_store
 
     try:
@@ -48,13 +74,16 @@ def server_store_checks(location: StoreLocation) -> list[Check]:
     else:
         found.append(Check("isolation", OKAY, seen.isolation))
     found.append(_schema(seen.revision, seen.head))
-    offset = f"{seen.clock_offset:+.3f} s from the server's"
-    if abs(seen.clock_offset) > _FARTHEST_CLOCK:
-        fix = "switch time synchronisation (NTP) on; times of runs are the server's"
-        found.append(Check("store clock", WARN, offset, fix))
-    else:
-        found.append(Check("store clock", OKAY, offset))
+    found.append(_clock(seen.clock_offset))
     return found
+
+
+def _clock(ahead: float) -> Check:
+    offset = f"{ahead:+.3f} s from the server's"
+    if abs(ahead) > _FARTHEST_CLOCK:
+        fix = "switch time synchronisation (NTP) on; times of runs are the server's"
+        return Check("store clock", WARN, offset, fix)
+    return Check("store clock", OKAY, offset)
 
 
 def _schema(revision: str | None, head: str) -> Check:

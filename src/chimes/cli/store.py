@@ -32,6 +32,7 @@ R = TypeVar("R")
 
 COMMANDS = {
     "migrate": Lazy("chimes.cli.store", "migrate", "Bring the schema up to date."),
+    "init": Lazy("chimes.cli.store", "init", "Set a store up, also where one was lost."),
     "status": Lazy("chimes.cli.store", "status", "Where the store is, and what is in it."),
     "export": Lazy("chimes.cli.store", "export", "Write everything as JSON Lines."),
     "import": Lazy("chimes.cli.store", "import_", "Read an export."),
@@ -50,17 +51,24 @@ def store() -> None:
 
 
 def store_options(function: Wrapped[R]) -> Wrapped[R]:
-    """`--store`, `--data-dir`, `--config`; the command gets `settings`."""
+    """`--store`, `--data-dir`, `--config`, `--allow-volatile`; the command gets `settings`."""
     import functools
 
     @click.option("--store", "url", metavar="URL", help="As for serve.")
     @click.option("--data-dir", metavar="DIR", help="As for serve.")
     @click.option("--config", type=click.Path(path_type=Path), help="A chimes.yaml.")
+    @click.option("--allow-volatile", "volatile", flag_value="true", help="As for serve.")
     @functools.wraps(function)
     def wrapped(
-        *args: object, url: str | None, data_dir: str | None, config: Path | None, **kw: object
+        *args: object,
+        url: str | None,
+        data_dir: str | None,
+        config: Path | None,
+        volatile: str | None,
+        **kw: object,
     ) -> R:
-        loaded = load_settings(flags={"store": url, "data_dir": data_dir}, config_file=config)
+        flags = {"store": url, "data_dir": data_dir, "allow_volatile": volatile}
+        loaded = load_settings(flags=flags, config_file=config)
         return function(*args, settings=loaded.settings, **kw)
 
     return wrapped
@@ -81,6 +89,37 @@ def migrate(settings: Settings, output: Output) -> None:
     location = store_location(settings)
     asyncio.run(_migrate(location))
     asyncio.run(_status(location, output))
+
+
+@click.command("init", cls=Command)
+@click.option("--force", is_flag=True, help="Also where an earlier store was lost (Redis).")
+@form_options
+@store_options
+def init(settings: Settings, output: Output, force: bool) -> None:
+    """Set a store up where there is none. `serve` does that by itself, except on a Redis server
+    that held data before and is empty now: --force says that this is meant.
+
+    \b
+    Examples:
+      chimes store init --store redis://localhost/0
+      chimes store init --force --store redis://localhost/0
+    """
+    location = store_location(settings)
+    if force:
+        asyncio.run(_init_anew(location))
+    asyncio.run(_status(location, output))
+
+
+async def _init_anew(location: StoreLocation) -> None:
+    from chimes.app import build_store
+    from chimes.clock import SystemClock
+    from chimes.store.port import Renewable
+
+    store = build_store(location, SystemClock())
+    if not isinstance(store, Renewable):
+        raise Failure(f"--force is for stores on Redis; {_named(location)} cannot be lost", USAGE)
+    await store.init()
+    tell("The store was set up anew; nodes that run go on within seconds.")
 
 
 async def _migrate(location: StoreLocation) -> None:

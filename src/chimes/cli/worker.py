@@ -14,7 +14,8 @@ from chimes.errors import ConfigError
 
 @click.command("worker", cls=Command)
 @click.option("--app", metavar="MODULE:NAME", help="The application; CHIMES_APP unless told.")
-@click.option("--store", metavar="URL", help="sqlite:///path, postgresql://…, mariadb://…, …")
+@click.option("--store", metavar="URL", help="sqlite:///path, postgresql://…, redis://…, …")
+@click.option("--allow-volatile", flag_value="true", help="Use a Redis that may lose data, too.")
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="Only tasks of this queue.")
 @click.option("--workers", metavar="NUMBER", help="Runs carried out at once; 100 unless told.")
 @click.option("--data-dir", metavar="DIR", help="Where the data is kept; ./data unless told.")

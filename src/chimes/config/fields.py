@@ -52,6 +52,7 @@ _LEASE = duration(least=timedelta(seconds=1), most=timedelta(hours=1))
 
 _ALL = (
     Field("store", text, secret_part=True),
+    Field("allow_volatile", flag),
     Field("data_dir", path, ("DATA_DIR", "KSANA_DATA")),
     Field("host", text),
     Field("port", number(0, 65535), ("PORT",)),

@@ -13,7 +13,7 @@ from chimes.config.settings import Settings
 from chimes.errors import ConfigError
 from chimes.redaction import HIDDEN, is_secret_name, masked_tail, query_pairs
 
-StoreKind = Literal["sqlite", "json", "memory", "postgresql", "mariadb"]
+StoreKind = Literal["sqlite", "json", "memory", "postgresql", "mariadb", "redis"]
 
 #: By the scheme of the URL; a driver's name behind a `+` is left out.
 SERVERS: Mapping[str, StoreKind] = {
@@ -22,7 +22,10 @@ SERVERS: Mapping[str, StoreKind] = {
     "mariadb": "mariadb",
     "mysql": "mariadb",
 }
-KNOWN = "sqlite:///path, json:///dir, memory://, postgresql://… and mariadb://…"
+REDIS = ("redis", "rediss")
+#: In the data directory: which stores on a Redis server were used from here (F41).
+MARKER = "redis-stores.json"
+KNOWN = "sqlite:///path, json:///dir, memory://, postgresql://…, mariadb://… and redis://…"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +35,9 @@ class StoreLocation:
     path: Path | None = None
     #: The URL of a server as it was given, password included: never shown.
     server: str = ""
+    #: Redis only: see `Settings.allow_volatile`, and the file that remembers which store it was.
+    allow_volatile: bool = False
+    marker: Path | None = None
 
     @property
     def url(self) -> str:
@@ -98,6 +104,8 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
     scheme, separator, rest = given.partition("://")
     if not separator:
         raise _unknown(given, f"a path is written as sqlite:///{given}")
+    if scheme in REDIS:
+        return _on_redis(given, rest, settings, data)
     server = SERVERS.get(scheme.partition("+")[0])
     if server is not None:
         if not _names_database(rest):
@@ -111,6 +119,20 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
     if scheme == "json":
         return StoreLocation(kind="json", path=path)
     return StoreLocation(kind="sqlite", path=path)
+
+
+def _on_redis(given: str, rest: str, settings: Settings, data: Path) -> StoreLocation:
+    """What else is wrong with the URL its driver says."""
+    if wrong := _bad_port(rest):
+        raise _unknown(given, f"{wrong} is no port: 1 to 65535")
+    configured = settings.data_dir != Settings().data_dir
+    return StoreLocation(
+        kind="redis",
+        server=given,
+        allow_volatile=settings.allow_volatile,
+        # The directory of the default is made for stores that need one only.
+        marker=_normal(data / MARKER) if configured or data.is_dir() else None,
+    )
 
 
 def _names_database(rest: str) -> bool:

@@ -12,8 +12,11 @@ ROLES = ("api", "scheduler", "worker")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     #: Where the data is kept: sqlite:///path | json:///dir | memory:// (plain `json`, `sqlite`:
-    #: in the data directory) | postgresql://… | mariadb://…. Empty: SQLite in the data directory.
+    #: in the data directory) | postgresql://… | mariadb://… | redis://…. Empty: SQLite in the data
+    #: directory.
     store: str = ""
+    #: Use a Redis server also where its settings would lose what it has acknowledged (F42).
+    allow_volatile: bool = False
     data_dir: Path = Path("data")
     host: str = "127.0.0.1"
     port: int = 7100

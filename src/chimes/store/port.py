@@ -103,6 +103,14 @@ class Migrating(Protocol):
         nobody can tell) to which. Raises SchemaMismatch or StoreUnavailable."""
 
 
+@runtime_checkable
+class Renewable(Protocol):
+    """A store that can lose everything at once, and is set up again by hand only (F41)."""
+
+    async def init(self) -> str:
+        """Instead of `open`: a new identity, whatever was there before."""
+
+
 class Store(Protocol):
     # --- life ---------------------------------------------------------------------------------
     async def open(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 from collections import OrderedDict
@@ -13,7 +14,7 @@ from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 from chimes.clock import Clock, SystemClock
-from chimes.errors import StoreBusy
+from chimes.errors import StoreBusy, StoreLost
 from chimes.model.audit import AuditEntry, chained
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run
@@ -37,6 +38,8 @@ from chimes.store.redis.wire import (
 from chimes.store.wakeup import Wakeup
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 #: Somebody else was faster this often or this long: then the caller is told.
 CONFLICT_TRIES = 200
@@ -87,8 +90,11 @@ class RedisBase:
         self._elapsed = SystemClock()
         self._wakeup = Wakeup()
         self._store_id = ""
+        #: The id of the store whose loss was told.
+        self._lost_id: str | None = None
         self._runs = RunRows()
         self._schedules = ScheduleRows()
+        self._conflicts = 0
         #: Claimed by this process and not judged yet, with their revisions.
         self._in_hand: OrderedDict[RunId, tuple[Run, str]] = OrderedDict()
         #: The end of the audit's chain as this process knows it; each loop appends in turn.
@@ -104,12 +110,26 @@ class RedisBase:
     # --- scripts ------------------------------------------------------------------------------
     async def _ask(self, verb: str, *args: Wire) -> tuple[datetime, list[Wire]]:
         """A question: the moment of the answer, and what it consists of."""
-        answer = await self._connections.ask(READING, *self._call(verb, args))
-        return _dated(answer)
+        try:
+            return _dated(await self._connections.ask(READING, *self._call(verb, args)))
+        except StoreLost as error:
+            self._notice_loss(error)
+            raise
 
     async def _tell(self, verb: str, *args: Wire) -> tuple[datetime, list[Wire]]:
-        answer = await self._connections.tell(WRITING, *self._call(verb, args))
-        return _dated(answer)
+        try:
+            return _dated(await self._connections.tell(WRITING, *self._call(verb, args)))
+        except StoreLost as error:
+            self._notice_loss(error)
+            raise
+
+    def _notice_loss(self, error: StoreLost) -> None:
+        """Said once, and loudly: nothing can be done until somebody does something (F41)."""
+        if self._lost_id != self._store_id:
+            self._lost_id = self._store_id
+            self._head = None
+            self._in_hand.clear()
+            _log.critical("%s", error, extra={"event": "store_lost"})
 
     def _call(self, verb: str, args: tuple[Wire, ...]) -> tuple[str | bytes, ...]:
         address = self._connections.address
@@ -176,6 +196,7 @@ class RedisBase:
             try:
                 return await attempt()
             except Conflicted:
+                self._conflicts += 1
                 if self._elapsed.monotonic() - begun > CONFLICT_SECONDS:
                     break
                 await asyncio.sleep(random.uniform(0, 0.002) * min(tries, 5))  # noqa: S311

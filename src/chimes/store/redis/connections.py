@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import redis.exceptions as driver
 from redis.asyncio.connection import Connection, SSLConnection
@@ -39,7 +40,7 @@ _elapsed = SystemClock().monotonic
 
 def connection(address: Address) -> Connection:
     """Not connected yet. Nothing is repeated behind our back."""
-    given = {
+    given: dict[str, Any] = {
         "host": address.host,
         "port": address.port,
         "db": address.database,
@@ -53,7 +54,20 @@ def connection(address: Address) -> Connection:
     }
     if not address.tls:
         return Connection(**given)
-    return SSLConnection(**given, **dict(address.tls_options))
+    given.update(address.tls_options)
+    return SSLConnection(**given)
+
+
+async def connected(address: Address) -> Connection:
+    found = connection(address)
+    # The driver's own method has no types.
+    connect: Callable[[], Awaitable[None]] = found.connect
+    try:
+        await connect()
+    except BaseException:
+        await _ended(found)
+        raise
+    return found
 
 
 class _Pool:
@@ -94,13 +108,7 @@ class _Pool:
             except (driver.RedisError, OSError):
                 pass
             await _ended(found)
-        found = connection(self._address)
-        try:
-            await found.connect()
-        except BaseException:
-            await _ended(found)
-            raise
-        return found
+        return await connected(self._address)
 
     async def close(self) -> None:
         self._closed = True
@@ -120,6 +128,10 @@ class Connections:
         self._pools: dict[asyncio.AbstractEventLoop, tuple[_Pool, asyncio.Task[None]]] = {}
         self._main: asyncio.AbstractEventLoop | None = None
         self._open = False
+        #: Calls tried again because their connection was lost (F22), and changes whose answer was
+        #: lost (F23). They only rise.
+        self.lost = 0
+        self.ambiguous = 0
 
     def open(self) -> None:
         """This loop gets the large pool."""
@@ -148,11 +160,13 @@ class Connections:
             except _Unsent as unsent:
                 if not left or not _worth_a_try(unsent.error):
                     raise self._ours(unsent.error) from unsent.error
+                self.lost += 1
             except Exception as error:
                 if not is_trouble(error):
                     raise
                 if not left or not _worth_a_try(error) or isinstance(error, driver.TimeoutError):
                     raise self._ours(error) from error
+                self.lost += 1
         raise AssertionError("the last try answers or raises")
 
     async def tell(self, script: Script, *arguments: str | bytes) -> bytes:
@@ -163,10 +177,12 @@ class Connections:
             except _Unsent as unsent:
                 if not left or not _worth_a_try(unsent.error):
                     raise self._ours(unsent.error) from unsent.error
+                self.lost += 1
             except Exception as error:
                 if not is_trouble(error):
                     raise
                 if _worth_a_try(error):
+                    self.ambiguous += 1
                     raise StoreUnavailable(
                         "the answer to a change was lost: it may have happened or not; repeat it",
                         code="commit_unknown",

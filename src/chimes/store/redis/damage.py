@@ -15,7 +15,7 @@ from chimes.model.access import SYSTEM_OWNER
 from chimes.model.change import replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.policy import Policy
-from chimes.model.run import Origin, Reason, Run, RunStatus
+from chimes.model.run import Attempt, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
 from chimes.store.codec.run import attempt_from_plain, run_from_plain
@@ -39,17 +39,17 @@ _log = logging.getLogger(__name__)
 #: How to try a part, and what stands in its place.
 _Part = tuple[Callable[[object], object], object]
 _LONG_AGO = to_text(EPOCH)
-_SHARED: Mapping[str, _Part] = {
+_SHARED: dict[str, _Part] = {
     "owner": (owner_from_plain, owner_to_plain(SYSTEM_OWNER)),
     "target": (target_from_plain, target_to_plain(HttpTarget(url="unreadable:"))),
     "policy": (policy_from_plain, policy_to_plain(Policy())),
     "created_at": (moment, _LONG_AGO),
 }
-_RUN = _SHARED | {
+_RUN: dict[str, _Part] = _SHARED | {
     "origin": (lambda word: Origin(str(word)), Origin.MANUAL.value),
     "planned_at": (moment, _LONG_AGO),
 }
-_SCHEDULE = _SHARED | {
+_SCHEDULE: dict[str, _Part] = _SHARED | {
     "trigger": (lambda plain: trigger_from_dict(_object(plain)), Once(EPOCH).to_dict()),
     "labels": (labels_from_plain, {}),
     "depends_on": (lambda plain: dependency_from_plain(_object(plain)), {}),
@@ -158,10 +158,10 @@ def _object(value: object) -> Plain:
     return value
 
 
-def _attempts(rest: str) -> tuple[tuple[object, ...], set[str]]:
+def _attempts(rest: str) -> tuple[tuple[Attempt, ...], set[str]]:
     try:
-        found = _object(json.loads(rest)).get("attempts", []) if rest else []
-        return tuple(attempt_from_plain(each) for each in found), set()
+        found = _object(json.loads(rest)).get("attempts") if rest else None
+        return tuple(map(attempt_from_plain, found if isinstance(found, list) else ())), set()
     except Exception:
         return (), {"attempts"}
 

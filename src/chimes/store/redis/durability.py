@@ -67,14 +67,20 @@ def _unreachable(error: StoreError) -> bool:
     return not any(word in said for word in ("lacks a right", "unknown command", "NOPERM"))
 
 
-async def _check_version(connections: Connections, where: str) -> None:
+async def version_of(connections: Connections) -> str:
+    return f"Redis {(await _about(connections)).get('redis_version', '')}".strip()
+
+
+async def _about(connections: Connections) -> dict[str, str]:
     answer = await connections.command("INFO", "server")
     lines = answer.decode().splitlines() if isinstance(answer, bytes) else []
-    found = dict(line.split(":", 1) for line in lines if ":" in line)
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+async def _check_version(connections: Connections, where: str) -> None:
+    found = await _about(connections)
     if found.get("redis_mode") == "cluster":
-        raise StoreUnsafe(
-            f"{where} is a cluster; Chimes needs a server of its own or a replica set"
-        )
+        raise StoreUnsafe(f"{where} is a cluster: its keys cannot be changed together")
     version = found.get("redis_version", "")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers and numbers < OLDEST:

@@ -16,7 +16,7 @@ import redis.exceptions as driver
 from redis.asyncio.connection import Connection
 
 from chimes.store.redis.address import Address
-from chimes.store.redis.connections import connection
+from chimes.store.redis.connections import connected
 
 _log = logging.getLogger(__name__)
 
@@ -46,9 +46,9 @@ class Listener:
     async def _live(self) -> None:
         delay = _SHORTEST
         while True:
-            found = connection(self._address)
+            found = None
             try:
-                await found.connect()
+                found = await connected(self._address)
                 await found.send_command("SUBSCRIBE", self._address.channel)
                 await found.read_response()
                 delay = _SHORTEST
@@ -58,8 +58,9 @@ class Listener:
             except (driver.RedisError, OSError, TimeoutError) as error:
                 _log.debug("no wake-ups from other nodes until they can be heard again: %s", error)
             finally:
-                with contextlib.suppress(driver.RedisError, OSError):
-                    await found.disconnect(nowait=True)
+                if found is not None:
+                    with contextlib.suppress(driver.RedisError, OSError):
+                        await found.disconnect(nowait=True)
             await asyncio.sleep(random.uniform(delay / 2, delay))  # noqa: S311
             delay = min(delay * 2, _LONGEST)
 

@@ -104,7 +104,11 @@ class RedisStore(RedisSchedules, RedisRuns, RedisRecords, RedisMoving):
 
     def counters(self) -> Mapping[str, int]:
         """What went wrong and was put right so far, by name (F22, F23, F26)."""
-        return self._connections.counters()
+        return {
+            "conflicts": self._conflicts,
+            "lost": self._connections.lost,
+            "ambiguous": self._connections.ambiguous,
+        }
 
     # --- time ---------------------------------------------------------------------------------
     async def now(self) -> datetime:
