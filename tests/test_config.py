@@ -381,13 +381,25 @@ def test_locations_carry_kind_and_path(tmp_path: Path) -> None:
     assert store_location(Settings(store="memory")).path is None
 
 
+@pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:6380/3?prefix=a:"])
+def test_a_store_on_redis_needs_no_more_than_a_host(url: str, tmp_path: Path) -> None:
+    """F41: which store it was is remembered where there is a place for it."""
+    found = store_location(Settings(store=url, allow_volatile=True))
+    assert (found.kind, found.server, found.allow_volatile) == ("redis", url, True)
+    assert found.marker is None
+    (tmp_path / "data").mkdir()
+    assert store_location(Settings(store=url)).marker == tmp_path / "data" / "redis-stores.json"
+    elsewhere = Settings(store=url, data_dir=tmp_path / "new")
+    assert store_location(elsewhere).marker == tmp_path / "new" / "redis-stores.json"
+
+
 @pytest.mark.parametrize(
     ("store", "message"),
     [
         ("oracle://u:hush@h/db", "oracle:// is not known in this version; this version has"),
         ("postgresql://u:hush@h", "the name of the database is missing: postgresql://…/chimes"),
         ("mariadb://u:hush@h/?ssl=1", "the name of the database is missing"),
-        ("redis://localhost", "redis://"),
+        ("redis-cluster://localhost", "redis-cluster:// is not known.*and redis://"),
         ("chimes.db", "sqlite:///chimes.db"),
         ("json://dir", "three slashes"),
         ("sqlite://", "three slashes"),
@@ -404,7 +416,12 @@ def test_other_stores_are_refused_with_what_there_is(store: str, message: str) -
 
 @pytest.mark.parametrize(
     "url",
-    ["postgresql://u:hush@h:99999/db", "mariadb://h:0/db", "postgresql://[::1]:70000,h:1/db"],
+    [
+        "postgresql://u:hush@h:99999/db",
+        "mariadb://h:0/db",
+        "postgresql://[::1]:70000,h:1/db",
+        "redis://:hush@h:70000/0",
+    ],
 )
 def test_a_port_that_no_server_can_have(url: str) -> None:
     """A driver would dial another one."""
