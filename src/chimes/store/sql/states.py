@@ -10,6 +10,7 @@ from chimes.model.kept_state import KeptState
 from chimes.model.run import accepts
 from chimes.store.sql.base import SqlBase, append_audit, load_run
 from chimes.store.sql.database import Tx
+from chimes.store.sql.rows.parts import Value
 from chimes.store.sql.rows.records import kept_of, kept_values
 from chimes.store.sql.tables import kept_states
 
@@ -25,7 +26,11 @@ class SqlStates(SqlBase):
             run = load_run(tx, run_id)
             if run is None or not accepts(run, fence):
                 return False
-            _write(tx, KeptState(name=name, value=value, changed_at=tx.now(), run_id=run_id))
+            values = kept_values(
+                KeptState(name=name, value=value, changed_at=tx.now(), run_id=run_id)
+            )
+            if tx.run(_CHANGE, {"this_name": name, **values}) == 0:
+                _add(tx, values)
             return True
 
         return await self._database.write(work)
@@ -40,10 +45,15 @@ class SqlStates(SqlBase):
         def work(tx: Tx) -> KeptState | None:
             this = {"this_name": name}
             before = tx.first(tx.held(_STATE, kept_states.c.name), this)
-            if value is None:
+            if value is not None:
+                values = kept_values(KeptState(name=name, value=value, changed_at=tx.now()))
+                # By what was found: a row that came meanwhile is what was there before.
+                if before is None:
+                    _add(tx, values)
+                else:
+                    tx.run(_CHANGE, this | values)
+            elif before is not None:
                 tx.run(_FORGET, this)
-            else:
-                _write(tx, KeptState(name=name, value=value, changed_at=tx.now()))
             if audit is not None:
                 append_audit(tx, audit)
             return None if before is None else kept_of(before)
@@ -51,8 +61,6 @@ class SqlStates(SqlBase):
         return await self._database.write(work)
 
 
-def _write(tx: Tx, kept: KeptState) -> None:
-    values = kept_values(kept)
-    if tx.run(_CHANGE, {"this_name": kept.name, **values}) == 0:
-        # Of two that are the first the second waits here, and is then tried again as a whole.
-        tx.run(insert(kept_states), values)
+def _add(tx: Tx, values: dict[str, Value]) -> None:
+    """Of two that are the first the second waits here, and is then tried again as a whole."""
+    tx.run(insert(kept_states), values)
