@@ -55,6 +55,10 @@ class Worker:
         return self
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def port(self) -> int:
         found = wait_until(lambda: _LISTENING.search(self.output), "the port")
         return int(found[1])

@@ -13,7 +13,7 @@ from chimes.app.source_schedules import Change, SourceSchedules
 from chimes.clock import Clock
 from chimes.config import LoadedSettings
 from chimes.config.file import read_file
-from chimes.errors import ChimesError, ConfigError, StoreError
+from chimes.errors import ConfigError, StoreError
 from chimes.log import configure_logging
 from chimes.model.source import Sources
 from chimes.service.sources import KnownSources
@@ -105,10 +105,12 @@ class SourceFile:
                 "the configuration file is not valid; the old one stays in force",
                 extra={"error": error.message},
             )
-        except ChimesError as error:
-            logger.error("the sources could not be read again", extra={"error": error.message})
+        except Exception as error:
+            # A store that is away, for example: `keep_up` goes on with it.
+            logger.error("the sources could not be read again", extra={"error": str(error)})
         else:
-            logger.info("the sources were read again", extra=counted(changes))
+            found = Counter(change.what for change in changes)
+            logger.info("the sources were read again", extra={"schedules": dict(found)})
 
     async def keep_up(self) -> None:
         """Writes what the store did not take, as soon as it does. Schedules that were left because
@@ -149,7 +151,3 @@ class SourceFile:
             changes = await self._schedules.write(self.known.now, self._own_node())
         self._unwritten.clear()
         return changes
-
-
-def counted(changes: list[Change]) -> dict[str, object]:
-    return dict(Counter(change.what for change in changes))
