@@ -62,7 +62,7 @@ class RedisFinishing(RedisBase):
             if run.schedule_id is not None:
                 ops.append(["summary", run.schedule_id, run.id, after.status.value, after.error])
             if run.concurrency_key is not None:
-                ops.append(["unblock", run.concurrency_key])
+                ops.append(["unblock", run.id])
             wakes |= run.parent_id is not None
         now = await self._commit(expected, ops, wakes=wakes)
         return Finished(accepted=tuple(replace(run, finished_at=now) for run in ended))

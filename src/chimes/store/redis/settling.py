@@ -81,8 +81,9 @@ class Settling:
                 self.unblock(after)
 
     def unblock(self, run: Run) -> None:
-        if run.status.terminal and run.concurrency_key is not None:
-            self.ops.append(["unblock", run.concurrency_key])
+        # Also of one whose key cannot be read any more: the script knows it.
+        if run.status.terminal:
+            self.ops.append(["unblock", run.id])
 
     def pause(self, schedules: Iterable[tuple[Schedule, Revision]]) -> None:
         """The receivers of these want no more calls (410)."""

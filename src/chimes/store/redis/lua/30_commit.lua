@@ -10,7 +10,11 @@ function ops.insert_new(op)
   if not existing(op[2], op[5], op[6]) then insert(op[2], op[3], op[4]) end
 end
 
-function ops.unblock(op) return unblock(op[2]) end
+-- The places of a run that has ended.
+function ops.unblock(op)
+  local key = call('HGET', run_key(op[2]), 'key')
+  return key and key ~= '' and unblock(key)
+end
 
 function ops.summary(op) summarize(op[2], op[3], op[4], op[5]) end
 

@@ -1,0 +1,125 @@
+"""A broken record among good ones (R2.10): the others are listed, fired, claimed and carried on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+
+import pytest
+import redis
+
+from chimes.errors import Conflict
+from chimes.model.ids import NodeId, RunId
+from chimes.model.listing import RunQuery, ScheduleQuery
+from chimes.model.planning import plan
+from chimes.model.run import Reason, Run, RunStatus
+from chimes.model.schedule import deleted
+from chimes.store.redis import RedisStore
+from chimes.testing import SettableClock
+from tests.builders import LEASE, a_node, a_run, a_schedule, due_schedule, places
+from tests.servers.redis_places import empty_place
+from tests.store.redis_rig import opened, plain_client
+
+
+@pytest.fixture
+def url() -> str:
+    return empty_place().partition("?")[0]
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[redis.Redis]:
+    with plain_client(url) as client:
+        yield client
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[RedisStore]:
+    async with opened(url, SettableClock()) as store:
+        await store.join(a_node("node-1"), LEASE)
+        yield store
+
+
+def damage(client: redis.Redis, key: str, part: str) -> None:
+    if part in ("body", "rest"):
+        client.hset(f"chimes:{key}", part, "junk")
+    else:
+        plain = json.loads(str(client.hget(f"chimes:{key}", "body")))
+        client.hset(f"chimes:{key}", "body", json.dumps(plain | {part: "junk"}))
+
+
+async def the_run(store: RedisStore, run_id: RunId) -> Run:
+    run = await store.get_run(run_id)
+    assert run is not None
+    return run
+
+
+@pytest.mark.parametrize("part", ["body", "rest", "target", "policy", "origin", "unheard_of"])
+async def test_a_damaged_run_ends_and_the_others_are_claimed(
+    store: RedisStore, client: redis.Redis, part: str
+) -> None:
+    good, bad, waiting = a_run(), a_run(), a_run()
+    bad = replace(bad, concurrency_key="shared")
+    waiting = replace(waiting, concurrency_key="shared")
+    await store.add_runs([good, bad, waiting])
+    damage(client, f"run:{bad.id}", part)
+    assert [run.id for run in await store.claim(places(free=10))] == [good.id]
+    ended = await the_run(store, bad.id)
+    assert (ended.status, ended.reason) == (RunStatus.FAILED, Reason.UNREADABLE)
+    assert "of this run cannot be read" in ended.error
+    # It holds nobody back, even where its key cannot be read any more.
+    assert [run.id for run in await store.claim(places(free=10))] == [waiting.id]
+    assert len((await store.list_runs(RunQuery())).items) == 3
+
+
+@pytest.mark.parametrize("part", ["body", "trigger", "target", "policy", "labels"])
+async def test_a_damaged_schedule_is_listed_and_can_be_deleted(
+    store: RedisStore, client: redis.Redis, part: str
+) -> None:
+    good, bad = a_schedule(), a_schedule(name="bad one")
+    await store.add_schedule(good)
+    await store.add_schedule(bad)
+    damage(client, f"schedule:{bad.id}", part)
+    listed = {each.id: each for each in (await store.list_schedules(ScheduleQuery())).items}
+    assert listed[good.id] == good
+    assert f"{part}" in listed[bad.id].last_error
+    assert "of this schedule cannot be read" in listed[bad.id].last_error
+    with pytest.raises(Conflict, match=f"replace the .*{part}|{part}"):
+        await store.change_schedule(bad.id, lambda now_is, at: replace(now_is, priority=3))
+    gone = await store.change_schedule(bad.id, lambda now_is, at: deleted(now_is, at, "me"))
+    assert gone.deleted_at is not None
+    assert [each.id for each in (await store.list_schedules(ScheduleQuery())).items] == [good.id]
+
+
+async def test_a_damaged_schedule_can_be_mended(store: RedisStore, client: redis.Redis) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    damage(client, f"schedule:{schedule.id}", "policy")
+    mended = await store.change_schedule(
+        schedule.id,
+        lambda now_is, at: replace(now_is, policy=replace(schedule.policy, max_retries=7)),
+    )
+    assert await store.get_schedule(schedule.id) == mended
+    assert mended.policy.max_retries == 7
+
+
+async def test_a_damaged_schedule_is_set_aside_when_due(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    good, bad = await store.add_schedule(due_schedule()), await store.add_schedule(due_schedule())
+    damage(client, f"schedule:{bad.id}", "trigger")
+    fired = await store.fire_due(plan, limit=10)
+    assert [run.schedule_id for run in fired.others] == [good.id]
+    assert [schedule.id for schedule in fired.broken] == [bad.id]
+    assert (await store.counts()).due == 0
+
+
+async def test_a_damaged_run_of_a_dead_node_is_rescued(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    await store.add_runs([good := a_run(), bad := a_run()])
+    assert len(await store.claim(places(free=10))) == 2
+    damage(client, f"run:{bad.id}", "target")
+    await store.leave(NodeId("node-1"))
+    await store.join(a_node("node-2"), LEASE)
+    assert [run.id for run in await store.claim(places("node-2", free=10))] == [good.id]
+    assert (await the_run(store, bad.id)).status is RunStatus.FAILED

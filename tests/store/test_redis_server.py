@@ -1,0 +1,444 @@
+"""A Redis server at its worst: volatile, full, emptied, restarted, silent (F41-F43, F45)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chimes.errors import ConfigError, StoreLost, StoreUnavailable, StoreUnsafe
+from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.listing import AuditQuery, RunQuery, ScheduleQuery
+from chimes.model.planning import plan
+from chimes.model.run import RunStatus
+from chimes.store.epoch import regress
+from chimes.store.redis import RedisStore, open_redis
+from chimes.store.redis.address import Address, address_of
+from chimes.store.redis.durability import Durability, judged
+from tests.builders import (
+    LEASE,
+    a_node,
+    a_run,
+    a_schedule,
+    a_task,
+    a_verdict,
+    an_entry,
+    log_lines,
+    places,
+)
+from tests.servers.kinds import REDIS
+from tests.servers.server import PrivateServer, start
+from tests.store.redis_rig import everything, opened, plain_client
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def server() -> Iterator[PrivateServer]:
+    with start(REDIS) as server:
+        yield server
+
+
+@pytest.fixture
+async def store(server: PrivateServer) -> AsyncIterator[RedisStore]:
+    async with opened(server.url) as store:
+        yield store
+
+
+# --- where it is ------------------------------------------------------------------------------
+def test_an_address_in_full() -> None:
+    assert address_of("rediss://me:p%40ss@h:6380/3?prefix=a:&ssl_cert_reqs=none") == Address(
+        host="h",
+        port=6380,
+        database=3,
+        username="me",
+        password="p@ss",
+        tls=True,
+        tls_options=(("ssl_cert_reqs", "none"),),
+        prefix="a:",
+    )
+    assert address_of("redis://:only@[::1]") == Address(host="::1", password="only")
+    assert address_of("redis://h").shown == "redis://h:6379/0"
+    assert "hush" not in repr(address_of("redis://u:hush@h"))
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("redis://h/jobs", "no database of Redis"),
+        ("redis://h:0x1/0", "1 to 65535"),
+        ("redis://h/?prefx=a", "did you mean prefix"),
+        ("redis://h/?ssl_ca_certs=x", "rediss://"),
+        ("http://h", "not a Redis URL"),
+    ],
+)
+def test_a_wrong_address_is_told_with_what_would_be_right(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        open_redis(url)
+
+
+async def test_nobody_there() -> None:
+    with pytest.raises(StoreUnavailable, match="127.0.0.1:9"):
+        await open_redis("redis://127.0.0.1:9/0").open()
+
+
+async def test_a_wrong_password() -> None:
+    with start(REDIS, settings={"requirepass": "right"}) as server:
+        with pytest.raises(StoreUnavailable, match="user or password") as caught:
+            await open_redis(f"redis://:wrong@127.0.0.1:{server.port}").open()
+        assert "wrong@" not in str(caught.value)
+        async with opened(f"redis://:right@127.0.0.1:{server.port}") as store:
+            assert "right" not in (await store.status()).location
+
+
+# --- F42 --------------------------------------------------------------------------------------
+GOOD = {"appendonly": "yes", "appendfsync": "always", "save": "", "maxmemory-policy": "noeviction"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "refused", "note"),
+    [
+        ({}, "", ""),
+        ({"appendfsync": "everysec"}, "", "about the last second"),
+        ({"appendfsync": "no"}, "", "not written yet"),
+        ({"appendonly": "no"}, "nothing is kept on disk", ""),
+        ({"appendonly": "no", "save": "3600 1"}, "only snapshots are kept", ""),
+        ({"maxmemory-policy": "allkeys-lru"}, "set it to noeviction", ""),
+    ],
+)
+def test_what_settings_are_worth(changed: dict[str, str], refused: str, note: str) -> None:
+    found = judged(GOOD | changed)
+    assert refused in found.refused
+    assert note in found.note
+    assert (found == Durability()) == (not refused and not note)
+
+
+async def test_a_server_that_keeps_nothing_is_refused() -> None:
+    with start(REDIS, settings={"appendonly": "no"}) as server:
+        with pytest.raises(StoreUnsafe, match="--allow-volatile"):
+            await open_redis(server.url).open()
+        with plain_client(server.url) as client:
+            assert everything(client) == {}
+        async with opened(server.url, allow_volatile=True) as store:
+            assert "nothing is kept on disk" in (await store.status()).degraded
+            await store.add_schedule(a_schedule())
+
+
+async def test_a_server_that_may_lose_a_second_says_so(server: PrivateServer) -> None:
+    server.admin("CONFIG SET appendfsync everysec")
+    async with opened(server.url) as store:
+        assert "last second" in (await store.status()).degraded
+
+
+async def test_settings_that_nobody_may_read(server: PrivateServer) -> None:
+    server.admin("ACL SETUSER app on >pw ~* &* +@all -config")
+    url = f"redis://app:pw@127.0.0.1:{server.port}/0"
+    with pytest.raises(StoreUnsafe, match="CONFIG GET is not allowed"):
+        await open_redis(url).open()
+    async with opened(url, allow_volatile=True) as store:
+        await store.add_schedule(a_schedule())
+
+
+# --- F41 --------------------------------------------------------------------------------------
+async def _all_verbs(store: RedisStore) -> list[Callable[[], Any]]:
+    node, run = NodeId("node-1"), RunId("r")
+    return [
+        lambda: store.now(),
+        lambda: store.add_schedule(a_schedule()),
+        lambda: store.get_schedule(ScheduleId("s")),
+        lambda: store.change_schedule(ScheduleId("s"), lambda s, now: s),
+        lambda: store.list_schedules(ScheduleQuery()),
+        lambda: store.next_due(),
+        lambda: store.fire_due(plan, limit=5),
+        lambda: store.add_runs([a_run()]),
+        lambda: store.add_unless_active(a_task()),
+        lambda: store.get_run(run),
+        lambda: store.list_runs(RunQuery()),
+        lambda: store.claim(places()),
+        lambda: store.start(run, 1),
+        lambda: store.finish([a_verdict(_held(), _held().created_at)]),
+        lambda: store.cancel_run(run, "x"),
+        lambda: store.append_logs(run, 1, log_lines("x")),
+        lambda: store.join(a_node(), LEASE),
+        lambda: store.beat(node, LEASE, clock=a_run().created_at),
+        lambda: store.rescue(limit=5),
+        lambda: store.append_audit(an_entry()),
+        lambda: store.list_audit(AuditQuery()),
+        lambda: store.counts(),
+        lambda: store.epoch(),
+    ]
+
+
+def _held() -> Any:
+    from dataclasses import replace
+
+    base = a_run()
+    return replace(base, holder=NodeId("node-1"), claimed_at=base.created_at, fence=1, attempt=1)
+
+
+@pytest.mark.parametrize("how", ["FLUSHALL", "FLUSHDB"])
+async def test_a_flushed_server_is_no_new_one(
+    server: PrivateServer, store: RedisStore, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await store.add_schedule(a_schedule())
+    before = await store.epoch()
+    server.admin(how)
+    for verb in await _all_verbs(store):
+        with pytest.raises(StoreLost) as caught:
+            await verb()
+        assert caught.value.details["code"] == "store_lost"
+    said = [each for each in caplog.records if each.levelname == "CRITICAL"]
+    assert len(said) == 1
+    with plain_client(server.url) as client:
+        assert everything(client) == {}, "nothing was written to it, whatever was asked"
+
+    # Only by hand is it set up again; then it is seen that it went back.
+    other = open_redis(server.url)
+    await other.init()
+    with pytest.raises(StoreLost):
+        await store.counts()
+    after = await store.epoch()
+    assert "went back" in regress(before, after)
+    await store.add_schedule(a_schedule())
+    assert (await store.counts()).schedules == 1
+
+
+async def test_a_restarting_node_knows_what_was_there(
+    server: PrivateServer, tmp_path: Path
+) -> None:
+    marker = tmp_path / "new" / "stores.json"
+    async with opened(server.url, marker=marker) as store:
+        await store.add_schedule(a_schedule())
+    async with opened(server.url, marker=marker):
+        pass
+    server.admin("FLUSHALL")
+    with pytest.raises(StoreLost, match="chimes store init --force"):
+        await open_redis(server.url, marker=marker).open()
+    with plain_client(server.url) as client:
+        assert everything(client) == {}
+    await open_redis(server.url, marker=marker).init()
+    async with opened(server.url, marker=marker) as store:
+        assert (await store.counts()).schedules == 0
+    # Another place on the server was never used from here.
+    async with opened(f"{server.url}1", marker=marker):
+        pass
+
+
+# --- F43 --------------------------------------------------------------------------------------
+async def test_everything_is_there_after_a_restart(
+    server: PrivateServer, store: RedisStore
+) -> None:
+    schedule = await store.add_schedule(a_schedule(), an_entry())
+    server.restart()
+    assert await store.get_schedule(schedule.id) == schedule
+    assert len(await store.list_audit(AuditQuery())) == 1
+    await store.add_schedule(a_schedule(), an_entry())
+
+
+async def test_kill_9_loses_nothing_that_was_acknowledged() -> None:
+    """Ten rounds: runs are added, claimed and finished while the server is killed."""
+    added: set[str] = set()
+    finished: set[str] = set()
+    doubled: list[str] = []
+
+    async def work(store: RedisStore, me: str, done: asyncio.Event) -> None:
+        held: dict[str, Any] = {}
+        while not done.is_set():
+            with contextlib.suppress(StoreUnavailable):
+                now = await store.now()
+                new = [
+                    a_run(created_at=now, planned_at=now, available_at=now, concurrency_key=None)
+                    for _ in range(3)
+                ]
+                await store.add_runs(new)
+                added.update(run.id for run in new)
+                for run in await store.claim(places(me, 3)):
+                    held[run.id] = run
+                verdicts = [a_verdict(run, now) for run in held.values()]
+                for run in (await store.finish(verdicts)).accepted:
+                    del held[run.id]
+                    if run.id in finished and run.attempts[-1].node != me:
+                        doubled.append(run.id)
+                    finished.add(run.id)
+            await asyncio.sleep(0)
+
+    with start(REDIS, durable=True) as server:
+        one, other = open_redis(server.url), open_redis(server.url)
+        for store in (one, other):
+            await store.open()
+        for me, store in (("one", one), ("other", other)):
+            await store.join(a_node(me), 100 * LEASE)
+        done = asyncio.Event()
+        workers = [
+            asyncio.create_task(work(one, "one", done)),
+            asyncio.create_task(work(other, "other", done)),
+        ]
+        for _ in range(10):
+            before = len(finished)
+            async with asyncio.timeout(PATIENCE):
+                while len(finished) < before + 10:
+                    await asyncio.sleep(0.005)
+            await asyncio.to_thread(server.kill9)
+            await asyncio.to_thread(server.restart)
+        done.set()
+        await asyncio.wait_for(asyncio.gather(*workers), PATIENCE)
+        page = await one.list_runs(RunQuery(limit=None))
+        runs = {run.id: run for run in page.items}
+        assert added <= runs.keys()
+        lost = [each for each in finished if runs[each].status is not RunStatus.SUCCEEDED]
+        assert lost == []
+        assert doubled == []
+        assert all(len(run.attempts) <= 1 for run in runs.values())
+        for store in (one, other):
+            await store.close()
+
+
+# --- F45 --------------------------------------------------------------------------------------
+async def test_a_full_server_does_nothing_by_halves(
+    server: PrivateServer, store: RedisStore
+) -> None:
+    await store.join(a_node("node-1"), 100 * LEASE)
+    server.admin("CONFIG SET maxmemory 4mb")
+    kept: list[str] = []
+    with pytest.raises(StoreUnavailable) as caught:
+        for _ in range(2000):
+            run = a_run(schedule_name="x" * 4000, concurrency_key="k", concurrency_limit=9999)
+            await store.add_runs([run], an_entry())
+            kept.append(run.id)
+    assert caught.value.details["code"] == "store_full"
+    with plain_client(server.url) as client:
+        before = everything(client)
+        for verb in (
+            lambda: store.add_runs([a_run()]),
+            lambda: store.claim(places(free=5)),
+            lambda: store.add_schedule(a_schedule(), an_entry()),
+            lambda: store.cancel_run(RunId(kept[0]), "x", an_entry()),
+            lambda: store.fire_due(plan, limit=5),
+        ):
+            with pytest.raises(StoreUnavailable):
+                await verb()
+        assert everything(client) == before
+    # It can still be read, and goes on when there is room again.
+    assert (await store.counts()).runs == {RunStatus.QUEUED: len(kept)}
+    server.admin("CONFIG SET maxmemory 0")
+    assert len(await store.claim(places(free=5))) == 5
+    page = await store.list_runs(RunQuery(limit=None))
+    assert {run.id for run in page.items} == {*kept}
+
+
+# --- the way there ----------------------------------------------------------------------------
+async def test_flushed_scripts_are_sent_again(server: PrivateServer, store: RedisStore) -> None:
+    await store.add_schedule(a_schedule())
+    server.admin("SCRIPT FLUSH")
+    await store.add_schedule(a_schedule())
+    assert (await store.counts()).schedules == 2
+
+
+async def test_connections_that_were_cut_are_made_again(
+    server: PrivateServer, store: RedisStore
+) -> None:
+    await store.add_schedule(a_schedule())
+    server.admin("CLIENT KILL TYPE normal SKIPME yes")
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                await store.add_schedule(a_schedule())
+                break
+    assert (await store.counts()).schedules >= 2
+
+
+async def test_wake_ups_come_back_after_a_cut(server: PrivateServer, store: RedisStore) -> None:
+    async with opened(server.url) as other:
+        async with asyncio.timeout(PATIENCE):
+            seen = store.changes()
+            server.admin("CLIENT KILL TYPE pubsub")
+            # Whatever was said meanwhile was not heard: that it listens again is told.
+            await store.wait_for_work(seen, None)
+            seen = store.changes()
+            await other.add_runs([a_run()])
+            await store.wait_for_work(seen, None)
+
+
+async def test_nobody_wakes_itself_twice(server: PrivateServer, store: RedisStore) -> None:
+    await asyncio.sleep(0.1)  # the listener is there; a second wake-up would come within this
+    before = store.changes()
+    await store.add_runs([a_run()])
+    await asyncio.sleep(0.1)
+    assert store.changes() == before + 1
+
+
+async def test_work_is_found_by_polling_alone(server: PrivateServer) -> None:
+    """A user without the right to listen: C20."""
+    server.admin("ACL SETUSER deaf on >pw ~* resetchannels +@all")
+    deaf_url = f"redis://deaf:pw@127.0.0.1:{server.port}/0"
+    async with opened(server.url) as other:
+        await other.add_runs([a_run()])
+        store = open_redis(deaf_url)
+        await store.open()
+        now = await store.now()
+        await asyncio.wait_for(store.wait_for_work(store.changes(), now), PATIENCE)
+        assert await store.next_available() is not None
+        await store.close()
+
+
+async def test_the_heartbeat_has_connections_of_its_own(store: RedisStore) -> None:
+    """The engine beats from a thread with a loop of its own (F31)."""
+    await store.join(a_node("node-1"), LEASE)
+    now = await store.now()
+
+    def beat() -> bool:
+        return asyncio.run(store.beat(NodeId("node-1"), LEASE, clock=now)).alive
+
+    assert await asyncio.to_thread(beat)
+    assert await asyncio.to_thread(beat)
+
+
+async def test_the_time_is_the_servers(store: RedisStore, server: PrivateServer) -> None:
+    with plain_client(server.url) as client:
+        seconds, micros = client.time()
+        found = await store.now()
+        later, more = client.time()
+    assert seconds + micros / 1e6 <= found.timestamp() <= later + more / 1e6
+
+
+# --- TLS --------------------------------------------------------------------------------------
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+        + ["-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+        + ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
+        check=True,
+        capture_output=True,
+    )
+    for path in (key, certificate, tmp_path, *tmp_path.parents):
+        with contextlib.suppress(PermissionError):
+            path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
+    return key, certificate
+
+
+async def test_tls_with_a_certificate_of_ones_own(certificate: tuple[Path, Path]) -> None:
+    key, cert = certificate
+    settings = {
+        "tls-cert-file": str(cert),
+        "tls-key-file": str(key),
+        "tls-auth-clients": "no",
+    }
+    with start(REDIS, settings=settings) as server:
+        with plain_client(server.url) as client, start(REDIS) as probe:
+            client.config_set("tls-port", str(probe.port + 1))
+            port = probe.port + 1
+        url = f"rediss://127.0.0.1:{port}/0"
+        with pytest.raises(StoreUnavailable):
+            await open_redis(url).open()
+        async with opened(f"{url}?ssl_ca_certs={cert}") as store:
+            await store.add_schedule(a_schedule())
+            assert (await store.status()).location.startswith("rediss://")
+    assert ssl.OPENSSL_VERSION
