@@ -146,7 +146,7 @@ class _Pull:
             )
             await asyncio.sleep(pause.total_seconds())
             wait = min(2 * wait, LONGEST_WAIT)
-        raise DriverFailure("no_answer", f"{masked_url(str(url))}: {again}")
+        raise DriverFailure("no_answer", f"{again}: {masked_url(str(url))}")
 
     async def _fetched(self, session: aiohttp.ClientSession, url: URL) -> Page:
         headers = {"Accept": "application/json", **self._config.headers}

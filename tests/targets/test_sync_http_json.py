@@ -1,0 +1,344 @@
+"""Driver http_json: a paged JSON API into JSON Lines or SQLite (issue 4, 3)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from chimes.model.egress import EgressRules
+from chimes.model.run import AttemptEnd
+from chimes.targets.sync.failures import DriverFailure
+from chimes.targets.sync.http_paging import higher
+from tests.targets.sync_calls import Carried, Kept, a_runner, carry_out
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Api:
+    """Answers with what a test hands it; remembers what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[web.Request] = []
+        self.handler: Handler = self.nothing
+        self.url = ""
+
+    async def nothing(self, request: web.Request) -> web.Response:
+        return web.json_response([])
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request)
+        return await self.handler(request)
+
+    @property
+    def queries(self) -> list[dict[str, str]]:
+        return [dict(request.query) for request in self.asked]
+
+    def pages(self, *answers: Any) -> None:
+        """One answer after the other; a number is a status, a tuple a status with headers."""
+        left = list(answers)
+
+        async def handle(request: web.Request) -> web.Response:
+            answer = left.pop(0)
+            if isinstance(answer, int):
+                return web.Response(status=answer)
+            if isinstance(answer, tuple):
+                return web.json_response(answer[1], headers=answer[0], status=answer[2])
+            return web.json_response(answer)
+
+        self.handler = handle
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    made = Api()
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", made.answer)
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    made.url = f"http://127.0.0.1:{port}"
+    yield made
+    await runner.cleanup()
+
+
+def jsonl(api: Api, **more: Any) -> dict[str, Any]:
+    return {"url": f"{api.url}/x", "output": {"format": "jsonl", "path": "out.jsonl"}, **more}
+
+
+def sqlite(api: Api, **more: Any) -> dict[str, Any]:
+    output = {"format": "sqlite", "path": "out.db", "table": "{collection}", "key": "id"}
+    return {"url": f"{api.url}/x", "output": output, **more}
+
+
+async def pull(config: dict[str, Any], folder: Path, kept: Kept | None = None) -> Carried:
+    return await carry_out(a_runner("http_json", config, folder), kept)
+
+
+def lines(folder: Path, name: str = "out.jsonl") -> list[Any]:
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def rows(folder: Path, query: str = "SELECT * FROM orders ORDER BY 1") -> list[Any]:
+    database = sqlite3.connect(folder / "out.db")
+    try:
+        return database.execute(query).fetchall()
+    finally:
+        database.close()
+
+
+def ids(*numbers: int) -> list[dict[str, int]]:
+    return [{"id": number} for number in numbers]
+
+
+# Pages
+
+
+async def test_pages_by_number(api: Api, tmp_path: Path) -> None:
+    api.pages({"data": {"items": ids(1, 2)}}, {"data": {"items": ids(3)}})
+    page = {"style": "page", "parameter": "p", "start": 0, "size": 2, "size_parameter": "n"}
+    config = jsonl(api, records="data.items", pagination=page, params={"a": 1})
+    done = await pull(config, tmp_path)
+    assert done.outcome.end is AttemptEnd.SUCCEEDED
+    assert done.outcome.result == {"records": 3, "pages": 2}
+    assert ("info", "3 records of 2 pages") in done.lines
+    assert lines(tmp_path) == ids(1, 2, 3)
+    assert api.queries == [{"a": "1", "p": "0", "n": "2"}, {"a": "1", "p": "1", "n": "2"}]
+
+
+async def test_pages_by_number_of_unknown_size_end_with_an_empty_one(
+    api: Api, tmp_path: Path
+) -> None:
+    api.pages(ids(1, 2), ids(3), [])
+    await pull(jsonl(api, pagination={"style": "page"}), tmp_path)
+    assert [query["page"] for query in api.queries] == ["1", "2", "3"]
+    assert lines(tmp_path) == ids(1, 2, 3)
+
+
+async def test_pages_by_offset(api: Api, tmp_path: Path) -> None:
+    api.pages(ids(1, 2), ids(3, 4), ids(5))
+    await pull(jsonl(api, pagination={"style": "offset", "size": 2}), tmp_path)
+    assert [(q["offset"], q["limit"]) for q in api.queries] == [("0", "2"), ("2", "2"), ("4", "2")]
+    assert lines(tmp_path) == ids(1, 2, 3, 4, 5)
+
+
+async def test_pages_by_token_and_by_link(api: Api, tmp_path: Path) -> None:
+    token = {"style": "next", "path": "paging.next", "parameter": "token"}
+    api.pages({"r": ids(1), "paging": {"next": "t 2"}}, {"r": ids(2), "paging": {"next": None}})
+    await pull(jsonl(api, records="r", pagination=token), tmp_path)
+    assert api.queries == [{}, {"token": "t 2"}]
+    link = {"style": "next", "path": "next"}
+    api.pages({"r": ids(3), "next": "/y?at=5"}, {"r": ids(4)})
+    await pull(jsonl(api, records="r", pagination=link), tmp_path)
+    assert [request.path_qs for request in api.asked[2:]] == ["/x", "/y?at=5"]
+    header = {"Link": '</z?page=2>; rel="next", </z?page=9>; rel="last"'}
+    api.pages((header, ids(5), 200), ids(6))
+    await pull(jsonl(api, pagination={"style": "link"}), tmp_path)
+    assert [request.path_qs for request in api.asked[4:]] == ["/x", "/z?page=2"]
+    assert lines(tmp_path) == ids(1, 2, 3, 4, 5, 6)
+
+
+async def test_what_never_ends_is_ended(api: Api, tmp_path: Path) -> None:
+    api.pages(*[{"r": ids(1), "next": "/same"}] * 9)
+    config = jsonl(api, records="r", pagination={"style": "next", "path": "next"})
+    done = await pull(config, tmp_path)
+    assert (done.outcome.code, done.outcome.error) == ("endless_pages", "page 3 was there already")
+    api.pages(*[ids(1)] * 9)
+    done = await pull(jsonl(api, pagination={"style": "page"}, max_pages=3), tmp_path)
+    assert done.outcome.error == "there are more than 3 pages (max_pages)"
+    assert lines(tmp_path) == []
+
+
+async def test_headers_go_to_no_other_host(api: Api, tmp_path: Path) -> None:
+    api.pages({"r": ids(1), "next": "http://elsewhere.example/"})
+    config = jsonl(
+        api,
+        records="r",
+        pagination={"style": "next", "path": "next"},
+        headers={"Authorization": "Bearer s3cr3t-word"},
+    )
+    done = await pull(config, tmp_path)
+    assert done.outcome.error == "the next page is on another host: elsewhere.example"
+    assert api.asked[0].headers["Authorization"] == "Bearer s3cr3t-word"
+    assert "s3cr3t" not in done.text
+
+
+# The cursor
+
+
+async def test_the_cursor_goes_on_where_the_last_run_ended(api: Api, tmp_path: Path) -> None:
+    kept = Kept()
+    cursor = {"field": "meta.at", "parameter": "since", "start": "2020-01-01"}
+    config = jsonl(api, cursor=cursor)
+    at = [{"meta": {"at": day}} for day in ("2024-02-01", "2024-03-01", "2024-01-01")]
+    api.pages(at)
+    await pull(config, tmp_path, kept)
+    assert json.loads(kept.value or "") == {"cursor": "2024-03-01"}
+    api.pages([])
+    await pull(config, tmp_path, kept)
+    assert json.loads(kept.value or "") == {"cursor": "2024-03-01"}
+    assert [query["since"] for query in api.queries] == ["2020-01-01", "2024-03-01"]
+
+
+async def test_the_cursor_in_the_url(api: Api, tmp_path: Path) -> None:
+    api.pages(ids(7, 5))
+    config = jsonl(api, cursor={"field": "id"}) | {
+        "url": f"{api.url}/{{source}}/{{collection}}/after/{{cursor}}"
+    }
+    kept = Kept('{"cursor": "a/b"}')
+    done = await pull(config, tmp_path, kept)
+    assert api.asked[0].raw_path == "/shop/orders/after/a%2Fb"
+    # The kept text and these numbers cannot be compared: better to say so than to go on wrongly.
+    assert done.outcome.code == "bad_cursor"
+    assert kept.values == []
+
+
+async def test_a_run_that_fails_half_way_leaves_nothing(api: Api, tmp_path: Path) -> None:
+    kept = Kept()
+    for config in (jsonl(api), sqlite(api)):
+        api.pages(ids(1), 404)
+        more = {"pagination": {"style": "page"}, "cursor": {"field": "id"}}
+        done = await pull(config | more, tmp_path, kept)
+        assert done.outcome.error == f"{api.url}/x?page=2 answered 404: that is final"
+    assert lines(tmp_path) == []
+    assert rows(tmp_path, "SELECT * FROM sqlite_master") == []
+    assert kept.values == []
+
+
+# SQLite
+
+
+async def test_a_record_pulled_again_replaces_itself(api: Api, tmp_path: Path) -> None:
+    first = [
+        {"id": 1, "name": "a", "tags": ["x"], "big": 2**70, "ok": True},
+        {"id": 2, "name": None, "price": 1.5},
+    ]
+    api.pages(first)
+    await pull(sqlite(api), tmp_path)
+    api.pages([{"id": 2, "name": "b"}, {"id": 3, 'odd "name': "c"}])
+    await pull(sqlite(api), tmp_path)
+    assert rows(tmp_path, "SELECT id, name, price FROM orders ORDER BY id") == [
+        (1, "a", None),
+        (2, "b", 1.5),
+        (3, None, None),
+    ]
+    assert rows(tmp_path, 'SELECT tags, big, ok, "odd ""name" FROM orders WHERE id IN (1, 3)') == [
+        ('["x"]', str(2**70), 1, None),
+        (None, None, None, "c"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "error"),
+    [
+        ([{"name": "x"}], "a record has no 'id', which is its key"),
+        ([{"id": 1, "ID": 2}], "a record has fields that differ in case only"),
+        ([{"id": 1, **{f"f{n}": n for n in range(600)}}], "over 500 different fields"),
+        ([5], "expected objects in the list as the body of the answer"),
+        ({"id": 1}, "expected a list of records as the body of the answer"),
+    ],
+)
+async def test_records_that_do_not_fit(api: Api, tmp_path: Path, records: Any, error: str) -> None:
+    api.pages(ids(1), records)
+    done = await pull(sqlite(api, pagination={"style": "page"}), tmp_path)
+    assert done.outcome.error == error
+    assert rows(tmp_path, "SELECT * FROM sqlite_master") == []
+
+
+async def test_without_a_key_records_are_added(api: Api, tmp_path: Path) -> None:
+    output = {"format": "sqlite", "path": "out.db"}
+    for _ in range(2):
+        api.pages([{}, {"a": 1}])
+        await pull(jsonl(api) | {"output": output}, tmp_path)
+    assert rows(tmp_path) == [(1,), (1,)]
+
+
+# Trouble
+
+
+async def test_busy_servers_are_asked_again(api: Api, tmp_path: Path) -> None:
+    api.pages(({"Retry-After": "1"}, None, 429), 503, ids(1))
+    done = await pull(jsonl(api, retries=2), tmp_path)
+    assert done.outcome.end is AttemptEnd.SUCCEEDED
+    assert done.at("warning") == [
+        "page 1: answered 429; again in 1s",
+        "page 1: answered 503; again in 2s",
+    ]
+    assert lines(tmp_path) == ids(1)
+
+
+async def test_not_for_ever(api: Api, tmp_path: Path) -> None:
+    api.pages(500)
+    done = await pull(jsonl(api, retries=0, params={"token": "t0p"}), tmp_path)
+    assert done.outcome.error == f"answered 500: {api.url}/x?token=***"
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(302, "answered 302: redirects are not followed"), (401, "answered 401: that is final")],
+)
+async def test_answers_that_are_final(api: Api, tmp_path: Path, status: int, error: str) -> None:
+    api.pages(status)
+    done = await pull(jsonl(api), tmp_path)
+    assert (done.outcome.code, done.outcome.error) == ("bad_status", f"{api.url}/x {error}")
+    assert len(api.asked) == 1
+
+
+async def test_bodies_have_a_limit_also_unpacked(api: Api, tmp_path: Path) -> None:
+    bomb = gzip.compress(b"[" + b" " * 50_000_000 + b"]")
+
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
+
+    api.handler = handle
+    done = await pull(jsonl(api, max_page_bytes=1_000_000), tmp_path)
+    assert done.outcome.error == "a page has over 1000000 bytes (max_page_bytes)"
+
+
+async def test_what_is_no_json(api: Api, tmp_path: Path) -> None:
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(text="<html>")
+
+    api.handler = handle
+    done = await pull(jsonl(api), tmp_path)
+    assert done.outcome.error.startswith("the answer is no JSON: ")
+
+
+async def test_the_rules_of_egress_hold(api: Api, tmp_path: Path) -> None:
+    """RELIABILITY 9: as for HTTP callbacks."""
+    runner = a_runner(
+        "http_json", jsonl(api), tmp_path, egress=lambda: EgressRules(open_mode=False)
+    )
+    done = await carry_out(runner)
+    assert done.outcome.code == "egress_denied"
+    assert "is a private address" in done.outcome.error
+    assert api.asked == []
+
+
+async def test_an_output_that_cannot_be_written(api: Api, tmp_path: Path) -> None:
+    (tmp_path / "out.jsonl").mkdir()
+    done = await pull(jsonl(api), tmp_path)
+    assert done.outcome.code == "no_output"
+    assert api.asked == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found"),
+    [(None, 3, 3), (3, None, 3), (2, 10, 10), ("b", "a", "b"), (1, 1.5, 1.5), (None, None, None)],
+)
+def test_the_higher_of_two(one: object, other: object, found: object) -> None:
+    assert higher(one, other) == found
+
+
+@pytest.mark.parametrize(("one", "other"), [(1, "1"), (True, 2), ([], [])])
+def test_what_cannot_be_compared(one: object, other: object) -> None:
+    with pytest.raises(DriverFailure):
+        higher(one, other)
