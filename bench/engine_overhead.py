@@ -43,6 +43,7 @@ TARGET = TaskTarget(name="noop")
 class NoOp:
     kind = "task"
     resumable = False
+    places = None
     offers = frozenset({TARGET.needs})
 
     async def open(self) -> None:

@@ -106,8 +106,9 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
             [None] * 200,
             *([""] * 200 for _ in range(4)),
             1,
+            True,
         ),
-        {"runs_pkey", "runs_blocked"},
+        {"runs_pkey", "runs_blocked", "schedules_pkey"},
     ),
     "recording": (
         compiled(select(schedules).where(DIALECT.among(schedules.c.id, "ids"))),

@@ -9,6 +9,8 @@ from chimes.model.ids import RunId
 
 #: In characters; whoever keeps more gets a clear refusal before the store sees it.
 LONGEST_STATE = 1024 * 1024
+#: In place of a run.
+BY_HAND = RunId("")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,5 +20,5 @@ class KeptState:
     #: JSON text.
     value: str
     changed_at: datetime
-    #: The run that kept it last; empty: somebody set it by hand.
-    run_id: RunId = RunId("")
+    #: The run that kept it last.
+    run_id: RunId = BY_HAND

@@ -4,7 +4,7 @@ functions below (the table is in ARCHITECTURE.md)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -205,6 +205,9 @@ class Verdict:
     logs: tuple[LogEntry, ...] = ()
     #: Pause the schedule with this note in the same transaction (410 Gone).
     pause_schedule: str = ""
+    #: The run as its worker has it, so that nobody has to read it again. What of it can have
+    #: changed since the claim (`cancel_requested`) does not count.
+    run: Run | None = field(default=None, compare=False, repr=False)
 
 
 def claimed(run: Run, node: NodeId, now: datetime) -> Run:
@@ -272,25 +275,29 @@ def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, .
         reason=outcome.code,
         logs=logs,
         pause_schedule=outcome.code if outcome.gone and run.policy.pause_on_gone else "",
+        run=run,
     )
 
 
 def settled(run: Run, verdict: Verdict, now: datetime) -> Run:
     """The run after an accepted verdict. A cancel that came in meanwhile beats a retry."""
+    again = verdict.retry_in
     ended = replace(
         run,
+        status=verdict.status if again is None else RunStatus.QUEUED,
         holder=None,
         started=False,
+        available_at=run.available_at if again is None else now + again,
+        finished_at=now if again is None else None,
         result=verdict.result,
         error=verdict.error,
         reason=verdict.reason,
         attempts=(*run.attempts, verdict.attempt),
     )
-    if verdict.retry_in is None:
-        return replace(ended, status=verdict.status, finished_at=now)
-    if run.cancel_requested:
-        return canceled(ended, run.reason or Reason.CANCELED_BY_HAND, now)
-    return replace(ended, status=RunStatus.QUEUED, available_at=now + verdict.retry_in)
+    if again is not None and run.cancel_requested:
+        reason = run.reason or Reason.CANCELED_BY_HAND
+        return canceled(replace(ended, available_at=run.available_at), reason, now)
+    return ended
 
 
 def accepts(run: Run, fence: int) -> bool:

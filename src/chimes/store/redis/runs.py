@@ -206,4 +206,4 @@ def state_row(value: str, changed: str, run_id: str) -> str:
 
 def state_of(name: str, row: str) -> KeptState:
     value, changed, run_id = json.loads(row)
-    return KeptState(name=name, value=value, changed_at=moment(changed), run_id=RunId(run_id) if run_id else None)
+    return KeptState(name=name, value=value, changed_at=moment(changed), run_id=RunId(run_id))

@@ -8,27 +8,32 @@ same transaction.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Collection, Sequence
 
-from chimes.model.ids import RunId, ScheduleId
-from chimes.model.run import Attempt, LogEntry, Run, Verdict, accepts, settled
-from chimes.model.schedule import Summary, summarized
+from sqlalchemy import select
+
+from chimes.model.change import replace
+from chimes.model.ids import RunId
+from chimes.model.run import LogEntry, Run, Verdict, accepts, settled
+from chimes.model.schedule import summarized
+from chimes.store.plain import MICROSECOND
 from chimes.store.port import Finished
 from chimes.store.sql.base import append_logs, load_runs, load_summaries
 from chimes.store.sql.database import Tx
-from chimes.store.sql.locking import hold_keys, hold_places, hold_runs, places_of
-from chimes.store.sql.rows.parts import Value, clean, encode_object, maybe_micros, micros
-from chimes.store.sql.rows.run import attempt_text, first_attempt, run_of
+from chimes.store.sql.locking import Place, hold_places, hold_runs, places_of
+from chimes.store.sql.rows.mending import readable_run
+from chimes.store.sql.rows.parts import Value, clean, encode_object, moment_of
+from chimes.store.sql.rows.run import attempt_text
 from chimes.store.sql.rows.schedule import summary_values
 from chimes.store.sql.settling import Keys, Settling
+from chimes.store.sql.tables import runs
 
 
 def finished(tx: Tx, verdicts: Sequence[Verdict]) -> Finished:
     ids = {verdict.run_id for verdict in verdicts}
     done: dict[RunId, Run] = {}
     if tx.dialect.fast and tx.schedules_usable:
-        done = _plainly(tx, verdicts, ids)
+        done = _plainly(tx, verdicts)
     else:
         hold_runs(tx, ids)
     left = [verdict for verdict in verdicts if verdict.run_id not in done]
@@ -70,41 +75,47 @@ def _by_the_book(tx: Tx, verdicts: Sequence[Verdict]) -> list[Run | None]:
     return answers
 
 
-def _plainly(tx: Tx, verdicts: Sequence[Verdict], ids: set[RunId]) -> dict[RunId, Run]:
+def _plainly(tx: Tx, verdicts: Sequence[Verdict]) -> dict[RunId, Run]:
     """Those that could be dealt with, as they are now."""
-    summaries = _held_summaries(tx, ids)
+    before = _before(tx, verdicts)
+    _hold(tx, before.values())
     times = Counter(verdict.run_id for verdict in verdicts)
-    plain = {v.run_id: v for v in verdicts if not v.pause_schedule and times[v.run_id] == 1}
+    plain = {
+        v.run_id: v
+        for v in verdicts
+        if not v.pause_schedule and times[v.run_id] == 1 and v.run_id in before
+    }
     if not plain:
         return {}
-    now = tx.now()
-    values = [_values(plain[run_id], now) for run_id in sorted(plain)]
+    told = [before[run_id].schedule_id for run_id in plain if before[run_id].schedule_id]
+    once = len(set(told)) == len(told)
+    values = [_values(plain[run_id]) for run_id in sorted(plain)]
+    rows = {
+        row[0]: row
+        for row in tx.dialect.finish_plain(
+            tx.connection, tx.set_clock(), values, recording=once and tx.schedules_usable
+        )
+    }
     done: dict[RunId, Run] = {}
     logs: dict[RunId, list[LogEntry]] = {}
     in_line: list[Run] = []
-    recorded: set[ScheduleId] = set()
-    rows = {row[0]: row for row in tx.dialect.finish_plain(tx.connection, micros(now), values)}
-    known: dict[str, tuple[Attempt, ...]] = {}
-    for each in values:
-        known |= first_attempt(str(each[-1]), plain[RunId(str(each[0]))].attempt)
-    # In the order of the verdicts, which is the order in which a schedule hears of its runs.
     for verdict in plain.values():
         row = rows.get(verdict.run_id)
         if row is None:
             continue
-        run = done[verdict.run_id] = run_of(row[:-1], known)
+        _, at, canceling, waited_for = tuple(row)
+        run = settled(before[verdict.run_id], verdict, moment_of(at))
+        if canceling != run.cancel_requested:
+            run = replace(run, cancel_requested=canceling == 1)
+        done[run.id] = run
         if verdict.logs:
             logs[run.id] = list(verdict.logs)
         if not run.status.terminal:
             tx.wakes = True
-            continue
-        if run.schedule_id is not None and run.schedule_id in summaries:
-            summaries[run.schedule_id] = summarized(summaries[run.schedule_id], run)
-            recorded.add(run.schedule_id)
-        if row[-1]:
+        elif waited_for:
             in_line.append(run)
-    changed = [summary_values(each, summaries[each]) for each in sorted(recorded)]
-    tx.dialect.move_cursors(tx.connection, changed)
+    if not once:
+        _tell(tx, done.values())
     if in_line:
         keys = Keys(tx, in_line)
         keys.count_again(in_line)
@@ -112,32 +123,52 @@ def _plainly(tx: Tx, verdicts: Sequence[Verdict], ids: set[RunId]) -> dict[RunId
             tx.wakes |= keys.end(run)
         keys.write()
     append_logs(tx, logs)
-    return done
+    # Not all that was said can be stored as it is (`clean`): then the store's word counts.
+    odd = {each[0] for each in values if not all(str(text).isascii() for text in each[4:])}
+    return done | load_runs(tx, [run_id for run_id in done if run_id in odd])
 
 
-def _held_summaries(tx: Tx, ids: set[RunId]) -> dict[ScheduleId, Summary]:
-    """The schedules of the runs, held; so are the keys."""
-    places = places_of(tx, ids)
-    schedule_ids = {ScheduleId(each) for each, _ in places if each is not None}
-    keys = {key for _, key in places if key is not None}
-    own = {f"schedule:{each}": each for each in schedule_ids}
-    if not keys <= own.keys():
-        hold_places(tx, places)
-        return load_summaries(tx, schedule_ids)
-    summaries = load_summaries(tx, schedule_ids)
-    # Without a row of its schedule, as when it is timed in memory, a key has one of its own.
-    hold_keys(tx, {key for key in keys if own[key] not in summaries})
-    return summaries
+def _before(tx: Tx, verdicts: Sequence[Verdict]) -> dict[RunId, Run]:
+    """The runs as their workers have them. For verdicts that do not say, they are read, without
+    holding them: what matters of a run does not change while its fence stays."""
+    before = {v.run_id: v.run for v in verdicts if v.run is not None and v.run.fence == v.fence}
+    missing = {v.run_id for v in verdicts} - before.keys()
+    if missing:
+        found = tx.rows(
+            select(runs).where(tx.dialect.among(runs.c.id, "ids")),
+            {"ids": tx.dialect.listed(missing)},
+        )
+        before |= {run.id: run for run in map(readable_run, found)}
+    return before
 
 
-def _values(verdict: Verdict, now: datetime) -> tuple[Value, ...]:
+def _hold(tx: Tx, before: Collection[Run]) -> None:
+    """The schedules and the keys of the runs, and of the unfinished steps of flows."""
+    places: set[Place] = {(run.schedule_id, run.concurrency_key) for run in before}
+    if any(run.resumable for run in before):
+        places |= places_of(tx, {run.id for run in before})
+    hold_places(tx, places)
+
+
+def _tell(tx: Tx, ended: Collection[Run]) -> None:
+    """Schedules of which several runs have ended hear of them in the order of the verdicts."""
+    told = [run for run in ended if run.status.terminal and run.schedule_id is not None]
+    summaries = load_summaries(tx, {run.schedule_id for run in told if run.schedule_id})
+    for run in told:
+        if run.schedule_id in summaries:
+            summaries[run.schedule_id] = summarized(summaries[run.schedule_id], run)
+    changed = [summary_values(each, summaries[each]) for each in sorted(summaries)]
+    tx.dialect.move_cursors(tx.connection, changed)
+
+
+def _values(verdict: Verdict) -> tuple[Value, ...]:
     """As PLAIN_VERDICT names them."""
-    retry_at = None if verdict.retry_in is None else now + verdict.retry_in
+    again = verdict.retry_in
     return (
         verdict.run_id,
         verdict.fence,
-        "queued" if retry_at else verdict.status.value,
-        maybe_micros(retry_at),
+        verdict.status.value if again is None else "queued",
+        None if again is None else again // MICROSECOND,
         None if verdict.result is None else encode_object(verdict.result),
         clean(verdict.error),
         clean(verdict.reason),

@@ -133,11 +133,17 @@ class Dialect(ABC):
         raise NotImplementedError
 
     def finish_plain(
-        self, connection: Connection, now: int, verdicts: Sequence[tuple[Value, ...]]
+        self,
+        connection: Connection,
+        now: int | None,
+        verdicts: Sequence[tuple[Value, ...]],
+        *,
+        recording: bool,
     ) -> Rows:
-        """Write verdicts (`PLAIN_VERDICT`) whose fence is the current one of a running run. The
-        rows of those that were accepted, each with a last column that says whether its key has
-        blocked runs."""
+        """Write verdicts (`PLAIN_VERDICT`) whose fence is the current one of a running run.
+        (id, when, cancel_requested, whether its key has blocked runs) of those that were accepted;
+        when is `now`, or what the database's clock says. `recording`: the schedules hear of the
+        ends, of which each has one at most."""
         raise NotImplementedError
 
 
@@ -165,4 +171,4 @@ class Batch(NamedTuple):
 
 
 #: The order of the values of a verdict.
-PLAIN_VERDICT = ("id", "fence", "status", "available_at", "result", "error", "reason", "attempt")
+PLAIN_VERDICT = ("id", "fence", "status", "retry_in", "result", "error", "reason", "attempt")

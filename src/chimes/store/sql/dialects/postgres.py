@@ -183,28 +183,42 @@ RETURNING id
 # Fenced in the statement itself. A retry that somebody asked to stop is left to the long way, and
 # so are flows and their steps, which follow from each other. The conditions stand in a CASE, so
 # that rows are found by their id: without fresh statistics the planner takes running runs for
-# few, and would walk all of them for each verdict. The look for blocked runs is a later statement
-# than the one that got the locks, as it has to be.
+# few, and would walk all of them for each verdict. The schedules are told as `summarized` does it.
+# The look for blocked runs is a later statement than the one that got the locks, as it has to be.
 FINISH_PLAIN = f"""
-UPDATE runs SET
-  holder = NULL, started = 0, status = new.status, result = new.result, error = new.error,
-  reason = new.reason, available_at = coalesce(new.available_at, runs.available_at),
-  finished_at = CASE WHEN new.available_at IS NULL THEN $9::bigint END,
-  attempts = CASE WHEN runs.attempts = '[]' THEN '[' ELSE left(runs.attempts, -1) || ',' END
-    || new.attempt || ']'
-FROM unnest(
-  $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
-  $8::text[]
-) AS new({", ".join(PLAIN_VERDICT)})
-WHERE runs.id = new.id AND CASE WHEN runs.fence = new.fence THEN
-  runs.status = '{RunStatus.RUNNING}' AND runs.kind <> 'flow' AND runs.parent_id IS NULL
-  AND (new.available_at IS NULL OR runs.cancel_requested = 0)
-ELSE false END
-RETURNING {_names(runs.c, "runs.")}, EXISTS (
+WITH clock AS MATERIALIZED (SELECT coalesce($9::bigint, ({NOW})) AS at), done AS (
+  UPDATE runs SET
+    holder = NULL, started = 0, status = new.status, result = new.result, error = new.error,
+    reason = new.reason, available_at = coalesce(clock.at + new.retry_in, runs.available_at),
+    finished_at = CASE WHEN new.retry_in IS NULL THEN clock.at END,
+    attempts = CASE WHEN runs.attempts = '[]' THEN '[' ELSE left(runs.attempts, -1) || ',' END
+      || new.attempt || ']'
+  FROM clock, unnest(
+    $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+    $8::text[]
+  ) AS new({", ".join(PLAIN_VERDICT)})
+  WHERE runs.id = new.id AND CASE WHEN runs.fence = new.fence THEN
+    runs.status = '{RunStatus.RUNNING}' AND runs.kind <> 'flow' AND runs.parent_id IS NULL
+    AND (new.retry_in IS NULL OR runs.cancel_requested = 0)
+  ELSE false END
+  RETURNING runs.id, runs.schedule_id, runs.status, runs.error, runs.started_at, runs.finished_at,
+    runs.cancel_requested, runs.concurrency_key, clock.at,
+    coalesce(runs.started_at, runs.finished_at) AS began
+), told AS (
+  UPDATE schedules SET
+    last_run_at = CASE WHEN began < last_run_at THEN last_run_at
+      ELSE coalesce(done.started_at, last_run_at) END,
+    last_status = CASE WHEN began < last_run_at THEN last_status ELSE done.status END,
+    last_error = CASE WHEN began < last_run_at THEN last_error ELSE done.error END,
+    last_success_at = CASE WHEN done.status = '{RunStatus.SUCCEEDED}'
+      THEN greatest(last_success_at, done.finished_at) ELSE last_success_at END
+  FROM done WHERE $10 AND schedules.id = done.schedule_id AND done.finished_at IS NOT NULL
+)
+SELECT id, at, cancel_requested, EXISTS (
   SELECT 1 FROM runs AS waiting
   WHERE waiting.{BLOCKED.replace("AND ", "AND waiting.")}
-  AND waiting.concurrency_key = runs.concurrency_key
-)
+  AND waiting.concurrency_key = done.concurrency_key
+) FROM done
 """
 
 
@@ -306,9 +320,14 @@ class PostgresDialect(Dialect):
         return set(connection.exec_driver_sql(FIRE_PLAIN, given).scalars())
 
     def finish_plain(
-        self, connection: Connection, now: int, verdicts: Sequence[tuple[Value, ...]]
+        self,
+        connection: Connection,
+        now: int | None,
+        verdicts: Sequence[tuple[Value, ...]],
+        *,
+        recording: bool,
     ) -> Rows:
-        given = (*(list(each) for each in zip(*verdicts, strict=True)), now)
+        given = (*(list(each) for each in zip(*verdicts, strict=True)), now, recording)
         return connection.exec_driver_sql(FINISH_PLAIN, given).all()
 
     def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:

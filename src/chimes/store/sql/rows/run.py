@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Row
@@ -12,6 +13,7 @@ from chimes.model.change import made
 from chimes.model.ids import RunId
 from chimes.model.run import Attempt, LogEntry, Origin, Run
 from chimes.store.codec.run import attempt_from_plain, attempt_to_plain
+from chimes.store.plain import to_text
 from chimes.store.sql.rows.parts import (
     STATUSES,
     TargetTexts,
@@ -33,7 +35,6 @@ from chimes.store.sql.rows.parts import (
 _ORIGINS = {origin.value: origin for origin in Origin}
 
 NO_ATTEMPTS = "[]"
-NOTHING_KNOWN: Mapping[str, tuple[Attempt, ...]] = {}
 
 
 def run_values(run: Run, target_text: TargetTexts, batch_id: int | None = None) -> dict[str, Value]:
@@ -89,9 +90,8 @@ def state_values(run: Run) -> dict[str, Value]:
     }
 
 
-def run_of(row: Sequence[Any], known: Mapping[str, tuple[Attempt, ...]] = NOTHING_KNOWN) -> Run:
-    """By position, as `schedule_of`. `known` are attempts by the text of their column, where that
-    was just written: reading them back would be a good part of what a verdict costs."""
+def run_of(row: Sequence[Any]) -> Run:
+    """By position, as `schedule_of`."""
     (
         run_id,
         schedule_id,
@@ -173,7 +173,7 @@ def run_of(row: Sequence[Any], known: Mapping[str, tuple[Attempt, ...]] = NOTHIN
             reason,
             missed_count,
             maybe_moment(missed_until),
-            () if attempts == NO_ATTEMPTS else known.get(attempts) or attempts_of(attempts),
+            () if attempts == NO_ATTEMPTS else attempts_of(attempts),
         ),
     )
 
@@ -192,15 +192,21 @@ def log_of(row: Row[Any]) -> LogEntry:
     return LogEntry(number=row.number, at=moment_of(row.at), level=row.level, message=row.message)
 
 
-def first_attempt(text: str, attempt: Attempt) -> dict[str, tuple[Attempt, ...]]:
-    """For `run_of`: what the column of a run holds whose first attempt this is. Nothing where the
-    text may not say all of it (`clean`)."""
-    return {f"[{text}]": (attempt,)} if text.isascii() and attempt.error.isascii() else {}
-
-
 def attempt_text(attempt: Attempt) -> str:
-    """One of those that `attempts` lists."""
-    return encode(attempt_to_plain(attempt))
+    """One of those that `attempts` lists. Written out for those without an error, which are most
+    and have nothing to escape but the node's name."""
+    if attempt.error:
+        return encode(attempt_to_plain(attempt))
+    return (
+        f'{{"number":{attempt.number},"fence":{attempt.fence},"node":{_quoted(attempt.node)}'
+        f',"started_at":"{to_text(attempt.started_at)}"'
+        f',"finished_at":"{to_text(attempt.finished_at)}","end":"{attempt.end.value}"}}'
+    )
+
+
+@lru_cache(maxsize=256)
+def _quoted(text: str) -> str:
+    return encode(text)
 
 
 def _attempts_text(attempts: tuple[Attempt, ...]) -> str:
