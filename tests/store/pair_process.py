@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
@@ -21,7 +22,9 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.target import SyncTarget
-from chimes.store.sql import SqlStore, open_mariadb, open_postgres, open_sqlite
+from chimes.store.port import Store
+from chimes.store.redis import open_redis
+from chimes.store.sql import open_mariadb, open_postgres, open_sqlite
 from chimes.triggers import Every
 from tests.builders import a_schedule, a_task
 
@@ -50,10 +53,13 @@ class Round:
 LIVES = [Round(number, ticking=number % 2 == 1) for number in range(2 * ROUNDS)]
 
 
-def store_at(location: str) -> SqlStore:
-    if location.startswith("postgresql:"):
-        return open_postgres(location)
-    return open_mariadb(location) if location.startswith("mariadb:") else open_sqlite(location)
+def store_at(location: str) -> Store:
+    openers: dict[str, Callable[[str], Store]] = {
+        "postgresql": open_postgres,
+        "mariadb": open_mariadb,
+        "redis": open_redis,
+    }
+    return openers.get(location.partition(":")[0], open_sqlite)(location)
 
 
 async def set_up(location: str) -> None:
@@ -80,21 +86,21 @@ async def set_up(location: str) -> None:
     await store.close()
 
 
-async def switch_on(store: SqlStore, round_: Round) -> None:
+async def switch_on(store: Store, round_: Round) -> None:
     for pair in round_.pairs:
         await store.change_schedule(
             ScheduleId(pair.key), lambda schedule, _: replace(schedule, enabled=True)
         )
 
 
-async def ask(store: SqlStore, pair: SyncTarget, run_id: str) -> tuple[str, str, bool]:
+async def ask(store: Store, pair: SyncTarget, run_id: str) -> tuple[str, str, bool]:
     now = await store.now()
     times = {"created_at": now, "planned_at": now, "available_at": now}
     run, created = await store.add_unless_active(a_task(pair, id=RunId(run_id), **times))
     return pair.key, run.id, created
 
 
-async def tick(store: SqlStore) -> None:
+async def tick(store: Store) -> None:
     while (await store.fire_due(plan, limit=2)).more:
         pass
 

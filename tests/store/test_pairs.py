@@ -19,6 +19,7 @@ from chimes.store.sql import SqlStore, mariadb_server, postgres_server
 from chimes.store.sql.server import LOCK_SECONDS
 from chimes.triggers import Every
 from tests.builders import SYNC, a_schedule, a_task, an_entry
+from tests.servers.redis_places import empty_place
 from tests.store.key_races import AUDIT_HEAD, one_after_the_other
 from tests.store.pair_process import LIVES, PAIRS, PROCESSES, eight_processes, store_at
 from tests.store.server_rig import SERVERS, Rig, rig_at
@@ -123,10 +124,12 @@ async def test_cancel_old_asks_for_no_lock_of_another_schedule(rig: Rig) -> None
 
 
 # --- processes --------------------------------------------------------------------------------
-@pytest.fixture(params=["sqlite", *SERVERS])
+@pytest.fixture(params=["sqlite", *SERVERS, "redis"])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "chimes.db")
+    if request.param == "redis":
+        return empty_place()
     name = "postgres_url" if request.param == "postgresql" else "mariadb_url"
     return str(request.getfixturevalue(name))
 
