@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from chimes.app.source_schedules import Change, SourceSchedules
+from chimes.app.source_schedules import SourceSchedules
 from chimes.clock import Clock
 from chimes.config import LoadedSettings
 from chimes.config.file import read_file
 from chimes.errors import ConfigError, StoreError
 from chimes.log import configure_logging
 from chimes.model.source import Sources
-from chimes.service.sources import KnownSources
+from chimes.service.sources import KnownSources, Reloaded, SourceChange
 from chimes.targets.sync.checking import check_callables
 from chimes.targets.sync.reading import read_sources, secrets_of
 
@@ -42,7 +42,9 @@ class SourceFile:
         """Raises ConfigError."""
         self._loaded = loaded
         self._clock = clock
-        self.known = KnownSources(sources_in(loaded.sources, loaded.file, clock))
+        file = "" if loaded.file is None else str(loaded.file.resolve())
+        self.known = KnownSources(sources_in(loaded.sources, loaded.file, clock), file=file)
+        self.known.reloaded_by(self._reloaded)
         #: A file that says nothing about sources takes none away.
         self._ours = loaded.sources is not None
         self._schedules: SourceSchedules | None = None
@@ -75,7 +77,7 @@ class SourceFile:
             await self._check(self.known.now)
         await self._write()
 
-    async def reload(self, *, dry_run: bool = False) -> list[Change]:
+    async def reload(self, *, dry_run: bool = False) -> list[SourceChange]:
         """Raises ConfigError, and leaves everything as it is, for a file that is not valid."""
         file = self._loaded.file
         if file is None:
@@ -95,6 +97,10 @@ class SourceFile:
             if self._announce is not None:
                 await self._announce()
             return changes
+
+    async def _reloaded(self, dry_run: bool) -> Reloaded:
+        changes = await self.reload(dry_run=dry_run)
+        return Reloaded(file=self.known.file, changes=tuple(changes))
 
     async def reload_and_tell(self) -> None:
         """SIGHUP: nobody waits for an answer, so the log has it (F73)."""
@@ -140,13 +146,13 @@ class SourceFile:
         except ConfigError as error:
             raise ConfigError(f"{self._loaded.file}: {error.message}", **error.details) from None
 
-    async def _plan(self, sources: Sources) -> list[Change]:
+    async def _plan(self, sources: Sources) -> list[SourceChange]:
         if self._schedules is None or not self.writes:
             return []
         return await self._schedules.plan(sources, self._own_node())
 
-    async def _write(self) -> list[Change]:
-        changes: list[Change] = []
+    async def _write(self) -> list[SourceChange]:
+        changes: list[SourceChange] = []
         if self._schedules is not None and self.writes:
             changes = await self._schedules.write(self.known.now, self._own_node())
         self._unwritten.clear()

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from chimes.app.composition import Services
 from chimes.app.declared import Complete, Declared, Mode, updated
@@ -19,22 +18,11 @@ from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.model.source import SYNC_NAMESPACE, Sources, task_name, task_policy
 from chimes.model.target import SyncTarget
-from chimes.service.sources import KnownSources
+from chimes.service.sources import KnownSources, SourceChange, Word
 
 #: As the audit names what a file asks for.
 FILE_ACTOR = Actor(owner=Owner(type=OwnerType.SYSTEM, id="config"), door="config")
 _PAGE = 500
-
-Word = Literal["created", "updated", "deleted", "unchanged", "kept"]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What becomes of one schedule, by its name `source/collection`."""
-
-    name: str
-    #: `kept`: the file does not have it, but another node that is alive does.
-    what: Word
 
 
 class PairDefaults(Mapping[str, RunDefaults]):
@@ -63,12 +51,12 @@ class SourceSchedules:
         self._settings = settings
         self._syncing = Syncing(services, FILE_ACTOR, SYNC_NAMESPACE)
 
-    async def plan(self, sources: Sources, own_node: str = "") -> list[Change]:
+    async def plan(self, sources: Sources, own_node: str = "") -> list[SourceChange]:
         """What `write` would do. `own_node`: what this node offers itself keeps nothing."""
         stored = await self._stored()
         wanted = self._wanted(sources)
         changes = [
-            Change(name, self._word(complete, stored.get(name)))
+            SourceChange(name, self._word(complete, stored.get(name)))
             for name, complete in wanted.items()
         ]
         offered = await self._offered_elsewhere(own_node)
@@ -76,10 +64,10 @@ class SourceSchedules:
             if name not in wanted and isinstance(schedule.target, SyncTarget):
                 source = schedule.target.source
                 others = source not in sources.by_id and schedule.target.needs in offered
-                changes.append(Change(name, "kept" if others else "deleted"))
+                changes.append(SourceChange(name, "kept" if others else "deleted"))
         return sorted(changes, key=lambda change: change.name)
 
-    async def write(self, sources: Sources, own_node: str = "") -> list[Change]:
+    async def write(self, sources: Sources, own_node: str = "") -> list[SourceChange]:
         """By name, also if several nodes do it at once: of one name there is one schedule. The
         same definition is not touched, so it keeps its next slot."""
         wanted = self._wanted(sources)

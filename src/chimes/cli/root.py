@@ -43,6 +43,7 @@ COMMANDS = {
     "cancel": Lazy("chimes.cli.runs", "cancel", "Cancel a run."),
     "retry": Lazy("chimes.cli.runs", "retry", "Run a run that has ended once more."),
     "worker": Lazy("chimes.cli.worker", "worker", "Carry out an application's tasks."),
+    "apply": Lazy("chimes.cli.apply", "apply", "Put the sources of chimes.yaml into force."),
     "nodes": Lazy("chimes.cli.nodes", "nodes", "List the nodes that share the store."),
     "templates": Lazy("chimes.cli.templates", "templates", "List ready-made times; no server."),
     "upcoming": Lazy("chimes.cli.schedules", "upcoming", "Show what comes next."),

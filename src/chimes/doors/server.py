@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from chimes.doors.api import actions, runs, schedules, system, times
+from chimes.doors.api import actions, runs, schedules, sources, system, times
 from chimes.doors.api.log_tail import Followers
 from chimes.doors.auth import Gatekeeper
 from chimes.doors.context import Doorway
@@ -28,7 +28,14 @@ from chimes.errors import ChimesError, NotAllowed, StoreError
 
 _log = logging.getLogger("chimes.http")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-NATIVE_ROUTERS = (schedules.router, actions.router, runs.router, times.router, system.router)
+NATIVE_ROUTERS = (
+    schedules.router,
+    actions.router,
+    runs.router,
+    times.router,
+    sources.router,
+    system.router,
+)
 
 
 def build_app(doorway: Doorway, *, compat: Sequence[APIRouter] = ()) -> FastAPI:

@@ -1,0 +1,124 @@
+"""`apply`: what the configuration file says about sources, put into force."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from chimes.cli.failure import CONFLICT, USAGE, Failure
+from chimes.cli.lazy import Command
+from chimes.cli.options import output_options, secret_from
+from chimes.cli.output import Column, Json, Output, pick, tell
+
+if TYPE_CHECKING:
+    from chimes.app.source_file import SourceFile
+    from chimes.cli.backend import HttpBackend
+    from chimes.config import LoadedSettings
+
+_SIGNS = {"created": "+", "updated": "~", "deleted": "-"}
+
+
+@click.command("apply", cls=Command)
+@click.option("-f", "--config", "file", type=click.Path(path_type=Path), help="A chimes.yaml.")
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@click.option("--store", metavar="URL", help="Without a server: the store to write to.")
+@click.option("--data-dir", metavar="DIR", help="Where the data is kept; ./data unless told.")
+@click.option("--url", envvar="CHIMES_URL", metavar="URL", help="Where the server is.")
+@click.option(
+    "--api-key-file",
+    type=click.Path(path_type=Path),
+    envvar="CHIMES_API_KEY_FILE",
+    metavar="FILE",
+    help="A file that holds the key; else CHIMES_API_KEY, else the admin token.",
+)
+@output_options
+def apply(
+    file: Path | None,
+    dry_run: bool,
+    url: str | None,
+    api_key_file: Path | None,
+    output: Output,
+    **flags: str | None,
+) -> None:
+    """Check the sources of the file and put them into force: the server, and other nodes of this
+    machine, read it again. Without a server their schedules are written to the store.
+
+    \b
+    Examples:
+      chimes apply
+      chimes apply -f chimes.yaml --dry-run
+    """
+    from chimes.app.applying import checked_file
+    from chimes.config import load_settings
+
+    loaded = load_settings(flags=flags, config_file=file)
+    if loaded.file is None:
+        raise Failure("There is no chimes.yaml here", USAGE, hint="name it: chimes apply -f FILE")
+    checked = checked_file(loaded)
+    key = secret_from(api_key_file) if api_key_file else os.environ.get("CHIMES_API_KEY", "")
+    server = _server(url, key.strip() or loaded.settings.admin_token)
+    if server is not None:
+        click.get_current_context().call_on_close(server.close)
+        changes = _through(server, checked, dry_run=dry_run)
+    elif url is not None:
+        raise Failure(f"The server at {url} cannot be reached", 7)
+    else:
+        changes = _directly(loaded, checked, dry_run=dry_run)
+    columns = [
+        Column("", lambda item: _SIGNS.get(str(item["what"]), " ")),
+        Column("schedule", pick("name")),
+        Column("what", pick("what")),
+    ]
+    output.rows([{"id": item["name"], **item} for item in changes], columns)
+
+
+def _server(url: str | None, key: str) -> HttpBackend | None:
+    from chimes.cli.backend import HttpBackend, default_url
+
+    server = HttpBackend(url or default_url(), key)
+    if server.connect():
+        return server
+    server.close()
+    return None
+
+
+def _through(server: HttpBackend, checked: SourceFile, *, dry_run: bool) -> list[Json]:
+    from chimes.cli.backend import get, post
+
+    theirs = str(get(server, "/sources").get("file"))
+    if theirs != checked.known.file:
+        raise Failure(
+            f"The server at {server.url} reads {theirs or 'no file'}, not {checked.known.file}",
+            CONFLICT,
+            hint="start it with --config, or apply the file that it reads",
+        )
+    answer = post(server, f"/sources/reload?dry_run={'true' if dry_run else 'false'}")
+    if not dry_run:
+        from chimes.app.applying import told_to_read_again
+        from chimes.cli.backend import items_of
+
+        told_to_read_again(
+            str(item["id"]) for item in items_of(get(server, "/nodes")) if item.get("alive")
+        )
+    changes = answer.get("changes")
+    return [each for each in changes if isinstance(each, dict)] if isinstance(changes, list) else []
+
+
+def _directly(loaded: LoadedSettings, checked: SourceFile, *, dry_run: bool) -> list[Json]:
+    from chimes.app.applying import apply_to_store, told_to_read_again
+    from chimes.config import masked_store_url, resolve_store_url
+
+    tell(f"No server answers; using {masked_store_url(resolve_store_url(loaded.settings))}.")
+    changes, alive = asyncio.run(apply_to_store(loaded, checked, dry_run=dry_run))
+    if not dry_run:
+        told = told_to_read_again(alive)
+        others = [node for node in alive if node not in told]
+        if told:
+            tell(f"Told to read their file again: {', '.join(told)}")
+        if others:
+            tell(f"On other machines, send SIGHUP there: {', '.join(others)}")
+    return [{"name": each.name, "what": each.what} for each in changes]
