@@ -270,3 +270,27 @@ async def test_a_source_of_another_node_is_left_until_that_is_gone(
         assert set(await schedules(services)) == {"shop/all", "files/all"}
         other.kill()
         await eventually(lambda: schedules(services), lambda found: set(found) == {"shop/all"})
+
+
+def ended(node: Worker, task: str) -> str:
+    def look() -> str:
+        status: str = call(node, "GET", f"/tasks/{task}")["status"]
+        return status if status not in ("SCHEDULED", "RUNNING") else ""
+
+    return wait_until(look, task)
+
+
+def test_the_example_works(start: Start, sqlite_url: str) -> None:
+    example = Path(__file__).parents[2] / "examples" / "sources" / "chimes.yaml"
+    node = serve(start, sqlite_url, "--config", str(example)).ready()
+    for source, collection, line in (
+        ("weather", "cities", "weather: Oslo, 3 days"),
+        ("disk", "usage", "usage:"),
+    ):
+        task = call(node, "POST", f"/tasks?source={source}&collection={collection}")["task_id"]
+        status = ended(node, task)
+        logs = call(node, "GET", f"/tasks/{task}/logs")["logs"]
+        assert status == "SUCCESS", logs
+        assert any(line in entry["message"] for entry in logs)
+        assert "FINISHED SUCCESSFULLY in [" in logs[-1]["message"]
+    assert node.stop() == 0

@@ -1,0 +1,301 @@
+"""`chimes apply`, schedules of sources in the store, and reading the file again over the API."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chimes.app.applying import told_to_read_again
+from chimes.app.composition import Services, build_services, build_store
+from chimes.app.source_file import SourceFile
+from chimes.app.source_schedules import PairDefaults, SourceSchedules
+from chimes.clock import SystemClock
+from chimes.config import Settings, load_settings, store_location
+from chimes.errors import ConfigError, Conflict, NotAllowed
+from chimes.model.access import Actor, Role
+from chimes.model.listing import ScheduleQuery
+from chimes.model.policy import Misfire, Overlap
+from chimes.model.schedule import Schedule
+from chimes.model.source import Sources
+from chimes.service.sources import KnownSources
+from chimes.targets.sync.reading import read_sources
+from tests.app.process import CHIMES, Start, Worker, wait_until
+from tests.builders import NOW, a_node
+
+ADMIN = Actor()
+
+
+def raw(**collections: Any) -> dict[str, Any]:
+    """Sources by their collections: `{name: schedule}`."""
+    return {
+        source: {
+            "driver": "command",
+            "config": {"command": ["true"]},
+            "collections": [
+                {"name": name, **({"schedule": schedule} if schedule else {})}
+                for name, schedule in names.items()
+            ],
+        }
+        for source, names in collections.items()
+    }
+
+
+class Rig:
+    """The schedules of sources on a store."""
+
+    def __init__(self, services: Services, known: KnownSources) -> None:
+        self.services = services
+        self.known = known
+        self.schedules = SourceSchedules(services, Settings())
+
+    async def write(self, plain: dict[str, Any]) -> dict[str, str]:
+        self.known.put(read_sources(plain, "", NOW))
+        changes = await self.schedules.write(self.known.now)
+        return {change.name: change.what for change in changes}
+
+    async def plan(self, plain: dict[str, Any]) -> dict[str, str]:
+        sources: Sources = read_sources(plain, "", NOW)
+        return {each.name: each.what for each in await self.schedules.plan(sources)}
+
+    async def stored(self) -> dict[str, Schedule]:
+        query = ScheduleQuery(namespace="sync", limit=100)
+        page = await self.services.store.list_schedules(query)
+        return {each.name: each for each in page.items}
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    settings = Settings(store="memory://")
+    clock = SystemClock()
+    store = build_store(store_location(settings), clock)
+    await store.open()
+    known = KnownSources()
+    services = await build_services(
+        settings, store, clock, offers=lambda: PairDefaults(known), sources=known
+    )
+    yield Rig(services, known)
+    await store.close()
+
+
+async def test_collections_with_a_schedule_get_one(rig: Rig) -> None:
+    found = await rig.write(raw(shop={"orders": "@daily", "users": ""}))
+    assert found == {"shop/orders": "created"}
+    schedule = (await rig.stored())["shop/orders"]
+    policy = schedule.policy
+    assert (policy.misfire, policy.overlap) == (Misfire.SKIP, Overlap.SKIP)  # C1, C6
+    assert (policy.concurrency_key, policy.concurrency_limit) == ("sync:shop#orders", 1)
+    assert policy.max_retries == 0
+    assert str(schedule.owner) == "system:default"
+    assert schedule.priority == 200
+
+
+async def test_the_same_is_left_alone_and_another_is_changed(rig: Rig) -> None:
+    await rig.write(raw(shop={"orders": "@daily", "users": "@hourly"}))
+    before = await rig.stored()
+    again = await rig.write(raw(shop={"orders": "@daily", "users": "@weekly"}))
+    assert again == {"shop/orders": "unchanged", "shop/users": "updated"}
+    after = await rig.stored()
+    assert after["shop/orders"] == before["shop/orders"]
+    assert after["shop/users"].id == before["shop/users"].id
+    assert after["shop/users"].next_run_at != before["shop/users"].next_run_at
+
+
+async def test_a_pause_stays(rig: Rig) -> None:
+    await rig.write(raw(shop={"orders": "@daily"}))
+    schedule = (await rig.stored())["shop/orders"]
+    await rig.services.schedules.pause(ADMIN, schedule.id)
+    assert await rig.write(raw(shop={"orders": "@hourly"})) == {"shop/orders": "updated"}
+    assert not (await rig.stored())["shop/orders"].enabled
+
+
+async def test_what_the_file_no_longer_has_is_deleted(rig: Rig) -> None:
+    await rig.write(raw(shop={"orders": "@daily", "users": "@daily"}, files={"all": "@daily"}))
+    first = await rig.stored()
+    wanted = raw(shop={"orders": "@daily", "users": ""})
+    expected = {"files/all": "deleted", "shop/orders": "unchanged", "shop/users": "deleted"}
+    assert await rig.plan(wanted) == expected
+    assert await rig.stored() == first
+    assert await rig.write(wanted) == expected
+    assert set(await rig.stored()) == {"shop/orders"}
+    # Back again it is another schedule: its old slots are not its own.
+    assert (await rig.write(raw(shop={"orders": "@daily", "users": "@daily"})))[
+        "shop/users"
+    ] == "created"
+    assert (await rig.stored())["shop/users"].id != first["shop/users"].id
+
+
+async def test_a_source_that_another_node_offers_is_left(rig: Rig) -> None:
+    await rig.write(raw(shop={"orders": "@daily"}, files={"all": "@daily"}))
+    now = await rig.services.store.now()
+    node = a_node("other", offers=("sync:files",), started_at=now)
+    await rig.services.store.join(node, Settings().lease)
+    assert await rig.write(raw(shop={"orders": ""})) == {
+        "files/all": "kept",
+        "shop/orders": "deleted",
+    }
+    changes = await rig.schedules.plan(rig.known.now, own_node="other")
+    assert [change.what for change in changes] == ["deleted"]
+
+
+async def test_schedules_of_others_in_the_namespace_are_left(rig: Rig) -> None:
+    await rig.write(raw(shop={"orders": "@daily"}))
+    schedule = (await rig.stored())["shop/orders"]
+    await rig.services.schedules.create(
+        ADMIN, replace(schedule, id=type(schedule.id)(""), name="by hand")
+    )
+    assert await rig.write(raw(shop={"orders": "@daily"})) == {"shop/orders": "unchanged"}
+    assert set(await rig.stored()) == {"shop/orders", "by hand"}
+
+
+# Reading again
+
+
+def a_file(folder: Path, plain: Any) -> SourceFile:
+    (folder / "chimes.yaml").write_text(json.dumps({"sources": plain}))
+    loaded = load_settings(environ={}, config_file=folder / "chimes.yaml")
+    return SourceFile(loaded, SystemClock())
+
+
+async def test_a_mistake_leaves_what_is_in_force(tmp_path: Path) -> None:
+    """F73."""
+    file = a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    before = file.known.now
+    for text in ("{", "[]", '{"sources": {"shop": 1}}', '{"sorces": {}}'):
+        (tmp_path / "chimes.yaml").write_text(text)
+        with pytest.raises(ConfigError):
+            await file.reload()
+        assert file.known.now is before
+    (tmp_path / "chimes.yaml").unlink()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        await file.reload()
+    assert file.known.now is before
+
+
+async def test_only_an_admin_may_have_it_read_again(tmp_path: Path) -> None:
+    file = a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    with pytest.raises(NotAllowed):
+        await file.known.reload(Actor(role=Role.OPERATOR))
+    assert (await file.known.reload(ADMIN)).file == str(tmp_path / "chimes.yaml")
+    with pytest.raises(Conflict, match="no configuration file"):
+        await KnownSources().reload(ADMIN)
+
+
+# The command
+
+
+def apply(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return subprocess.run(
+        [CHIMES, "apply", *arguments],
+        cwd=folder,
+        env=kept | {"CHIMES_PORT": "1"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def ask(node: Worker, path: str, method: str = "GET", token: str = "") -> tuple[int, Any]:
+    request = urllib.request.Request(f"http://127.0.0.1:{node.port}{path}", method=method)
+    request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def test_without_a_server_the_store_is_written(tmp_path: Path) -> None:
+    a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    done = apply(tmp_path, "--dry-run")
+    assert (done.returncode, done.stdout) == (0, "+\tshop/orders\tcreated\n")
+    assert apply(tmp_path).stdout == "+\tshop/orders\tcreated\n"
+    assert apply(tmp_path).stdout == " \tshop/orders\tunchanged\n"
+    a_file(tmp_path, raw(shop={"users": "@daily"}))
+    done = apply(tmp_path, "--json")
+    assert [(each["name"], each["what"]) for each in json.loads(done.stdout)] == [
+        ("shop/orders", "deleted"),
+        ("shop/users", "created"),
+    ]
+
+
+def test_mistakes_end_with_a_code(tmp_path: Path) -> None:
+    done = apply(tmp_path)
+    assert done.returncode == 2
+    assert "no chimes.yaml" in done.stderr
+    (tmp_path / "chimes.yaml").write_text("sources: {shop: {driver: pithon}}")
+    done = apply(tmp_path)
+    assert done.returncode == 2
+    assert "sources.shop.driver: unknown 'pithon'; did you mean python?" in done.stderr
+    done = apply(tmp_path, "--url", "http://127.0.0.1:1")
+    assert done.returncode == 2
+    a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    assert apply(tmp_path, "--url", "http://127.0.0.1:1").returncode == 7
+
+
+def test_a_server_reads_its_file_again(tmp_path: Path, start: Start) -> None:
+    a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    environment = {"CHIMES_ADMIN_TOKEN": "token-of-the-admin"}
+    node = start("serve", "--port", "0", **environment).ready()
+    server = {"CHIMES_PORT": str(node.port)}
+    a_file(tmp_path, raw(shop={"orders": "@daily"}, files={"all": "@hourly", "some": ""}))
+    assert apply(tmp_path, **server).returncode == 4
+    done = apply(tmp_path, "--dry-run", **server, **environment)
+    assert done.stdout == "+\tfiles/all\tcreated\n \tshop/orders\tunchanged\n", done.stderr
+    status, found = ask(node, "/api/v1/sources", token="token-of-the-admin")
+    assert (status, [each["id"] for each in found["items"]]) == (200, ["shop"])
+    done = apply(tmp_path, **server, **environment)
+    assert done.stdout == "+\tfiles/all\tcreated\n \tshop/orders\tunchanged\n", done.stderr
+    status, found = ask(node, "/api/v1/sources", token="token-of-the-admin")
+    assert found["file"] == str(tmp_path / "chimes.yaml")
+    assert found["items"][1] == {
+        "id": "files",
+        "driver": "command",
+        "collections": [
+            {
+                "name": "all",
+                "trigger": {"kind": "cron", "expression": "@hourly"},
+                "priority": 200,
+                "timeout": "1h0m0s",
+            },
+            {"name": "some", "trigger": None, "priority": 200, "timeout": "1h0m0s"},
+        ],
+    }
+    # Another file is not what this server reads.
+    other = tmp_path / "other"
+    other.mkdir()
+    a_file(other, raw(shop={"orders": ""}))
+    done = apply(other, **server, **environment)
+    assert done.returncode == 5
+    assert f"reads {tmp_path / 'chimes.yaml'}, not {other / 'chimes.yaml'}" in done.stderr
+    (tmp_path / "chimes.yaml").write_text("sources: 5")
+    status, problem = ask(node, "/api/v1/sources/reload", "POST", "token-of-the-admin")
+    assert (status, problem["code"]) == (422, "bad_config")
+    assert "sources: expected" in problem["detail"]
+    assert node.stop() == 0
+
+
+def test_nodes_of_this_machine_are_told(tmp_path: Path, start: Start) -> None:
+    a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    node = start("serve", "--port", "0", "--log-format", "json").ready()
+    a_file(tmp_path, raw(shop={"orders": "@hourly"}))
+    done = apply(tmp_path)
+    assert done.stdout == "~\tshop/orders\tupdated\n"
+    assert f"-{node.pid}-" in done.stderr.partition("Told to read their file again:")[2]
+    ended = subprocess.Popen(["true"])
+    ended.wait(10)
+    strange = ["odd", f"{os.uname().nodename}-{ended.pid}-ab", f"elsewhere-{node.pid}-ab"]
+    assert told_to_read_again([*strange, f"{os.uname().nodename}-{os.getpid()}-ab"]) == []
+    wait_until(lambda: "the sources were read again" in node.output, "the reload")
+    assert node.stop() == 0

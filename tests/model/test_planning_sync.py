@@ -1,0 +1,33 @@
+"""Ticks of a collection: one task of a pair is active, and one that waits is active (R4.18)."""
+
+from __future__ import annotations
+
+from chimes.model.planning import plan
+from chimes.model.run import Reason
+from chimes.model.source import task_policy
+from chimes.model.target import SyncTarget
+from chimes.triggers import Every
+from tests.builders import NOW, SECOND, due_schedule
+from tests.model.firings import FREE, QUEUED, SKIPPED, busy, shown
+
+PAIR = SyncTarget(source="shop", collection="orders")
+
+
+def test_ticks_that_one_late_pass_brings_together_do_not_wait() -> None:
+    schedule = due_schedule(
+        trigger=Every("1s", anchor=NOW), target=PAIR, policy=task_policy(PAIR), priority=200
+    )
+    firing = plan(schedule, FREE, NOW + 2 * SECOND)
+    assert shown(firing) == [
+        (QUEUED, NOW, False),
+        (SKIPPED, NOW + SECOND, False),
+        (SKIPPED, NOW + 2 * SECOND, False),
+    ]
+    assert {run.reason for run in firing.runs[1:]} == {Reason.OVERLAP}
+    assert firing.runs[0].concurrency_key == PAIR.key
+    assert firing.runs[0].priority == 200
+
+
+def test_a_tick_of_a_busy_pair_is_no_task() -> None:
+    schedule = due_schedule(target=PAIR, policy=task_policy(PAIR))
+    assert shown(plan(schedule, busy(1), NOW)) == [(SKIPPED, NOW, False)]
