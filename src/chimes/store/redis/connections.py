@@ -81,10 +81,14 @@ class _Pool:
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[Connection]:
-        try:
-            await asyncio.wait_for(self._places.acquire(), POOL_SECONDS)
-        except TimeoutError:
-            raise StoreUnavailable("all connections to the store are in use") from None
+        if self._places.locked():
+            try:
+                await asyncio.wait_for(self._places.acquire(), POOL_SECONDS)
+            except TimeoutError:
+                raise StoreUnavailable("all connections to the store are in use") from None
+        else:
+            # At once, and without a task of its own to wait in.
+            await self._places.acquire()
         try:
             found = await self._ready()
             try:

@@ -143,13 +143,15 @@ end
 
 -- `changes`: names and values in turn; the value @now is the moment of the script.
 local function put(id, changes)
-  local before = state(id)
+  local before, after = state(id), {}
+  for name, value in pairs(before) do after[name] = value end
   for place = 2, #changes, 2 do
     if changes[place] == '@now' then changes[place] = NOW end
+    if after[changes[place - 1]] then after[changes[place - 1]] = changes[place] end
   end
   call('HSET', run_key(id), unpack(changes))
   call('HINCRBY', run_key(id), 'rev', 1)
-  reindex(id, before, state(id))
+  reindex(id, before, after)
 end
 
 -- The id of the run that has this id or this slot already.

@@ -83,10 +83,10 @@ end
 -- The first `free` of the offered queues together. A clock that was set back may have left one
 -- that is not due any more.
 local function foremost(offers, free)
-  local found = {}
+  local found, queues = {}, 0
   for _, offer in ipairs(offers) do
     local ready = C .. 'ready:' .. offer
-    local from, kept = 0, 0
+    local from, kept, before = 0, 0, #found
     while kept < free do
       local members = call('ZRANGE', ready, from, from + free - 1)
       for _, member in ipairs(members) do
@@ -99,8 +99,10 @@ local function foremost(offers, free)
       if #members < free then break end
       from = from + free
     end
+    if #found > before then queues = queues + 1 end
   end
-  table.sort(found, sooner)
+  -- One queue is in its order already.
+  if queues > 1 then table.sort(found, sooner) end
   return found
 end
 
