@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.model.change import replace
-from chimes.model.ids import RunId
-from chimes.model.planning import FireContext, _by_policy, _one_on_time, plan
+from chimes.model.ids import NodeId, RunId
+from chimes.model.planning import FireContext, Firing, OnTime, _by_policy, _one_on_time, plan
 from chimes.model.policy import Misfire, Overlap, Policy
+from chimes.model.run import claimed
 from chimes.triggers import Cron, Every
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_schedule
 
@@ -64,13 +65,15 @@ def test_the_short_way_says_what_the_long_way_says(
     now = due + late
     short = _one_on_time(schedule, context, now)
     if short is not None:
-        assert short.plain
-        assert replace(short, plain=False) == _by_policy(schedule, context, now)
+        said = Firing(schedule=short.schedule, runs=short.runs, cancel=short.cancel)
+        assert said == _by_policy(schedule, context, now)
+        (run,) = short.runs
+        assert short.run(NodeId("n")) == claimed(run, NodeId("n"), now)
 
 
 def test_nearly_every_firing_goes_the_short_way() -> None:
     schedule = a_schedule(next_slot=NOW, next_run_at=NOW)
-    assert plan(schedule, FireContext(), NOW).plain
+    assert isinstance(plan(schedule, FireContext(), NOW), OnTime)
 
 
 # C8, C27

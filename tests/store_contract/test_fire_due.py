@@ -215,9 +215,8 @@ async def test_a_run_that_becomes_available_later_is_not_claimed(store: Store) -
 
     def later(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
         firing = plan(schedule, context, now)
-        return replace(
-            firing, runs=tuple(replace(run, available_at=now + SECOND) for run in firing.runs)
-        )
+        runs = tuple(replace(run, available_at=now + SECOND) for run in firing.runs)
+        return Firing(schedule=firing.schedule, runs=runs)
 
     fired = await store.fire_due(later, limit=10, places=places())
     assert (len(fired.claimed), len(fired.others)) == (0, 1)

@@ -16,7 +16,7 @@ from chimes.engine.membership import Membership
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
 from chimes.model.ids import ScheduleId
-from chimes.model.planning import FireContext, Firing, plan
+from chimes.model.planning import AnyFiring, FireContext, plan
 from chimes.model.schedule import Schedule
 from chimes.store.port import Places, Planner, Store
 
@@ -115,7 +115,7 @@ class Scheduler:
             )
         return fired.more, bool(self._moved or fired.broken)
 
-    def _plan(self, schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+    def _plan(self, schedule: Schedule, context: FireContext, now: datetime) -> AnyFiring:
         firing = self._planner(schedule, context, now)
         if firing.schedule.next_run_at != schedule.next_run_at:
             self._moved[schedule.id] = firing.schedule

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import ClassVar
 
-from chimes.model.change import replace
+from chimes.model.change import made, replace
 from chimes.model.due_slots import Late, above_purge_mark, late_slots, on_time_slots
-from chimes.model.ids import RunId, ScheduleId, manual_run_id, slot_run_id
+from chimes.model.ids import NodeId, RunId, ScheduleId, manual_run_id, slot_run_id
 from chimes.model.policy import UNLIMITED, Overlap
 from chimes.model.run import Origin, Reason, Run, RunStatus, unblocked
 from chimes.model.schedule import Schedule, at_slot, due_time, planned, runs_left
@@ -36,12 +37,57 @@ class Firing:
     schedule: Schedule
     runs: tuple[Run, ...]
     cancel: tuple[RunId, ...] = ()
-    #: One slot, on time and free to go: the run is a copy of the schedule, and the cursor is one
-    #: slot further. A store may write that down in a shorter way.
-    plain: bool = False
 
 
-def plan(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OnTime:
+    """What nearly every firing comes to: one slot, on time and free to go. The run is a copy of
+    the schedule, and the cursor is one slot further; both are made when somebody asks for them,
+    for a store may write this down in a shorter way."""
+
+    before: Schedule
+    run_id: RunId
+    next_slot: datetime | None
+    next_run_at: datetime | None
+    now: datetime
+
+    cancel: ClassVar[tuple[RunId, ...]] = ()
+
+    @property
+    def schedule(self) -> Schedule:
+        return replace(
+            self.before,
+            fired_count=self.before.fired_count + 1,
+            last_slot=self.before.next_slot,
+            last_enqueued_at=self.now,
+            next_slot=self.next_slot,
+            next_run_at=self.next_run_at,
+        )
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        return (self.run(),)
+
+    def run(self, node: NodeId | None = None) -> Run:
+        """Waiting, or already claimed for the node."""
+        before = self.before
+        assert before.next_slot is not None
+        assert before.next_run_at is not None
+        return _run(
+            before,
+            self.run_id,
+            Origin.SCHEDULE,
+            before.next_run_at,
+            self.now,
+            slot=before.next_slot,
+            node=node,
+        )
+
+
+AnyFiring = Firing | OnTime
+
+
+def plan(schedule: Schedule, context: FireContext, now: datetime) -> AnyFiring:
     """C1 for slots that are late, C6 for slots that overlap, R2.39 for dependencies.
 
     A due time without a slot means that somebody resumed the schedule who cannot compute slots
@@ -54,9 +100,8 @@ def plan(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
     return _one_on_time(schedule, context, now) or _by_policy(schedule, context, now)
 
 
-def _one_on_time(schedule: Schedule, context: FireContext, now: datetime) -> Firing | None:
-    """What nearly every firing comes to, without the detours: one slot that is on time, free to
-    go, and the only one due. None: it is not as simple as that."""
+def _one_on_time(schedule: Schedule, context: FireContext, now: datetime) -> OnTime | None:
+    """None: it is not as simple as that."""
     head, due, policy = schedule.next_slot, schedule.next_run_at, schedule.policy
     assert head is not None
     assert due is not None
@@ -74,15 +119,13 @@ def _one_on_time(schedule: Schedule, context: FireContext, now: datetime) -> Fir
         return None
     if not runs_left(schedule, 1):
         following = following_due = None
-    moved = replace(
-        schedule,
-        fired_count=schedule.fired_count + 1,
-        last_slot=head,
-        last_enqueued_at=now,
+    return OnTime(
+        before=schedule,
+        run_id=slot_run_id(schedule.id, head),
         next_slot=following,
         next_run_at=following_due,
+        now=now,
     )
-    return Firing(schedule=moved, runs=(slot_run(schedule, head, now),), plain=True)
 
 
 def _by_policy(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
@@ -259,27 +302,52 @@ def _run(
     available_at: datetime | None = None,
     catch_up: bool = False,
     reason: str = "",
+    node: NodeId | None = None,
 ) -> Run:
+    """In the order of the fields of a run (`made`). With a node: as `claimed` leaves it."""
     limit = schedule.policy.concurrency_limit
-    return Run(
-        id=run_id,
-        schedule_id=schedule.id,
-        schedule_name=schedule.name,
-        schedule_version=schedule.version,
-        namespace=schedule.namespace,
-        owner=schedule.owner,
-        slot=slot,
-        origin=origin,
-        target=schedule.target,
-        policy=schedule.policy,
-        priority=schedule.priority,
-        catch_up=catch_up,
-        reason=reason,
-        concurrency_key=concurrency_key(schedule) if limit < UNLIMITED else None,
-        concurrency_limit=limit,
-        created_at=now,
-        planned_at=planned_at,
-        available_at=available_at or planned_at,
+    taken = node is not None
+    at = now if taken else None
+    return made(
+        Run,
+        (
+            run_id,
+            schedule.id,
+            schedule.name,
+            schedule.version,
+            schedule.namespace,
+            schedule.owner,
+            slot,
+            origin,
+            None,  # parent_id
+            "",  # step
+            None,  # retry_of
+            schedule.target,
+            schedule.policy,
+            schedule.priority,
+            catch_up,
+            concurrency_key(schedule) if limit < UNLIMITED else None,
+            limit,
+            False,  # blocked
+            RunStatus.RUNNING if taken else RunStatus.QUEUED,
+            int(taken),  # attempt
+            int(taken),  # fence
+            node,
+            False,  # started
+            False,  # cancel_requested
+            now,
+            planned_at,
+            available_at or planned_at,
+            at,  # claimed_at
+            at,  # started_at
+            None,  # finished_at
+            None,  # result
+            "",  # error
+            reason,
+            0,  # missed_count
+            None,  # missed_until
+            (),  # attempts
+        ),
     )
 
 

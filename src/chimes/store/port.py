@@ -21,11 +21,11 @@ from chimes.model.ids import KeyId, NodeId, RunId, ScheduleId
 from chimes.model.kept_state import KeptState
 from chimes.model.listing import AuditQuery, Counts, Page, RunQuery, ScheduleQuery
 from chimes.model.node import Beat, Node
-from chimes.model.planning import FireContext, Firing
+from chimes.model.planning import AnyFiring, FireContext
 from chimes.model.run import LogEntry, Run, Verdict
 from chimes.model.schedule import Schedule
 
-Planner = Callable[[Schedule, FireContext, datetime], Firing]
+Planner = Callable[[Schedule, FireContext, datetime], AnyFiring]
 #: Gets the current value and the store's time; returns the new value, or raises to change nothing.
 ScheduleChange = Callable[[Schedule, datetime], Schedule]
 

@@ -11,8 +11,8 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.planning import (
+    AnyFiring,
     FireContext,
-    Firing,
     concurrency_key,
     new_rows,
     stops_only_its_own,
@@ -126,7 +126,7 @@ class MemorySchedules(MemoryBase):
             dependency_succeeded_at=other.last_success_at if other else None,
         )
 
-    def _fire(self, firing: Firing, now: datetime) -> list[Run]:
+    def _fire(self, firing: AnyFiring, now: datetime) -> list[Run]:
         free = {run.id for run in firing.runs if self._state.existing(run) is None}
         inserted = [run for run in new_rows(firing.runs, free) if self._state.insert_run(run)]
         self._state.put_schedule(firing.schedule)

@@ -15,8 +15,8 @@ from datetime import datetime
 from chimes.model.change import replace
 from chimes.model.ids import RunId
 from chimes.model.planning import (
+    AnyFiring,
     FireContext,
-    Firing,
     concurrency_key,
     new_rows,
     stops_only_its_own,
@@ -150,7 +150,7 @@ class RedisFiring(RedisFinishing):
                 unsettled.add(key)
         return units
 
-    async def _planned_unit(self, unit: _Unit, firing: Firing, *, careful: bool) -> None:
+    async def _planned_unit(self, unit: _Unit, firing: AnyFiring, *, careful: bool) -> None:
         free: Collection[RunId] = {run.id for run in firing.runs}
         if careful and firing.runs:
             asked: list[Wire] = [_identity(run) for run in firing.runs]

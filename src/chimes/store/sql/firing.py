@@ -8,13 +8,15 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from operator import itemgetter
 
 from sqlalchemy import select
 
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.planning import (
+    AnyFiring,
     FireContext,
-    Firing,
+    OnTime,
     concurrency_key,
     new_rows,
     stops_only_its_own,
@@ -93,22 +95,33 @@ def _anything_due(tx: Tx) -> bool:
     return earliest is not None and earliest <= micros(tx.now())
 
 
-def _own_key(firing: Firing) -> bool:
-    key = firing.runs[0].concurrency_key
-    return key is None or is_own_key(key)
+def _simple(firing: AnyFiring) -> bool:
+    """Whether its run has a concurrency key that is not the schedule's own."""
+    return isinstance(firing, OnTime) and firing.before.policy.concurrency_key is None
 
 
-def _plain(firing: Firing) -> PlainFiring:
-    schedule, run = firing.schedule, firing.runs[0]
+def _plain(firing: OnTime) -> PlainFiring:
+    before = firing.before
+    assert before.next_run_at is not None
     return PlainFiring(
-        schedule.id,
-        run.id,
-        micros(run.planned_at),
-        maybe_micros(schedule.next_slot),
-        maybe_micros(schedule.next_run_at),
-        run.concurrency_limit,
-        run.target.needs,
+        before.id,
+        firing.run_id,
+        micros(before.next_run_at),
+        maybe_micros(firing.next_slot),
+        maybe_micros(firing.next_run_at),
+        before.policy.concurrency_limit,
+        before.target.needs,
     )
+
+
+_Order = tuple[int, datetime, datetime, str]
+
+
+def _queue_order(firing: OnTime) -> _Order:
+    """`queue_order` of its run."""
+    due = firing.before.next_run_at
+    assert due is not None
+    return (-2 * firing.before.priority, due, due, firing.run_id)
 
 
 class _Pass:
@@ -138,7 +151,7 @@ class _Pass:
         due = self._decoded(rows)
         contexts = self._contexts(due)
         broken: list[Schedule] = []
-        asked: list[tuple[Schedule, FireContext, Firing]] = []
+        asked: list[tuple[Schedule, FireContext, AnyFiring]] = []
         for schedule, context in zip(due, contexts, strict=True):
             try:
                 firing = self._plan(schedule, context, self._now)
@@ -146,15 +159,15 @@ class _Pass:
                 broken.append(set_aside(schedule, f"{type(error).__name__}: {error}"))
             else:
                 asked.append((schedule, context, firing))
-        plain: list[Firing] = []
+        plain: list[OnTime] = []
         if self._tx.dialect.fast and not any(firing.cancel for _, _, firing in asked):
-            plain = [firing for _, _, firing in asked if firing.plain and _own_key(firing)]
-            asked = [each for each in asked if not (each[2].plain and _own_key(each[2]))]
+            plain = [f for _, _, f in asked if isinstance(f, OnTime) and _simple(f)]
+            asked = [each for each in asked if not _simple(each[2])]
         every = [run for _, _, firing in asked for run in firing.runs]
         slots = Taken(self._tx, every)
         free = {run.id for run in every if slots.take(run)}
         new: list[Run] = []
-        firings: list[Firing] = []
+        firings: list[AnyFiring] = []
         for firing, rows_of_it in self._in_turn(asked, free):
             firings.append(firing)
             new.extend(rows_of_it)
@@ -181,8 +194,8 @@ class _Pass:
         )
 
     def _in_turn(
-        self, asked: Sequence[tuple[Schedule, FireContext, Firing]], free: set[RunId]
-    ) -> Iterator[tuple[Firing, tuple[Run, ...]]]:
+        self, asked: Sequence[tuple[Schedule, FireContext, AnyFiring]], free: set[RunId]
+    ) -> Iterator[tuple[AnyFiring, tuple[Run, ...]]]:
         """Schedules that share a concurrency key take places from each other: one that comes after
         another of its key is planned again, with the places that are gone by then. Which slots it
         has does not depend on that."""
@@ -288,16 +301,14 @@ class _Pass:
         return taken, [run for run in new if run.id not in taken]
 
     def _write_plain(
-        self, plain: Sequence[Firing], new: list[Run], moved: Sequence[Schedule]
+        self, plain: Sequence[OnTime], new: list[Run], moved: Sequence[Schedule]
     ) -> tuple[dict[RunId, Run], list[Run]]:
         """As `_write`, with nothing to stop."""
-        simple = {firing.runs[0].id: firing for firing in plain}
-        everything = [*(firing.runs[0] for firing in plain), *new]
-        taken = self._hand_out(everything)
+        taken = self._hand_out(new, plain)
         self._insert([taken.get(run.id, run) for run in new])
         move_cursors(self._tx, moved)
-        mine = [simple[run_id] for run_id in taken if run_id in simple]
-        rest = [firing for run_id, firing in simple.items() if run_id not in taken]
+        mine = [firing for firing in plain if firing.run_id in taken]
+        rest = [firing for firing in plain if firing.run_id not in taken]
         batch = Batch(
             id=self._batch_id,
             node_id=self._node_id or "",
@@ -308,8 +319,9 @@ class _Pass:
         inserted = self._tx.dialect.fire_plain(
             self._tx.connection, batch, [_plain(firing) for firing in [*mine, *rest]]
         )
+        others = [firing.run() for firing in rest if firing.run_id in inserted]
+        others += [run for run in new if run.id not in taken]
         inserted = {*inserted, *(run.id for run in new)}
-        others = [run for run in everything if run.id not in taken and run.id in inserted]
         return {run_id: run for run_id, run in taken.items() if run_id in inserted}, others
 
     def _insert(self, new: Sequence[Run]) -> None:
@@ -325,14 +337,24 @@ class _Pass:
                 settling.apply(cancel_asked(before[run_id], Reason.REPLACED, self._now))
         settling.write()
 
-    def _hand_out(self, new: Sequence[Run]) -> dict[RunId, Run]:
+    def _hand_out(self, new: Sequence[Run], plain: Sequence[OnTime] = ()) -> dict[RunId, Run]:
         places, now = self._places, self._now
         if places is None or places.free <= 0 or not alive(self._tx, places.node_id, now):
             return {}
-        claimable = [
-            run
+        waiting: list[tuple[_Order, Run | OnTime]] = [
+            (queue_order(run), run)
             for run in new
             if run.claimable and run.available_at <= now and run.target.needs in places.offers
         ]
-        chosen = sorted(claimable, key=queue_order)[: places.free]
-        return {run.id: claimed(run, places.node_id, now) for run in chosen}
+        waiting += [
+            (_queue_order(firing), firing)
+            for firing in plain
+            if firing.before.target.needs in places.offers
+        ]
+        waiting.sort(key=itemgetter(0))
+        node = places.node_id
+        chosen = [
+            each.run(node) if isinstance(each, OnTime) else claimed(each, node, now)
+            for _, each in waiting[: places.free]
+        ]
+        return {run.id: run for run in chosen}
