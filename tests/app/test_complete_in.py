@@ -289,3 +289,39 @@ async def test_a_crash_right_after_the_commit_repeats_nothing(
             assert await connection.fetch("SELECT attempt FROM effects") == [(run.attempt,)]
     finally:
         await connection.close()
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+async def test_lines_that_were_written_before_are_there_once(server_url: str, level: str) -> None:
+    """Also where the transaction does not see what was written since it began."""
+    app = Chimes(server_url, settings=QUICK)
+    engine = create_async_engine(async_url(server_url), isolation_level=level)
+
+    @app.task(retries=1, retry_backoff=0)
+    async def book(context: Context) -> None:
+        async with engine.begin() as connection:
+            # The state that it sees from here on.
+            await connection.execute(text("SELECT count(*) FROM runs"))
+            context.logger.info("one of attempt %s", context.attempt)
+
+            async def lines() -> int:
+                return len(await app.run_handle(context.run_id).logs())
+
+            # What the first attempt said last came with its verdict.
+            await eventually(lines, lambda count: count >= (1 if context.attempt == 1 else 3))
+            context.logger.info("two of attempt %s", context.attempt)
+            if context.attempt == 1:
+                raise RuntimeError("once more")
+            await context.complete_in(connection)
+
+    await app.start()
+    try:
+        handle = await book.enqueue()
+        await handle.result("30s")
+        lines = [line.message for line in await handle.logs()]
+        said = [line for line in lines if "of attempt" in line]
+        assert said == [f"{n} of attempt {attempt}" for attempt in (1, 2) for n in ("one", "two")]
+        assert [line.number for line in await handle.logs()] == list(range(1, len(lines) + 1))
+    finally:
+        await app.stop()
+        await engine.dispose()

@@ -16,7 +16,7 @@ from chimes.app.runtime import Runtime
 from chimes.clock import Clock
 from chimes.errors import Conflict, InvalidInput
 from chimes.model.ids import NodeId
-from chimes.model.run import Attempt, AttemptEnd, LogEntry, Outcome, RunStatus, Verdict
+from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, Verdict
 from chimes.store.sql.dialects.base import Dialect
 from chimes.targets.base import Call, TargetRunner
 
@@ -44,9 +44,7 @@ class CompletingTasks:
 
     async def execute(self, call: Call) -> Outcome:
         completion = _Completion(call, self._runtime)
-        outcome = await self._inner.execute(
-            replace(call, log=completion.log, complete=completion.complete)
-        )
+        outcome = await self._inner.execute(replace(call, complete=completion.complete))
         # One that failed after all has probably rolled back: then its word is what counts, and
         # if not, it is refused, because the run is over.
         if completion.verdict is None or outcome.end is not AttemptEnd.SUCCEEDED:
@@ -60,12 +58,7 @@ class _Completion:
     def __init__(self, call: Call, runtime: Runtime) -> None:
         self._call = call
         self._runtime = runtime
-        self._lines: list[tuple[str, str]] = []
         self.verdict: Verdict | None = None
-
-    def log(self, level: str, message: str) -> None:
-        self._lines.append((level, message))
-        self._call.log(level, message)
 
     def complete(self, connection: object, result: object) -> Awaitable[None]:
         from chimes.app.transaction import joined
@@ -82,7 +75,7 @@ class _Completion:
     ) -> None:
         from chimes.store.sql.joining import complete_run_in
 
-        run = self._call.run
+        run, log = self._call.run, self._call.unwritten()
 
         def verdict(now: datetime) -> Verdict:
             attempt = Attempt(
@@ -99,12 +92,12 @@ class _Completion:
                 attempt=attempt,
                 status=RunStatus.SUCCEEDED,
                 result={"value": value},
-                logs=tuple(
-                    LogEntry(at=now, level=level, message=message) for level, message in self._lines
-                ),
+                logs=log.entries,
             )
 
-        self.verdict = complete_run_in(connection, dialect, clock, run.id, run.fence, verdict)
+        self.verdict = complete_run_in(
+            connection, dialect, clock, run.id, run.fence, verdict, logged=log.last
+        )
 
 
 class _Ending:

@@ -29,8 +29,18 @@ class AttemptLog:
     """Lines wait here until the store has said that it has them. `in_doubt` of the first ones were
     sent without an answer: they may be there or not."""
 
-    __slots__ = ("_characters", "_last", "_limits", "_lines", "closed", "in_doubt", "pending",
-                 "sending", "written")  # fmt: skip
+    __slots__ = (
+        "_characters",
+        "_last",
+        "_limits",
+        "_lines",
+        "base",
+        "closed",
+        "in_doubt",
+        "pending",
+        "sending",
+        "written",
+    )
 
     def __init__(self, kind: str) -> None:
         self._limits = BY_KIND.get(kind, USUAL)
@@ -43,6 +53,8 @@ class AttemptLog:
         self.sending = False
         #: How many the store has for certain.
         self.written = 0
+        #: How many lines of earlier attempts it has; None: nobody has looked yet.
+        self.base: int | None = None
         #: Nothing more is sent ahead of the verdict: the store would not take it.
         self.closed = False
 

@@ -134,6 +134,7 @@ class Execution:
             triggered_at=hold.began_at or self._time.now(),
             log=log,
             completing=completing,
+            unwritten=hold.unwritten,
             state=state_of(self._store, run),
         )
         if not run.resumable:

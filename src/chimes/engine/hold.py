@@ -11,6 +11,7 @@ from enum import StrEnum
 from chimes.engine.attempt_log import AttemptLog
 from chimes.engine.capacity import Capacity
 from chimes.model.run import LogEntry, Run
+from chimes.targets.base import Unwritten
 
 
 class Stop(StrEnum):
@@ -78,3 +79,11 @@ class Hold:
     def logs(self) -> tuple[LogEntry, ...]:
         """The lines that the store has not said to have."""
         return () if self.log is None else tuple(self.log.pending)
+
+    def unwritten(self) -> Unwritten:
+        """For a target that ends its run itself, from any thread: what arrives in between is then
+        in both, never in none."""
+        if self.log is None:
+            return Unwritten()
+        entries = tuple(self.log.pending)
+        return Unwritten(entries=entries, last=(self.log.base or 0) + self.log.written)

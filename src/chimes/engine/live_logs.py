@@ -97,7 +97,8 @@ class LiveLogs:
         if _key(hold) in self._over:
             return True
         log = hold.log
-        if log is None or log.closed or not log.pending:
+        # One that ends its run itself takes its lines along.
+        if log is None or log.closed or not log.pending or hold.completing:
             return False
         return self._clock.monotonic() - hold.began >= YOUNG
 
@@ -126,15 +127,12 @@ class LiveLogs:
         return None
 
     async def _resolve(self, hold: Hold, log: AttemptLog) -> None:
-        """Only this attempt adds to the log while it owns the run, so they are at its end or
-        nowhere. They are known by their times: a store may have mended a text."""
+        """Only this attempt adds to the log while it owns the run, so they come next or not at
+        all. They are known by their times: a store may have mended a text."""
         wanted = [entry.at for entry in log.pending[: log.in_doubt]]
-        tail: list[LogEntry] = []
-        after = log.written
-        while page := await self._store.read_logs(hold.run.id, after=after, limit=_PAGE):
-            after = page[-1].number
-            tail = [*tail, *page][-len(wanted) :]
-        if [entry.at for entry in tail] == wanted:
+        after = (log.base or 0) + log.written
+        found = await self._store.read_logs(hold.run.id, after=after, limit=len(wanted))
+        if [entry.at for entry in found] == wanted:
             log.arrived()
         else:
             log.lost()
@@ -143,12 +141,24 @@ class LiveLogs:
         batch = _batch(log.pending)
         if not batch:
             return
+        if log.base is None:
+            log.base = await self._lines_before(hold)
         log.sent(batch)
         if await self._store.append_logs(hold.run.id, hold.run.fence, batch):
             log.arrived()
         else:
             log.lost()
             log.closed = True
+
+    async def _lines_before(self, hold: Hold) -> int:
+        last = 0
+        # Nobody had it before the first fence, so nobody can have said anything.
+        while hold.run.fence > 1:
+            page = await self._store.read_logs(hold.run.id, after=last, limit=_PAGE)
+            if not page:
+                break
+            last = page[-1].number
+        return last
 
     def _settle(self, hold: Hold, log: AttemptLog) -> None:
         key = _key(hold)

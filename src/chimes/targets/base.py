@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from chimes.model.run import Outcome, Run
+from chimes.model.run import LogEntry, Outcome, Run
 
 
 class Steps(Protocol):
@@ -38,6 +38,15 @@ class State(Protocol):
         and nothing was kept."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unwritten:
+    """The lines of an attempt that the store is not known to have."""
+
+    entries: tuple[LogEntry, ...] = ()
+    #: The number of the last line of the run's log that it is known to have.
+    last: int = 0
+
+
 #: The work is done when it is called, for a connection that blocks, or when it is awaited.
 Complete = Callable[[object, object], Awaitable[None]]
 
@@ -55,8 +64,11 @@ class Call:
     steps: Steps | None = None
     #: For a target that keeps state between runs only.
     state: State | None = None
-    #: Says that the target is about to end the run in a transaction of its own.
+    #: Says that the target is about to end the run in a transaction of its own: no line of its
+    #: log is written ahead of it any more.
     completing: Callable[[], None] | None = None
+    #: What such a transaction has to write of the log.
+    unwritten: Callable[[], Unwritten] = Unwritten
     #: Ends the run in a transaction of the target's own: (connection, result).
     complete: Complete | None = None
 

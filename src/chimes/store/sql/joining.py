@@ -6,7 +6,7 @@ The end of one needs those of the dialect, and with them its own driver.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -15,15 +15,15 @@ from sqlalchemy import Connection, bindparam, func, select, text
 from chimes.clock import Clock
 from chimes.errors import Conflict, InvalidInput
 from chimes.model.ids import RunId
-from chimes.model.run import Run, Verdict, accepts, settled
-from chimes.store.sql.base import append_logs, load_run
+from chimes.model.run import LogEntry, Run, Verdict, accepts, settled
+from chimes.store.sql.base import load_run
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.locking import hold_places, hold_runs
-from chimes.store.sql.rows.parts import TargetTexts
-from chimes.store.sql.rows.run import run_of, run_values
+from chimes.store.sql.rows.parts import TargetTexts, micros
+from chimes.store.sql.rows.run import log_values, run_of, run_values
 from chimes.store.sql.settling import Settling
-from chimes.store.sql.tables import ACTIVE, runs
+from chimes.store.sql.tables import ACTIVE, run_logs, runs
 
 _RUN = select(runs).where(runs.c.id == bindparam("run_id"))
 _ADMITTED = (
@@ -70,8 +70,11 @@ def complete_run_in(
     run_id: RunId,
     fence: int,
     make: Callable[[datetime], Verdict],
+    *,
+    logged: int = 0,
 ) -> Verdict:
-    """`finish` for one verdict, fenced as ever: Conflict if the attempt owns its run no more."""
+    """`finish` for one verdict, fenced as ever: Conflict if the attempt owns its run no more.
+    `logged`: how many lines of its log are known to be there."""
     tx = Tx(connection, dialect, clock)
     hold_runs(tx, [run_id])
     now = tx.now()
@@ -86,10 +89,29 @@ def complete_run_in(
     settling = Settling(tx, now, [run])
     settling.apply(settled(run, verdict, now), verdict)
     settling.write()
-    append_logs(tx, {run.id: list(verdict.logs)})
+    _append_missing(tx, run.id, verdict.logs, logged)
     if settling.let_go and dialect.name == "postgresql":
         connection.exec_driver_sql(_TELL)
     return verdict
+
+
+def _append_missing(tx: Tx, run_id: RunId, entries: Sequence[LogEntry], logged: int) -> None:
+    """Some of them may have arrived meanwhile; they are known by their times. A transaction that
+    goes on seeing an older state does not see those, but with a lock it does (MariaDB), or it was
+    told how many there are (`logged`)."""
+    if not entries:
+        return
+    lines = select(run_logs.c.number, run_logs.c.at).where(
+        run_logs.c.run_id == bindparam("run_id"), run_logs.c.number > bindparam("logged")
+    )
+    given = {"run_id": run_id, "logged": logged}
+    found = list(tx.rows(tx.held(lines, run_logs.c.number), given))
+    there = {row.at for row in found}
+    last = max((row.number for row in found), default=logged)
+    missing = [entry for entry in entries if micros(entry.at) not in there]
+    values = [log_values(run_id, number, entry) for number, entry in enumerate(missing, last + 1)]
+    if values:
+        tx.dialect.insert_many(tx.connection, run_logs, values)
 
 
 def _check_isolation(tx: Tx) -> None:
