@@ -16,6 +16,7 @@ POLICIES = (
     Policy(overlap=Overlap.CANCEL_OLD, max_retries=2),
     Policy(overlap=Overlap.QUEUE, concurrency_key="shared"),
     Policy(overlap=Overlap.SKIP, concurrency_key=SYNC.key),
+    Policy(overlap=Overlap.CANCEL_OLD, concurrency_key="shared", max_concurrent_runs=2),
     Policy(overlap=Overlap.QUEUE, max_concurrent_runs=2, misfire=Misfire.ALL),
     Policy(overlap=Overlap.ALLOW, on_lost=OnLost.STOP),
 )

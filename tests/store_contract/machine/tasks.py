@@ -32,7 +32,7 @@ class TaskRules(HandRules):
     @precondition(lambda self: self.held)
     @rule(number=index, name=st.sampled_from(STATES))
     def keep_state(self, number: int, name: str) -> None:
-        run = self._pick(self.held, number)
+        run = self._pick((number % 3 and self._owned()) or self.held, number)
         kept = self._both("keep_state", run.id, run.fence, name, f"{number}")
         self.reached["state kept" if kept else "state refused"] += 1
         self._both("read_state", name)

@@ -70,6 +70,11 @@ class WorkRules(NodeRules):
         self.reached["claimed"] += len(claimed)
         return claimed
 
+    def _owned(self) -> list[Run]:
+        """Of the runs that were handed out, those that their holders still have."""
+        runs = self._runs()
+        return [run for run in self.held if run.id in runs and accepts(runs[run.id], run.fence)]
+
     @precondition(lambda self: self.held)
     @rule(number=index)
     def start(self, number: int) -> None:
@@ -139,9 +144,7 @@ class WorkRules(NodeRules):
     def stall_past_lease(self, number: int, deeds: list[str], again: bool) -> None:
         """The holder sleeps past its lease, another node takes over, the first one wakes and goes
         on as if nothing had happened."""
-        runs = self._runs()
-        owned = [run for run in self.held if run.id in runs and accepts(runs[run.id], run.fence)]
-        run = self._pick(owned or self.held, number)
+        run = self._pick(self._owned() or self.held, number)
         self.held.remove(run)
         assert run.holder is not None
         self.clock.advance(LEASE)
@@ -161,7 +164,8 @@ class WorkRules(NodeRules):
                 case "log":
                     self._both("append_logs", run.id, run.fence, log_lines("stale"))
                 case "state":
-                    self._both("keep_state", run.id, run.fence, STATES[0], '"stale"')
+                    kept = self._both("keep_state", run.id, run.fence, STATES[0], '"stale"')
+                    self.reached["state refused"] += not kept
                     self._both("read_state", STATES[0])
                 case "release":
                     self._both("release", [(run.id, run.fence)])
