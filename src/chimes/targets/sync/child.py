@@ -6,7 +6,6 @@ python -m chimes.targets.sync.child SOCKET LIFELINE PARENT
 from __future__ import annotations
 
 import io
-import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -74,29 +73,13 @@ def _prepare(request: Request, tether: Tether) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    import logging
+
+    from chimes.targets.sync.records import LineHandler
+
     logging.basicConfig(
-        level=logging.INFO, format="%(name)s: %(message)s", handlers=[_LineHandler(tether)]
+        level=logging.INFO, format="%(name)s: %(message)s", handlers=[LineHandler(tether.log)]
     )
-
-
-class _LineHandler(logging.Handler):
-    def __init__(self, tether: Tether) -> None:
-        super().__init__()
-        self._tether = tether
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._tether.log(_level_of(record.levelno), self.format(record))
-        except Exception:
-            self.handleError(record)
-
-
-def _level_of(number: int) -> str:
-    if number >= logging.ERROR:
-        return "error"
-    if number >= logging.WARNING:
-        return "warning"
-    return "info" if number >= logging.INFO else "debug"
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from chimes.model.kept_state import LONGEST_STATE
 from chimes.targets.processes.traces import how_it_ended
 from chimes.targets.sync.configs import SINGER, CommandConfig, read_command
 from chimes.targets.sync.failures import DriverFailure
@@ -64,7 +63,7 @@ class _Files:
         """The state file, if the program has changed it."""
         try:
             with self.state.open("rb") as stream:
-                found = stream.read(4 * LONGEST_STATE + 1)
+                found = stream.read(2 * tether.longest_message + 1)
         except FileNotFoundError:
             return
         if found == self._given.encode() or not found.strip():

@@ -18,6 +18,7 @@ from chimes.redaction import masked_url
 from chimes.targets.http_callback.connector import GuardedConnector
 from chimes.targets.http_callback.resolver import CheckedResolver, EgressDenied, system_lookup
 from chimes.targets.http_callback.response import wait_asked
+from chimes.targets.sync.egress_wire import rules_from_plain
 from chimes.targets.sync.failures import DriverFailure
 from chimes.targets.sync.http_config import HttpJsonConfig, read_http_json
 from chimes.targets.sync.http_paging import (
@@ -74,7 +75,7 @@ class _Pull:
         pages = records = 0
         seen: set[URL] = set()
         position: Position | None = first_page(config.pagination)
-        async with _session(self._request.rules) as session:
+        async with _session(rules_from_plain(self._request.rules)) as session:
             while position is not None:
                 url = self._url_of(position)
                 if url in seen:

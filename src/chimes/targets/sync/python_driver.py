@@ -1,10 +1,9 @@
-"""Driver `python`: calls a function of the operator's; inside the process of a task."""
+"""Driver `python`: calls a function of the operator's; inside the process of a task. What few
+tasks need is imported where they need it: there may be a process every second."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import inspect
 import signal
 from collections.abc import Awaitable, Callable
 from types import FrameType, ModuleType
@@ -14,7 +13,6 @@ from chimes.targets.sync.failures import DriverFailure, Stopped
 from chimes.targets.sync.sections import Section
 from chimes.targets.sync.tether import Tether
 from chimes.targets.sync.wire import Request
-from chimes.triggers.reading import nearest
 
 Function = Callable[[str, str, dict[str, object], object], object]
 
@@ -26,7 +24,9 @@ def synchronise(request: Request, tether: Tether) -> None:
     signal.signal(signal.SIGTERM, _stop)
     try:
         returned = function(*given)
-        if inspect.isawaitable(returned):
+        if isinstance(returned, Awaitable):
+            import asyncio
+
             returned = asyncio.run(_awaited(returned))
     except SystemExit as ended:
         if ended.code not in (None, 0):
@@ -44,6 +44,8 @@ def function_at(path: str) -> Function:
     found: object = module
     for part in attribute.split("."):
         if not hasattr(found, part):
+            from chimes.triggers.reading import nearest
+
             hint = nearest(part, _public(found))
             raise DriverFailure(
                 "bad_callable",
@@ -77,6 +79,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 async def _awaited(work: Awaitable[object]) -> object:
+    import asyncio
+
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

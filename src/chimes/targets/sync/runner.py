@@ -21,6 +21,7 @@ from chimes.targets.processes.channel import LogLine
 from chimes.targets.processes.child import GRACE, Child, surely
 from chimes.targets.processes.lines import RunLog
 from chimes.targets.processes.traces import ERROR_LIMIT, how_it_ended
+from chimes.targets.sync.egress_wire import rules_to_plain
 from chimes.targets.sync.folders import private_folder, remove_leftovers
 from chimes.targets.sync.keeping import Keeper
 from chimes.targets.sync.reading import secrets_in
@@ -117,7 +118,8 @@ class SyncRunner:
             path=tuple(each or str(Path.cwd()) for each in sys.path),
             beat=beat_of(self._stall_after.total_seconds()),
             private=str(folder),
-            rules=self._egress(),
+            rules=rules_to_plain(self._egress()),
+            longest_state=LONGEST_STATE,
         )
 
 

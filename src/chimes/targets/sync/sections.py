@@ -2,7 +2,7 @@
 
 Every mistake is a ConfigError that names where it stands, what was expected and, for a wrong name,
 the nearest known one. Values are not repeated unless they are one of a few words: they may be
-secrets."""
+secrets. Nothing is imported for mistakes that are not made: this is read in every task, too."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from datetime import timedelta
 from typing import TypeVar
 
 from chimes.errors import ConfigError, InvalidTrigger
-from chimes.triggers.duration import format_duration_go, parse_duration, shown
-from chimes.triggers.reading import nearest
 
 T = TypeVar("T")
 
@@ -53,6 +51,8 @@ class Section:
         """What `read` makes of the key, which must be there."""
         found = read(key)
         if found is None:
+            from chimes.triggers.reading import nearest
+
             hint = nearest(key, self._value)
             meant = f" ({hint.removesuffix('?')}, which stands there?)" if hint else ""
             raise ConfigError(f"{self.path}: {key} is missing{meant}", key=self.at(key))
@@ -109,6 +109,8 @@ class Section:
             return None
         if not isinstance(value, str):
             raise self.wrong(key, "a duration such as 30s, 10m or 1h30m")
+        from chimes.triggers.duration import format_duration_go, parse_duration, shown
+
         try:
             found = parse_duration(value)
         except InvalidTrigger as error:
@@ -147,6 +149,9 @@ class Section:
 
 
 def unknown(path: str, what: str, given: str, known: Collection[str]) -> ConfigError:
+    from chimes.triggers.duration import shown
+    from chimes.triggers.reading import nearest
+
     hint = nearest(given, known)
     return ConfigError(
         f"{path}: {what} {shown(given)}; {hint or 'known are ' + ', '.join(sorted(known))}",
@@ -163,5 +168,5 @@ def _mapping(value: object, path: str) -> Mapping[str, object]:
         raise ConfigError(f"{path}: expected `key: value`, got {kind_of(value)}", key=path)
     for key in value:
         if not isinstance(key, str):
-            raise ConfigError(f"{path}: the key {shown(str(key))} is no text; quote it", key=path)
+            raise ConfigError(f"{path}: the key {str(key)[:64]!r} is no text; quote it", key=path)
     return value

@@ -12,14 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from chimes.model.kept_state import LONGEST_STATE
 from chimes.targets.processes.limits import MAX_LINE
 from chimes.targets.processes.splitting import LineSplitter
 from chimes.targets.sync.failures import DriverFailure
 from chimes.targets.sync.tether import Tether
 
-#: A line of JSON holds at most the largest state, its escapes and its frame.
-LONGEST_MESSAGE = 2 * LONGEST_STATE
 CUT = " … (cut)"
 _STATE = b'"STATE"'
 
@@ -50,7 +47,8 @@ class Tap:
     def __init__(self, tether: Tether) -> None:
         self._tether = tether
         self._states = 0
-        self.out = Splitter(LONGEST_MESSAGE, self._said, self._wanted)
+        self._longest = tether.longest_message
+        self.out = Splitter(self._longest, self._said, self._wanted)
         self.err = Splitter(MAX_LINE, lambda line, whole: self._log("error", line))
 
     def __enter__(self) -> Self:
@@ -129,8 +127,8 @@ class Messages(Tap):
             self._file.close()
 
     def _said(self, line: bytes, whole: bool) -> None:
-        if not whole and len(line) >= LONGEST_MESSAGE:
-            raise DriverFailure("message_too_large", f"a message has over {LONGEST_MESSAGE} bytes")
+        if not whole and len(line) >= self._longest:
+            raise DriverFailure("message_too_large", f"a message has over {self._longest} bytes")
         message = message_in(line)
         if message is None:
             self._log("info", line)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 
-from chimes.model.kept_state import LONGEST_STATE
 from chimes.targets.processes.channel import Channel
 from chimes.targets.sync.failures import DriverFailure
 from chimes.targets.sync.wire import Beat, Kept, Request
@@ -18,9 +17,15 @@ class Tether:
         self._channel = channel
         self._state = request.state
         self._every = request.beat
+        self._longest = request.longest_state
 
     def log(self, level: str, message: str) -> None:
         self._channel.line(level, message)
+
+    @property
+    def longest_message(self) -> int:
+        """Bytes of the line of JSON that holds the largest state, its escapes and its frame."""
+        return 2 * self._longest
 
     @property
     def log_is_full(self) -> bool:
@@ -33,10 +38,10 @@ class Tether:
             text = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise DriverFailure("bad_state", f"the state has no form in JSON: {error}") from None
-        if len(text) > LONGEST_STATE:
+        if len(text) > self._longest:
             raise DriverFailure(
                 "state_too_large",
-                f"the state is {len(text)} characters of JSON, more than {LONGEST_STATE}",
+                f"the state is {len(text)} characters of JSON, more than {self._longest}",
             )
         if text == self._state:
             return False

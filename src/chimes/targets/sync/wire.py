@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from chimes.model.egress import EgressRules
 from chimes.targets.processes.channel import LogLine, json_line
 from chimes.targets.processes.limits import LogLimits
 
@@ -33,8 +31,10 @@ class Request:
     beat: float
     #: A directory for this attempt alone, which the worker removes.
     private: str
-    #: Where a driver of ours may connect to.
-    rules: EgressRules
+    #: Where a driver of ours may connect to; see `egress_wire`.
+    rules: Mapping[str, object]
+    #: In characters of JSON.
+    longest_state: int
 
     def to_line(self) -> bytes:
         return json_line(
@@ -48,15 +48,15 @@ class Request:
                 "path": self.path,
                 "beat": self.beat,
                 "private": self.private,
-                "rules": _plain_rules(self.rules),
+                "rules": dict(self.rules),
+                "longest_state": self.longest_state,
             }
         )
 
     @classmethod
     def from_line(cls, line: bytes) -> Request:
         fields = json.loads(line)
-        rules = _rules(fields["rules"])
-        return cls(**(fields | {"path": tuple(fields["path"]), "rules": rules}))
+        return cls(**(fields | {"path": tuple(fields["path"])}))
 
     @property
     def kept(self) -> object:
@@ -121,26 +121,4 @@ def message_of(line: bytes) -> LogLine | Beat | Kept | Answer:
         error=str(fields["error"]),
         trace=str(fields["trace"]),
         result=result,
-    )
-
-
-def _plain_rules(rules: EgressRules) -> Mapping[str, object]:
-    return {
-        "open_mode": rules.open_mode,
-        "allow_private": rules.allow_private,
-        "allow": list(rules.allow),
-        "only": list(rules.only),
-        "allow_metadata": rules.allow_metadata,
-        "own_ports": [list(each) for each in sorted(rules.own_ports)],
-    }
-
-
-def _rules(fields: dict[str, Any]) -> EgressRules:
-    return EgressRules(
-        open_mode=fields["open_mode"],
-        allow_private=fields["allow_private"],
-        allow=tuple(fields["allow"]),
-        only=tuple(fields["only"]),
-        allow_metadata=fields["allow_metadata"],
-        own_ports=frozenset((host, port) for host, port in fields["own_ports"]),
     )
