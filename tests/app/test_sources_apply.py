@@ -299,3 +299,26 @@ def test_nodes_of_this_machine_are_told(tmp_path: Path, start: Start) -> None:
     assert told_to_read_again([*strange, f"{os.uname().nodename}-{os.getpid()}-ab"]) == []
     wait_until(lambda: "the sources were read again" in node.output, "the reload")
     assert node.stop() == 0
+
+
+def test_doctor_looks_at_the_sources(tmp_path: Path) -> None:
+    """F73."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+
+    def doctor() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [CHIMES, "doctor"],
+            cwd=tmp_path,
+            env=kept | {"CHIMES_PORT": "1"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    a_file(tmp_path, raw(shop={"orders": "@daily", "users": ""}))
+    assert "✓\tsources\t1 with 2 collections" in doctor().stdout
+    (tmp_path / "chimes.yaml").write_text("sources: {shop: {drver: python}}")
+    done = doctor()
+    assert done.returncode == 9
+    assert "✕\tsources\tchimes.yaml: sources.shop.drver: unknown key 'drver'" in done.stdout

@@ -80,7 +80,20 @@ class Findings:
         where = f"file {self._loaded.file}" if self._loaded.file else "no file"
         found = [Check("configuration", OKAY, f"{where}, {told} settings not at their default")]
         found += [Check("configuration", WARN, text) for text in self._loaded.warnings]
-        return found + self._unknown_variables()
+        return found + self._sources(self._loaded) + self._unknown_variables()
+
+    def _sources(self, loaded: LoadedSettings) -> list[Check]:
+        """F73: also what a running node has refused to read again."""
+        if loaded.sources is None:
+            return []
+        from chimes.app.applying import checked_file
+
+        try:
+            known = checked_file(loaded).known.now
+        except ConfigError as error:
+            return [Check("sources", BAD, error.message, "correct the file, then `chimes apply`")]
+        collections = sum(1 for _ in known.pairs())
+        return [Check("sources", OKAY, f"{len(known.by_id)} with {collections} collections")]
 
     def _unknown_variables(self) -> list[Check]:
         known = {name for field in FIELDS.values() for name in field.variables}
