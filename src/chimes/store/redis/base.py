@@ -24,6 +24,7 @@ from chimes.store.redis.connections import Connections
 from chimes.store.redis.run_rows import RunRows
 from chimes.store.redis.schedule_rows import Revision, ScheduleRows
 from chimes.store.redis.scripts import READING, WRITING
+from chimes.store.redis.together import Together
 from chimes.store.redis.wire import (
     Wire,
     encoded,
@@ -44,6 +45,8 @@ _log = logging.getLogger(__name__)
 #: Somebody else was faster this often or this long: then the caller is told.
 CONFLICT_TRIES = 200
 CONFLICT_SECONDS = 8.0
+#: Runs that go into the queue in one step.
+ADDED_TOGETHER = 200
 
 
 class Conflicted(Exception):
@@ -94,6 +97,8 @@ class RedisBase:
         self._lost_id: str | None = None
         self._runs = RunRows()
         self._schedules = ScheduleRows()
+        self._asking_now = Together(self._ask_now, most=10_000)
+        self._adding = Together(self._add_together, most=ADDED_TOGETHER)
         self._conflicts = 0
         #: Claimed by this process and not judged yet, with their revisions.
         self._in_hand: OrderedDict[RunId, tuple[Run, str]] = OrderedDict()
@@ -201,6 +206,15 @@ class RedisBase:
                     break
                 await asyncio.sleep(random.uniform(0, 0.002) * min(tries, 5))  # noqa: S311
         raise StoreBusy("this is changed by others all the time; try again")
+
+    async def _ask_now(self, asked: Sequence[None]) -> list[datetime]:
+        now, _ = await self._ask("now")
+        return [now] * len(asked)
+
+    async def _add_together(self, rows_: Sequence[Wire]) -> list[tuple[datetime, Wire]]:
+        """New runs of several callers, without an audit: each is for itself."""
+        now, (answer,) = await self._tell("add", list(rows_), [])
+        return [(now, each) for each in rows(answer)]
 
     # --- records ------------------------------------------------------------------------------
     async def _read_runs(self, ids: Collection[RunId]) -> dict[RunId, tuple[Run, str]]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import redis.exceptions as driver
@@ -63,10 +62,14 @@ async def connected(address: Address) -> Connection:
     # The driver's own method has no types.
     connect: Callable[[], Awaitable[None]] = found.connect
     try:
-        await connect()
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await connect()
     except BaseException:
         await _ended(found)
         raise
+    # From here on the callers' own limit counts, one for a whole exchange: the driver's would
+    # make a task of every word that is sent.
+    found.socket_timeout = None
     return found
 
 
@@ -79,8 +82,8 @@ class _Pool:
         self._free: list[tuple[Connection, float]] = []
         self._closed = False
 
-    @asynccontextmanager
-    async def taken(self) -> AsyncIterator[Connection]:
+    async def take(self) -> Connection:
+        """One that is connected; to be given back, whatever becomes of it."""
         if self._places.locked():
             try:
                 await asyncio.wait_for(self._places.acquire(), POOL_SECONDS)
@@ -90,16 +93,17 @@ class _Pool:
             # At once, and without a task of its own to wait in.
             await self._places.acquire()
         try:
-            found = await self._ready()
-            try:
-                yield found
-            finally:
-                if self._closed:
-                    await _ended(found)
-                elif found.is_connected:
-                    self._free.append((found, _elapsed()))
-        finally:
+            return await self._ready()
+        except BaseException:
             self._places.release()
+            raise
+
+    async def give_back(self, found: Connection) -> None:
+        self._places.release()
+        if self._closed:
+            await _ended(found)
+        elif found.is_connected:
+            self._free.append((found, _elapsed()))
 
     async def _ready(self) -> Connection:
         while self._free:
@@ -162,13 +166,13 @@ class Connections:
             try:
                 return await self._called(script, arguments)
             except _Unsent as unsent:
-                if not left or not _worth_a_try(unsent.error):
+                if not left or not _worth_a_try(unsent.error) or _timed_out(unsent.error):
                     raise self._ours(unsent.error) from unsent.error
                 self.lost += 1
             except Exception as error:
                 if not is_trouble(error):
                     raise
-                if not left or not _worth_a_try(error) or isinstance(error, driver.TimeoutError):
+                if not left or not _worth_a_try(error) or _timed_out(error):
                     raise self._ours(error) from error
                 self.lost += 1
         raise AssertionError("the last try answers or raises")
@@ -179,7 +183,7 @@ class Connections:
             try:
                 return await self._called(script, arguments)
             except _Unsent as unsent:
-                if not left or not _worth_a_try(unsent.error):
+                if not left or not _worth_a_try(unsent.error) or _timed_out(unsent.error):
                     raise self._ours(unsent.error) from unsent.error
                 self.lost += 1
             except Exception as error:
@@ -197,9 +201,14 @@ class Connections:
     async def command(self, *words: str | int) -> object:
         """A plain command that changes nothing."""
         try:
-            async with self._here().taken() as found:
-                await found.send_command(*words)
-                return await found.read_response()
+            pool = self._here()
+            found = await pool.take()
+            try:
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    await found.send_command(*words)
+                    return await found.read_response()
+            finally:
+                await pool.give_back(found)
         except Exception as error:
             if not is_trouble(error):
                 raise
@@ -207,19 +216,21 @@ class Connections:
 
     async def _called(self, script: Script, arguments: tuple[str | bytes, ...]) -> bytes:
         pool = self._here()
-        sent = False
         try:
-            async with pool.taken() as found:
-                sent = True
+            found = await pool.take()
+        except Exception as error:
+            if not is_trouble(error):
+                raise
+            raise _Unsent(error) from error
+        try:
+            async with asyncio.timeout(SILENCE_SECONDS):
                 try:
                     return await _evaluated(found, "EVALSHA", script.sha, arguments)
                 except driver.NoScriptError:
                     # The server was restarted, or its scripts were flushed: nothing was done.
                     return await _evaluated(found, "EVAL", script.text, arguments)
-        except Exception as error:
-            if sent or not is_trouble(error):
-                raise
-            raise _Unsent(error) from error
+        finally:
+            await pool.give_back(found)
 
     def _ours(self, error: Exception) -> Exception:
         return translated(error, f"Redis at {self.address.shown}")
@@ -255,6 +266,11 @@ class _Unsent(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+def _timed_out(error: Exception) -> bool:
+    """Whoever has waited that long is told, rather than made to wait again."""
+    return isinstance(error, driver.TimeoutError | TimeoutError)
 
 
 def _worth_a_try(error: Exception) -> bool:

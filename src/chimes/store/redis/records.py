@@ -96,8 +96,7 @@ class RedisRecords(RedisBase):
         return settling, tuple(after)
 
     async def _now(self) -> datetime:
-        now, _ = await self._ask("now")
-        return now
+        return await self._asking_now(None)
 
     async def nodes(self) -> tuple[Node, ...]:
         _, (answer,) = await self._ask("nodes")
