@@ -1,5 +1,5 @@
 # Two commands matter: `make serve` and `make test`. Both set themselves up.
-.PHONY: setup setup-dev serve test check torture format bench lock clean
+.PHONY: setup setup-dev serve test coverage check torture format bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,6 +15,9 @@ serve: setup ## start Chimes on the embedded store
 
 test: setup-dev ## every check and every test
 	@sh tools/test.sh
+
+coverage: setup-dev ## every test with branch coverage; the lines and branches that none of them takes
+	@sh tools/test.sh --cov --cov-report=term:skip-covered --cov-report=
 
 check: setup-dev ## format, lint, import contracts, types
 	@$(BIN)/ruff format --check src tests bench
