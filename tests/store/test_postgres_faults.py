@@ -204,7 +204,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_repeated_in_secret(link: Lin
     # It did happen, once; and the caller may repeat what it meant. Who has lost the answer does
     # not know how far the server is with it.
     async with asyncio.timeout(10):
-        while not (entries := await store.list_audit(AuditQuery())):
+        while not (entries := await store.list_audit(AuditQuery())):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     assert len(entries) == 1
     await store.close()
