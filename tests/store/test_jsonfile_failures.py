@@ -96,7 +96,6 @@ def steps() -> list[Step]:
         finish,
         lambda store: store.add_runs([run], an_entry()),
         lambda store: store.set_state("cursor", "1", an_entry()),
-        lambda store: store.set_state("cursor", "2"),
         lambda store: store.add_unless_active(task),
         lambda store: store.set_state("cursor", None),
         lambda store: store.prune_runs(before=NOW.replace(year=2031), limit=5),
