@@ -123,7 +123,7 @@ class RedisBase:
 
     async def _tell(self, verb: str, *args: Wire) -> tuple[datetime, list[Wire]]:
         try:
-            return _dated(await self._connections.tell(WRITING, *self._call(verb, args)))
+            return _dated(await self._connections.tell(WRITING[verb], *self._call(verb, args)))
         except StoreLost as error:
             self._notice_loss(error)
             raise

@@ -209,9 +209,8 @@ class RedisFiring(RedisFinishing):
         fields = cursor_fields(unit.schedule)
         if unit.outcome:
             fields |= outcome_fields(unit.schedule)
-        ops.append(["schedule", unit.schedule.id, flat(fields.items())])
+        ops.append(["cursor", unit.schedule.id, flat(fields.items())])
         ops += unit.more
-        ops.append(["fired", unit.schedule.id])
         return [unit.expected, ops]
 
 

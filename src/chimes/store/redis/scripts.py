@@ -1,4 +1,4 @@
-"""The Lua of this store, put together from its files: one script that writes, one that cannot."""
+"""The Lua of this store, put together from its files: scripts that write, and one that cannot."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ from importlib.resources import files
 #: with it also works there, and on a replica.
 _READING = "#!lua flags=no-writes\n"
 _WRITING = "#!lua\n"
-_READER = ("00_begin", "10_runs", "20_schedules", "50_reading", "99_end")
-_WRITER = ("00_begin", "10_runs", "20_schedules", "30_commit", "40_queue", "99_end")
-_FOUND = ("05_founding",)
+_BASE = ("00_begin", "10_runs", "15_shared")
+_END = ("99_end",)
+#: A script makes all its functions anew at each call, so the busiest verbs have small ones.
+_WRITERS = {
+    ("40_queue",): ("add", "add_unless_active", "claim", "start", "append_logs"),
+    ("20_schedules", "30_commit", "45_firing"): ("commit", "fire", "take_due"),
+    ("20_schedules", "46_records"): (
+        *("drop_logs", "keep_state", "prune", "join", "beat", "epoch", "load"),
+        *("remember", "answer", "forget_request"),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,12 @@ def _script(first: str, names: tuple[str, ...]) -> Script:
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-READING = _script(_READING, _READER)
-WRITING = _script(_WRITING, _WRITER)
-FOUNDING = _script(_WRITING, _FOUND)
+READING = _script(_READING, (*_BASE, "20_schedules", "50_reading", *_END))
+FOUNDING = _script(_WRITING, ("05_founding",))
+#: By verb.
+WRITING = {
+    verb: script
+    for files_, verbs in _WRITERS.items()
+    for script in [_script(_WRITING, (*_BASE, *files_, *_END))]
+    for verb in verbs
+}

@@ -62,6 +62,24 @@ local function put_schedule(id, fields)
   end
 end
 
+-- `put_schedule` where nothing changes that a schedule is found by, but for when it is due.
+local function move_cursor(id, fields)
+  local key = schedule_key(id)
+  call('HSET', key, unpack(fields))
+  call('HINCRBY', key, 'rev', 1)
+  local values = call('HMGET', key, 'next_run', 'enabled', 'deleted')
+  if values[3] ~= '' then return end
+  if values[1] == '' then
+    call('ZREM', C .. 'schedules:next', id)
+    call('ZREM', C .. 'due', id)
+    call('ZADD', C .. 'schedules:idle', 0, id)
+  else
+    call('ZADD', C .. 'schedules:next', values[1], id)
+    call('ZREM', C .. 'schedules:idle', id)
+    if values[2] == '1' then call('ZADD', C .. 'due', values[1], id) end
+  end
+end
+
 -- What a schedule tells of its latest run (`summarized`), once that run has ended.
 local function summarize(id, run, status, error)
   local key = schedule_key(id)
@@ -104,9 +122,4 @@ local function to_fire(id)
   end
   local success = more[2] ~= '' and call('HGET', schedule_key(more[2]), 'last_success') or ''
   return {shown_schedule(id), ids, others, success}
-end
-
-local function alive(node)
-  local lease = call('ZSCORE', C .. 'leases', node)
-  return lease and tonumber(lease) > now
 end

@@ -22,7 +22,10 @@ function ops.log(op) append_log(op[2], op[3]) end
 
 function ops.schedule(op) put_schedule(op[2], op[3]) end
 
-function ops.fired(op) call('ZREM', C .. 'firing', op[2]) end
+function ops.cursor(op)
+  move_cursor(op[2], op[3])
+  call('ZREM', C .. 'firing', op[2])
+end
 
 function ops.drop_node(op)
   call('ZREM', C .. 'leases', op[2])
@@ -37,10 +40,7 @@ function ops.set(op) call('HSET', C .. op[2], op[3], op[4]) end
 
 function ops.unset(op) call('HDEL', C .. op[2], op[3]) end
 
-function ops.audit(op)
-  call('ZADD', C .. 'audit', op[2], op[4])
-  call('HSET', C .. 'audit:head', 'number', op[2], 'hash', op[3])
-end
+function ops.audit(op) append_audit(op[2], op[3], op[4]) end
 
 -- Why a unit cannot happen; nil if it can.
 local wrong = {}
@@ -77,8 +77,7 @@ function wrong.quota(e)
 end
 
 function wrong.head(e)
-  local values = call('HMGET', C .. 'audit:head', 'number', 'hash')
-  if (values[1] or '0') ~= e[2] or (values[2] or '') ~= e[3] then return 'head' end
+  if not follows(e[2], e[3]) then return 'head' end
 end
 
 local function objection(unit, spoiled)

@@ -20,9 +20,8 @@ local function begun(fields, key, limit, parent, over)
   return blocked == '1' and 'blocked' or 'new'
 end
 
-local function head_differs(head)
-  if #head == 0 then return false end
-  return wrong.head({'head', head[1], head[2]})
+local function head_differs(audit)
+  return #audit > 0 and not follows(audit[1], audit[2])
 end
 
 -- args: runs {id, fields, task, schedule, slot, key of an active run, limit, parent, over},
@@ -39,7 +38,7 @@ function verbs.add()
       insert(run[1], run[2], run[3])
     end
   end
-  if #args[2] > 0 then ops.audit({'audit', args[2][3], args[2][4], args[2][5]}) end
+  if #args[2] > 0 then append_audit(args[2][3], args[2][4], args[2][5]) end
   wake()
   return {NOW, answers}
 end
@@ -63,7 +62,7 @@ function verbs.add_unless_active()
   if known then return {NOW, shown(known)} end
   if head_differs(args[2]) then return {NOW, 'head'} end
   insert(run[1], run[2], run[3])
-  if #args[2] > 0 then ops.audit({'audit', args[2][3], args[2][4], args[2][5]}) end
+  if #args[2] > 0 then append_audit(args[2][3], args[2][4], args[2][5]) end
   wake()
   return {NOW, 'new'}
 end
@@ -106,65 +105,12 @@ local function foremost(offers, free)
   return found
 end
 
--- `claimed`, for the first `free` of these members of queues.
-local function hand_out(members, node, free)
-  local taken = {}
-  for place = 1, math.min(#members, free) do
-    local id = id_of(members[place])
-    local values = call('HMGET', run_key(id), 'attempt', 'fence', 'first')
-    put(id, {
-      'status', 'running', 'holder', node, 'started', '', 'claimed', NOW,
-      'attempt', whole(tonumber(values[1]) + 1), 'fence', whole(tonumber(values[2]) + 1),
-      'first', values[3] ~= '' and values[3] or NOW,
-    })
-    taken[place] = shown(id)
-  end
-  return taken
-end
-
 -- args: node, free, offers.
 function verbs.claim()
   local node, free = args[1], tonumber(args[2])
   if free <= 0 or not alive(node) then return {NOW, {}} end
   promote()
   return {NOW, hand_out(foremost(args[3], free), node, free)}
-end
-
--- What firing came to. args: units, node, free, offers. Those of the new runs for which the node
--- has places are its own at once. The answer: as of commit, the runs taken, the other new ones.
-function verbs.fire()
-  local answers, woken = applied(args[1])
-  local node, free, offered = args[2], tonumber(args[3]), {}
-  for _, offer in ipairs(args[4]) do offered[offer] = true end
-  local members, others, stopped = {}, {}, false
-  for place, unit in ipairs(args[1]) do
-    for _, op in ipairs(answers[place] == 'done' and unit[2] or NONE) do
-      if op[1] == 'insert' then
-        local s = state(op[2])
-        others[#others + 1] = op[2]
-        if claimable(s) and tonumber(s.available) <= now and offered[needs_of(s.member)] then
-          members[#members + 1] = s.member
-        end
-      elseif op[1] == 'put' then
-        stopped = true
-      end
-    end
-  end
-  local taken = {}
-  if free > 0 and #members > 0 and alive(node) then
-    table.sort(members, sooner)
-    taken = hand_out(members, node, free)
-  end
-  local rest = {}
-  for _, id in ipairs(others) do
-    local s = state(id)
-    if s.status ~= 'running' then
-      rest[#rest + 1] = {id, s.status, s.blocked}
-      woken = woken or claimable(s)
-    end
-  end
-  if woken or stopped then wake() end
-  return {NOW, answers, taken, rest}
 end
 
 function verbs.start()
@@ -177,159 +123,4 @@ function verbs.append_logs()
   if not owned(args[1], args[2]) then return {NOW, ''} end
   append_log(args[1], args[3])
   return {NOW, '1'}
-end
-
--- args: ids. The logs of those that have ended.
-function verbs.drop_logs()
-  for _, id in ipairs(args[1]) do
-    local values = call('HMGET', run_key(id), 'status', 'task')
-    if values[1] and values[1] ~= 'queued' and values[1] ~= 'running' then
-      call('DEL', C .. 'logs:' .. id)
-      if values[2] ~= '' then call('DEL', P .. 'sync_tasks#' .. values[2] .. ':logs') end
-    end
-  end
-  return {NOW}
-end
-
-function verbs.keep_state()
-  if not owned(args[1], args[2]) then return {NOW, ''} end
-  call('HSET', C .. 'states', args[3], cjson.encode({args[4], NOW, args[1]}))
-  return {NOW, '1'}
-end
-
--- args: limit, microseconds of the reservation. Schedules that another node has just taken
--- are left out; should it die, they are free again soon. The server's own time counts here,
--- whatever clock decides what is due.
-function verbs.take_due()
-  local limit, t = tonumber(args[1]), call('TIME')
-  local real = tonumber(t[1]) * 1000000 + tonumber(t[2])
-  local found, from = {}, 0
-  while #found < limit do
-    local due = call('ZRANGEBYSCORE', C .. 'due', '-inf', NOW, 'LIMIT', from, 500)
-    for _, id in ipairs(due) do
-      local taken = call('ZSCORE', C .. 'firing', id)
-      if #found < limit and not (taken and tonumber(taken) > real) then
-        call('ZADD', C .. 'firing', whole(real + tonumber(args[2])), id)
-        found[#found + 1] = id
-      end
-    end
-    if #due < 500 then break end
-    from = from + 500
-  end
-  local rows = {}
-  for place, id in ipairs(found) do rows[place] = to_fire(id) end
-  return {NOW, rows}
-end
-
--- args: before, limit. Not the steps of a flow that goes on.
-function verbs.prune()
-  local limit, from, old = tonumber(args[2]), 0, {}
-  while #old < limit do
-    local ids = call('ZRANGEBYSCORE', C .. 'ended', '-inf', '(' .. args[1], 'LIMIT', from, 500)
-    for _, id in ipairs(ids) do
-      local parent = call('HGET', run_key(id), 'parent')
-      local status = parent ~= '' and call('HGET', run_key(parent), 'status')
-      if #old < limit and status ~= 'queued' and status ~= 'running' then old[#old + 1] = id end
-    end
-    if #ids < 500 then break end
-    from = from + 500
-  end
-  for _, id in ipairs(old) do
-    local values = call('HMGET', run_key(id), 'schedule', 'slot', 'mark')
-    forget(id)
-    if values[1] ~= '' and values[2] ~= '' then purged(values[1], values[3]) end
-  end
-  return {NOW, tostring(#old)}
-end
-
--- Nodes.
-function verbs.join()
-  local until_ = whole(now + tonumber(args[2]))
-  call('DEL', C .. 'node:' .. args[1])
-  call('HSET', C .. 'node:' .. args[1], 'body', args[3], 'started', NOW, 'heartbeat', NOW,
-    'lease', until_, 'offset', args[4])
-  call('ZADD', C .. 'leases', until_, args[1])
-  return {NOW, until_}
-end
-
--- args: node, lease, the node's own clock.
-function verbs.beat()
-  if not alive(args[1]) then return {NOW, ''} end
-  local until_ = whole(now + tonumber(args[2]))
-  local offset = args[3] == '' and '0' or whole(tonumber(args[3]) - now)
-  call('HSET', C .. 'node:' .. args[1], 'heartbeat', NOW, 'lease', until_, 'offset', offset)
-  call('ZADD', C .. 'leases', until_, args[1])
-  return {NOW, '1', call('ZRANGE', C .. 'stops:' .. args[1], 0, -1)}
-end
-
--- Requests under an idempotency key. args: name, fingerprint as it is kept, microseconds.
-local function remembered(name)
-  local values = call('HMGET', C .. 'request:' .. name, 'until', 'answer')
-  if values[1] and tonumber(values[1]) > now then return values[2] end
-end
-
-function verbs.remember()
-  local known = remembered(args[1])
-  if known then return {NOW, known} end
-  local key = C .. 'request:' .. args[1]
-  call('HSET', key, 'until', whole(now + tonumber(args[3])), 'answer', args[2])
-  call('PEXPIRE', key, whole(math.ceil(tonumber(args[3]) / 1000) + 1000))
-  return {NOW, ''}
-end
-
-function verbs.answer()
-  local key = C .. 'request:' .. args[1]
-  if call('EXISTS', key) == 1 then call('HSET', key, 'answer', args[2]) end
-  return {NOW}
-end
-
-function verbs.forget_request()
-  call('DEL', C .. 'request:' .. args[1])
-  return {NOW}
-end
-
-function verbs.epoch()
-  return {NOW, tostring(call('HINCRBY', C .. 'store', 'epoch', 1))}
-end
-
--- Moving in: items as they are. What exists already stays and is not counted.
-local adopt = {}
-
-function adopt.schedule(item)
-  if call('EXISTS', schedule_key(item[2])) == 1 then return false end
-  put_schedule(item[2], item[3])
-  return true
-end
-
-function adopt.run(item)
-  if existing(item[2], item[5], item[6]) then return false end
-  insert(item[2], item[3], item[4])
-  return true
-end
-
--- A log may come before its run, or without one.
-function adopt.log(item)
-  if call('EXISTS', C .. 'logs:' .. item[2]) == 1 then return false end
-  append_log(item[2], item[3])
-  return true
-end
-
-function adopt.audit(item)
-  local last = tonumber(call('HGET', C .. 'audit:head', 'number') or '0')
-  if last >= tonumber(item[2]) then return false end
-  ops.audit(item)
-  return true
-end
-
-function adopt.value(item)
-  return call('HSETNX', C .. item[2], item[3], item[4]) == 1
-end
-
-function verbs.load()
-  local count = 0
-  for _, item in ipairs(args[1]) do
-    if adopt[item[1]](item) then count = count + 1 end
-  end
-  wake()
-  return {NOW, tostring(count)}
 end

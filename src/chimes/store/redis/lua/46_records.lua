@@ -1,0 +1,131 @@
+-- Everything that is seldom, or small.
+-- args: ids. The logs of those that have ended.
+function verbs.drop_logs()
+  for _, id in ipairs(args[1]) do
+    local values = call('HMGET', run_key(id), 'status', 'task')
+    if values[1] and values[1] ~= 'queued' and values[1] ~= 'running' then
+      call('DEL', C .. 'logs:' .. id)
+      if values[2] ~= '' then call('DEL', P .. 'sync_tasks#' .. values[2] .. ':logs') end
+    end
+  end
+  return {NOW}
+end
+
+function verbs.keep_state()
+  if not owned(args[1], args[2]) then return {NOW, ''} end
+  call('HSET', C .. 'states', args[3], cjson.encode({args[4], NOW, args[1]}))
+  return {NOW, '1'}
+end
+
+-- args: before, limit. Not the steps of a flow that goes on.
+function verbs.prune()
+  local limit, from, old = tonumber(args[2]), 0, {}
+  while #old < limit do
+    local ids = call('ZRANGEBYSCORE', C .. 'ended', '-inf', '(' .. args[1], 'LIMIT', from, 500)
+    for _, id in ipairs(ids) do
+      local parent = call('HGET', run_key(id), 'parent')
+      local status = parent ~= '' and call('HGET', run_key(parent), 'status')
+      if #old < limit and status ~= 'queued' and status ~= 'running' then old[#old + 1] = id end
+    end
+    if #ids < 500 then break end
+    from = from + 500
+  end
+  for _, id in ipairs(old) do
+    local values = call('HMGET', run_key(id), 'schedule', 'slot', 'mark')
+    forget(id)
+    if values[1] ~= '' and values[2] ~= '' then purged(values[1], values[3]) end
+  end
+  return {NOW, tostring(#old)}
+end
+
+-- Nodes.
+function verbs.join()
+  local until_ = whole(now + tonumber(args[2]))
+  call('DEL', C .. 'node:' .. args[1])
+  call('HSET', C .. 'node:' .. args[1], 'body', args[3], 'started', NOW, 'heartbeat', NOW,
+    'lease', until_, 'offset', args[4])
+  call('ZADD', C .. 'leases', until_, args[1])
+  return {NOW, until_}
+end
+
+-- args: node, lease, the node's own clock.
+function verbs.beat()
+  if not alive(args[1]) then return {NOW, ''} end
+  local until_ = whole(now + tonumber(args[2]))
+  local offset = args[3] == '' and '0' or whole(tonumber(args[3]) - now)
+  call('HSET', C .. 'node:' .. args[1], 'heartbeat', NOW, 'lease', until_, 'offset', offset)
+  call('ZADD', C .. 'leases', until_, args[1])
+  return {NOW, '1', call('ZRANGE', C .. 'stops:' .. args[1], 0, -1)}
+end
+
+-- Requests under an idempotency key. args: name, fingerprint as it is kept, microseconds.
+local function remembered(name)
+  local values = call('HMGET', C .. 'request:' .. name, 'until', 'answer')
+  if values[1] and tonumber(values[1]) > now then return values[2] end
+end
+
+function verbs.remember()
+  local known = remembered(args[1])
+  if known then return {NOW, known} end
+  local key = C .. 'request:' .. args[1]
+  call('HSET', key, 'until', whole(now + tonumber(args[3])), 'answer', args[2])
+  call('PEXPIRE', key, whole(math.ceil(tonumber(args[3]) / 1000) + 1000))
+  return {NOW, ''}
+end
+
+function verbs.answer()
+  local key = C .. 'request:' .. args[1]
+  if call('EXISTS', key) == 1 then call('HSET', key, 'answer', args[2]) end
+  return {NOW}
+end
+
+function verbs.forget_request()
+  call('DEL', C .. 'request:' .. args[1])
+  return {NOW}
+end
+
+function verbs.epoch()
+  return {NOW, tostring(call('HINCRBY', C .. 'store', 'epoch', 1))}
+end
+
+-- Moving in: items as they are. What exists already stays and is not counted.
+local adopt = {}
+
+function adopt.schedule(item)
+  if call('EXISTS', schedule_key(item[2])) == 1 then return false end
+  put_schedule(item[2], item[3])
+  return true
+end
+
+function adopt.run(item)
+  if existing(item[2], item[5], item[6]) then return false end
+  insert(item[2], item[3], item[4])
+  return true
+end
+
+-- A log may come before its run, or without one.
+function adopt.log(item)
+  if call('EXISTS', C .. 'logs:' .. item[2]) == 1 then return false end
+  append_log(item[2], item[3])
+  return true
+end
+
+function adopt.audit(item)
+  local last = tonumber(call('HGET', C .. 'audit:head', 'number') or '0')
+  if last >= tonumber(item[2]) then return false end
+  append_audit(item[2], item[3], item[4])
+  return true
+end
+
+function adopt.value(item)
+  return call('HSETNX', C .. item[2], item[3], item[4]) == 1
+end
+
+function verbs.load()
+  local count = 0
+  for _, item in ipairs(args[1]) do
+    if adopt[item[1]](item) then count = count + 1 end
+  end
+  wake()
+  return {NOW, tostring(count)}
+end
