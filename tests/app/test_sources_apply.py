@@ -16,6 +16,7 @@ import pytest
 
 from chimes.app.applying import told_to_read_again
 from chimes.app.composition import Services, build_services, build_store
+from chimes.app.offers import JoinedOffers
 from chimes.app.source_file import SourceFile
 from chimes.app.source_schedules import PairDefaults, SourceSchedules
 from chimes.clock import SystemClock
@@ -187,6 +188,35 @@ async def test_only_an_admin_may_have_it_read_again(tmp_path: Path) -> None:
     assert (await file.known.reload(ADMIN)).file == str(tmp_path / "chimes.yaml")
     with pytest.raises(Conflict, match="no configuration file"):
         await KnownSources().reload(ADMIN)
+
+
+def test_a_file_with_secrets_is_not_for_everybody(tmp_path: Path) -> None:
+    """S63."""
+    plain = raw(shop={"orders": ""})
+    file = a_file(tmp_path, plain)
+    (tmp_path / "chimes.yaml").chmod(0o644)
+    assert file.warnings == ()
+    plain["shop"]["config"]["api_token"] = "tok-123"
+    file = a_file(tmp_path, plain)
+    assert "chmod 600" in file.warnings[0]
+    assert "tok-123" in file.secrets
+    (tmp_path / "chimes.yaml").chmod(0o600)
+    assert file.warnings == ()
+
+
+async def test_what_a_node_tells_the_others(rig: Rig) -> None:
+    await rig.write(raw(shop={"orders": "@daily", "users": ""}))
+    pairs = PairDefaults(rig.known)
+    assert list(pairs) == ["sync:shop#orders", "sync:shop#users"]
+    assert len(pairs) == 2
+    own = {"task:a": pairs["sync:shop#users"], "sync:shop#users": pairs["sync:shop#users"]}
+    joined = JoinedOffers(own, pairs)
+    assert list(joined) == ["task:a", "sync:shop#users", "sync:shop#orders"]
+    assert len(joined) == 3
+    assert joined["sync:shop#orders"].priority == 200
+    assert joined["task:a"] is own["task:a"]
+    with pytest.raises(KeyError):
+        joined["sync:shop#none"]
 
 
 # The command

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import socket
 import sys
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from chimes.app.listening import Server
     from chimes.app.sdk import Chimes
 
+logger = logging.getLogger("chimes.app")
 OK = 0
 
 
@@ -43,6 +45,8 @@ def serve(
     clock = SystemClock()
     sources = SourceFile(loaded, clock)
     configure_logging(settings.log_level, settings.log_format, secrets=sources.secrets)
+    for warning in sources.warnings:
+        logger.warning(warning)
     if app is not None:
         for flow in app.flows.values():
             flow.complete()

@@ -12,7 +12,7 @@ from pathlib import Path
 from chimes.app.source_schedules import SourceSchedules
 from chimes.clock import Clock
 from chimes.config import LoadedSettings
-from chimes.config.file import read_file
+from chimes.config.file import read_file, readable_by_others
 from chimes.errors import ConfigError, StoreError
 from chimes.log import configure_logging
 from chimes.model.source import Sources
@@ -57,6 +57,14 @@ class SourceFile:
     @property
     def secrets(self) -> tuple[str, ...]:
         return (*self._loaded.secrets, *secrets_of(self.known.now))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """S63: a file with secrets of sources is as much to be guarded as one with the node's."""
+        file = self._loaded.file
+        if file is None or not secrets_of(self.known.now):
+            return ()
+        return tuple(text for text in readable_by_others(file) if text not in self._loaded.warnings)
 
     def attach(
         self,

@@ -44,9 +44,14 @@ class Channel:
         os.set_inheritable(descriptor, False)
         self._socket = socket.socket(fileno=descriptor)
         self._lock = threading.Lock()
+        # A process that the task forks has no thread that would ever let go of it.
+        os.register_at_fork(after_in_child=self._unlock)
         # The worker counts what is left after secrets were hidden.
         self._bytes_left = 2 * limits.bytes
         self._lines_left = limits.lines
+
+    def _unlock(self) -> None:
+        self._lock = threading.Lock()
 
     def request(self) -> bytes:
         """The first line, which says what to do."""

@@ -1,0 +1,119 @@
+"""State that a target keeps through its call, and what a node says anew about what it offers."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from chimes.engine import kept_states
+from chimes.engine.events import Events
+from chimes.engine.kept_states import state_of
+from chimes.engine.membership import Membership
+from chimes.engine.storetime import StoreTime
+from chimes.errors import StoreUnavailable
+from chimes.model.defaults import RunDefaults
+from chimes.model.policy import Policy
+from chimes.model.run import Run
+from chimes.model.source import task_run
+from chimes.model.target import SyncTarget
+from chimes.store.memory import MemoryStore
+from chimes.store.port import Places
+from chimes.testing import SettableClock
+from tests.builders import NOW, a_node, a_run
+
+PAIR = SyncTarget(source="shop", collection="orders")
+LEASE = timedelta(seconds=30)
+
+
+class Away(MemoryStore):
+    """Does not answer about states the first times."""
+
+    failures = 0
+
+    def _fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("away")
+
+    async def read_state(self, name: str):  # type: ignore[no-untyped-def]
+        self._fail()
+        return await super().read_state(name)
+
+    async def keep_state(self, *given):  # type: ignore[no-untyped-def]
+        self._fail()
+        return await super().keep_state(*given)
+
+
+async def claimed(store: MemoryStore) -> Run:
+    node = await store.join(a_node(offers=(PAIR.needs,)), LEASE)
+    await store.add_runs([task_run(PAIR, None, NOW)])
+    places = Places(node_id=node.id, offers=frozenset({PAIR.needs}), free=1)
+    (run,) = await store.claim(places)
+    return run
+
+
+async def test_it_is_kept_under_the_name_of_the_pair_and_fenced() -> None:
+    store = MemoryStore(SettableClock(NOW))
+    run = await claimed(store)
+    state = state_of(store, run)
+    assert state is not None
+    assert await state.read() is None
+    assert await state.keep('{"n": 1}')
+    assert await state.read() == '{"n": 1}'
+    kept = await store.read_state("sync:shop#orders")
+    assert kept is not None
+    assert (kept.value, kept.run_id) == ('{"n": 1}', run.id)
+    await store.leave(run.holder)  # type: ignore[arg-type]
+    assert not await state.keep('{"n": 2}')
+    assert await state.read() == '{"n": 1}'
+
+
+async def test_a_store_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_states, "PAUSE", 0.001)
+    store = Away(SettableClock(NOW))
+    state = state_of(store, await claimed(store))
+    assert state is not None
+    store.failures = 3
+    async with asyncio.timeout(10):
+        assert await state.keep("1")
+    store.failures = 3
+    async with asyncio.timeout(10):
+        assert await state.read() == "1"
+    assert store.failures == 0
+
+
+def test_other_targets_keep_nothing() -> None:
+    assert state_of(MemoryStore(SettableClock(NOW)), a_run()) is None
+
+
+async def test_a_node_says_anew_what_it_offers() -> None:
+    clock = SettableClock(NOW)
+    store = MemoryStore(clock)
+    offers = frozenset({"http"})
+    told = RunDefaults(policy=Policy(), priority=200)
+    defaults = {"task:elsewhere": told}
+    member = Membership(
+        store,
+        clock=clock,
+        time=StoreTime(store, clock),
+        events=Events([]),
+        lease=LEASE,
+        version="test",
+        roles=("worker",),
+        capacity=1,
+        offers=lambda: offers,
+        defaults=defaults,
+    )
+    await member.announce()
+    assert await store.nodes() == ()
+    await member.join()
+    offers = frozenset({"http", PAIR.needs})
+    defaults[PAIR.key] = told
+    await member.announce()
+    (node,) = await store.nodes()
+    assert node.id == member.node_id
+    assert node.offers == ("http", "sync:shop")
+    assert dict(node.defaults) == {"sync:shop#orders": told}
+    assert member.trusted
