@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,18 @@ class Kept:
     values: list[str] = field(default_factory=list)
     #: Another node has the run.
     lost: bool = False
+    #: Seconds that keeping takes.
+    slow: float = 0.0
+    error: Exception | None = None
 
     async def read(self) -> str | None:
         return self.value
 
     async def keep(self, value: str) -> bool:
+        if self.slow:
+            await asyncio.sleep(self.slow)
+        if self.error is not None:
+            raise self.error
         if self.lost:
             return False
         self.value = value
@@ -71,8 +79,6 @@ def a_call(
 ) -> Call:
     run = task_run(target, None, NOW)
     policy = task_policy(target, timeout=timedelta(seconds=timeout))
-    from dataclasses import replace
-
     return Call(run=replace(run, policy=policy), triggered_at=NOW, log=log, state=kept)
 
 

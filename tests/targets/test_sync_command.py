@@ -144,6 +144,17 @@ async def test_states_of_a_tap_are_kept_at_once(tmp_path: Path) -> None:
     assert [json.loads(line)["record"]["id"] for line in lines] == [1, 2, 3, 4, 5, 6]
 
 
+async def test_what_was_kept_last_counts_however_it_ends(tmp_path: Path) -> None:
+    """Also where the store takes its time."""
+    state = """echo '{"type": "STATE", "value": 7}'; """
+    for script, timeout in ((state + "sleep 0.5; kill -9 $PPID", 60.0), (state + "sleep 60", 1.5)):
+        kept = Kept(slow=0.3)
+        runner = a_runner("command", sh(script), tmp_path)
+        done = await carry_out(runner, kept, timeout=timeout)
+        assert done.outcome.code in ("crashed", "timeout")
+        assert kept.values == ["7"]
+
+
 async def test_states_are_understood_in_plain_output_too(tmp_path: Path) -> None:
     kept = Kept()
     done = await run(py(TAP), tmp_path, kept)

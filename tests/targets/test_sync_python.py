@@ -154,3 +154,9 @@ async def test_another_node_has_the_run(tmp_path: Path) -> None:
     """Fenced like a verdict (RELIABILITY 0.4)."""
     done = await run("counts", tmp_path, Kept(lost=True))
     assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, "lost")
+
+
+async def test_a_store_that_refuses_the_state(tmp_path: Path) -> None:
+    """The attempt must not end well without what it wanted to keep."""
+    with pytest.raises(RuntimeError, match="no such table"):
+        await run("counts", tmp_path, Kept(error=RuntimeError("no such table")))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import select
 import ssl
 import sys
-from weakref import WeakSet
+from collections.abc import Callable
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
@@ -13,12 +15,21 @@ from aiohttp.client_reqrep import ClientRequest, ConnectionKey
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
-from chimes.model.egress import Denial, Egress
+from chimes.model.egress import Denial, Egress, EgressRules
 from chimes.model.http_url import literal_address
 from chimes.targets.http_callback.resolver import CheckedResolver, EgressDenied
 
 IDLE_SECONDS = 90  # R3.44
 MAX_IDLE = 100
+
+
+class _Used(NamedTuple):
+    """What is known of a connection that was handed out before."""
+
+    #: Whether it can be read from: an end of stream, or an answer to nothing.
+    has_news: Callable[[], bool]
+    #: The rules that let its peer pass.
+    rules: EgressRules
 
 
 class GuardedConnector(aiohttp.TCPConnector):
@@ -43,7 +54,7 @@ class GuardedConnector(aiohttp.TCPConnector):
         )
         self._rules = rules
         self._max_idle = max(MAX_IDLE, limit)
-        self._used: WeakSet[ResponseHandler] = WeakSet()
+        self._used: WeakKeyDictionary[ResponseHandler, _Used] = WeakKeyDictionary()
 
     async def connect(
         self,
@@ -54,38 +65,30 @@ class GuardedConnector(aiohttp.TCPConnector):
         host, port = req.url.raw_host, req.url.port
         assert host is not None
         assert port is not None
-        denial = self._rules.judge_host(host, port)
+        rules = self._rules.now()
+        denial = rules.judge_host(host, port)
         if denial is not None:
             raise EgressDenied(denial)
         while True:
             connection = await super().connect(req, traces, timeout)
             protocol = connection.protocol
             assert protocol is not None
-            if protocol not in self._used or not _has_news(protocol):
+            used = self._used.get(protocol)
+            if used is None or not (protocol.transport is None or used.has_news()):
                 break
             # The server closed it, or spoke out of turn, and the loop has not read that yet.
             # Nothing was sent on it, so another one may be tried (F63).
             connection.close()
-        # Also what comes from the pool: the rules change while it is kept, the first key does it.
-        denial = self._judge_peer(protocol, host, port)
-        if denial is not None:
-            connection.close()
-            raise EgressDenied(denial)
-        self._used.add(protocol)
+        # Also what comes from the pool: the rules change while it is kept, the first key does it;
+        # and while a new one is dialled.
+        rules = self._rules.now()
+        if used is None or used.rules is not rules:
+            denial = _judge_peer(rules, protocol, host, port)
+            if denial is not None:
+                connection.close()
+                raise EgressDenied(denial)
+            self._used[protocol] = _Used(_news_of(protocol), rules)
         return connection
-
-    def _judge_peer(self, protocol: ResponseHandler, host: str, port: int) -> Denial | None:
-        transport = protocol.transport
-        peer = transport.get_extra_info("peername") if transport else None
-        if transport is None or not peer:
-            # Gone again already; sending will say how.
-            return None
-        address = literal_address(peer[0])
-        if address is None:
-            return Denial(text=f"{host} was connected to something that is not an address")
-        own_end = transport.get_extra_info("sockname")
-        same_machine = bool(own_end) and own_end[0] == peer[0]
-        return self._rules.judge(address, port, host=host, same_machine=same_machine)
 
     def _release(
         self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False
@@ -97,15 +100,30 @@ class GuardedConnector(aiohttp.TCPConnector):
         super()._release(key, protocol, should_close=should_close)
 
 
-def _has_news(protocol: ResponseHandler) -> bool:
-    """Whether an idle connection can be read from: an end of stream, or an answer to nothing."""
+def _judge_peer(
+    rules: EgressRules, protocol: ResponseHandler, host: str, port: int
+) -> Denial | None:
+    transport = protocol.transport
+    peer = transport.get_extra_info("peername") if transport else None
+    if transport is None or not peer:
+        # Gone again already; sending will say how.
+        return None
+    address = literal_address(peer[0])
+    if address is None:
+        return Denial(text=f"{host} was connected to something that is not an address")
+    own_end = transport.get_extra_info("sockname")
+    same_machine = bool(own_end) and own_end[0] == peer[0]
+    return rules.judge(address, port, host=host, same_machine=same_machine)
+
+
+def _news_of(protocol: ResponseHandler) -> Callable[[], bool]:
     transport = protocol.transport
     found = transport.get_extra_info("socket") if transport else None
     number = -1 if found is None else found.fileno()
     if number < 0:
-        return True
+        return lambda: True
     if sys.platform == "win32":
-        return bool(select.select([number], [], [], 0)[0])
+        return lambda: bool(select.select([number], [], [], 0)[0])
     poll = select.poll()
     poll.register(number, select.POLLIN)
-    return bool(poll.poll(0))
+    return lambda: bool(poll.poll(0))

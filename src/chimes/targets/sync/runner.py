@@ -31,6 +31,8 @@ from chimes.triggers.duration import format_duration_go
 from chimes.triggers.reading import nearest
 
 MODULE = "chimes.targets.sync.child"
+#: How long the store may take for what a task that has not ended well kept last.
+LAST_STATE = 1.0
 #: A message is at most a state, its escapes and its frame.
 LONGEST_MESSAGE = 4 * LONGEST_STATE
 
@@ -166,7 +168,7 @@ class _Attempt:
         except asyncio.CancelledError:
             if not child.ended:
                 await surely(child.end(grace=GRACE))
-            self._keeper.stop()
+            await surely(self._keeper.settled(LAST_STATE))
             self._log.remark("warning", "told to stop: the processes of the task were ended")
             raise
         finally:
@@ -180,6 +182,8 @@ class _Attempt:
         return _Why.LOST if self._keeper.lost.done() else _Why.TIMEOUT
 
     async def _outcome(self, child: Child[Answer], why: _Why | None) -> Outcome:
+        if why is not None or not child.answered.done():
+            await self._keeper.settled(LAST_STATE)
         match why:
             case _Why.TIMEOUT:
                 limit = format_duration_go(self._timeout)
