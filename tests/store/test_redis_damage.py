@@ -17,7 +17,16 @@ from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import deleted
 from chimes.store.redis import RedisStore
 from chimes.testing import SettableClock
-from tests.builders import LEASE, a_node, a_run, a_schedule, due_schedule, places
+from tests.builders import (
+    LEASE,
+    NOW,
+    a_node,
+    a_run,
+    a_schedule,
+    a_verdict,
+    due_schedule,
+    places,
+)
 from tests.servers.redis_places import empty_place
 from tests.store.redis_rig import opened, plain_client
 
@@ -123,3 +132,32 @@ async def test_a_damaged_run_of_a_dead_node_is_rescued(
     await store.join(a_node("node-2"), LEASE)
     assert [run.id for run in await store.claim(places("node-2", free=10))] == [good.id]
     assert (await the_run(store, bad.id)).status is RunStatus.FAILED
+
+
+async def test_records_that_somebody_took_away_stop_nobody(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    """By hand, behind our back: indexes still name what is gone."""
+    key = {"concurrency_key": "shared"}
+    gone, good = a_run(priority=9), a_run()
+    held, first, blocked, next_one = a_run(priority=8), a_run(**key), a_run(**key), a_run(**key)
+    await store.add_runs([gone, held, first, blocked, next_one, good])
+    due, lost = await store.add_schedule(due_schedule()), await store.add_schedule(due_schedule())
+    assert [run.id for run in await store.claim(places(free=2))] == [gone.id, held.id]
+    await store.release([(gone.id, 1)])
+    for run in (gone, held, blocked):
+        client.delete(f"chimes:run:{run.id}")
+    client.delete(f"chimes:schedule:{lost.id}")
+    client.hdel(f"chimes:run:{good.id}", "rest")
+    assert {run.id for run in await store.claim(places(free=10))} == {first.id, good.id}
+    assert [run.schedule_id for run in (await store.fire_due(plan, limit=10)).others] == [due.id]
+    await store.finish([a_verdict(await the_run(store, first.id), NOW)])
+    await store.leave(NodeId("node-1"))
+    await store.join(a_node("node-2"), LEASE)
+    again = {run.id for run in await store.claim(places("node-2", free=10))}
+    assert {next_one.id, good.id} <= again
+    assert not {gone.id, held.id, blocked.id} & again
+    assert await store.rescue(limit=10) == ()
+    assert await store.prune_runs(before=NOW + LEASE, limit=10) == 1
+    await store.list_runs(RunQuery(limit=None))
+    await store.list_schedules(ScheduleQuery(limit=None))

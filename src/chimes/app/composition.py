@@ -57,8 +57,13 @@ def build_store(location: StoreLocation, clock: Clock) -> Store:
 
             return open_mariadb(location.server)
         case "redis":
-            from chimes.store.redis import open_redis
-
+            try:
+                from chimes.store.redis import open_redis
+            except ModuleNotFoundError as error:
+                if error.name != "redis":
+                    raise
+                message = "store: redis:// needs its driver: pip install 'chimes[redis]'"
+                raise ConfigError(message, key="store") from None
             return open_redis(
                 location.server, allow_volatile=location.allow_volatile, marker=location.marker
             )

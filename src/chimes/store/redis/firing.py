@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from chimes.model.change import replace
 from chimes.model.ids import RunId
@@ -73,7 +73,14 @@ class _Batch:
 
 
 class RedisFiring(RedisFinishing):
-    async def fire_due(self, plan: Planner, *, limit: int, places: Places | None = None) -> Fired:
+    async def fire_due(
+        self,
+        plan: Planner,
+        *,
+        limit: int,
+        places: Places | None = None,
+        ahead: timedelta = timedelta(0),
+    ) -> Fired:
         now, (answer,) = await self._tell("take_due", str(limit), str(RESERVED_MICROS))
         due = left = [self._due(row) for row in rows(answer)]
         batch = _Batch()

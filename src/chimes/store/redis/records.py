@@ -87,7 +87,10 @@ class RedisRecords(RedisBase):
         after: list[Run] = []
         for run_id in ids:
             run = settling.runs.get(run_id)
-            if run is None or run.holder is None or (holders and run.holder not in holders):
+            if run is None:
+                settling.ops.append(["vanished", run_id])
+                continue
+            if run.holder is None or (holders and run.holder not in holders):
                 raise Conflicted("a run was given back meanwhile")
             ends = unreadable if is_damaged(run) else lost
             gone = ends(run, settling.now)

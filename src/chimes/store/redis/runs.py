@@ -18,6 +18,7 @@ from chimes.model.run import (
     accepts,
     canceled,
     given_back,
+    marked_started,
 )
 from chimes.store.port import Places
 from chimes.store.redis.base import Trail
@@ -121,9 +122,11 @@ class RedisRuns(RedisFinishing):
         return await self._claimed_runs(rows(answer))
 
     async def start(self, run_id: RunId, fence: int) -> bool:
-        self._forget_held(run_id)
-        _, (answer,) = await self._tell("start", run_id, str(fence))
-        return answer == "1"
+        held = self._in_hand.pop(run_id, None)
+        _, (rev,) = await self._tell("start", run_id, str(fence))
+        if held is not None and rev == str(int(held[1]) + 1):
+            self._hold(marked_started(held[0]), text(rev))
+        return bool(rev)
 
     async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
         async def attempt() -> None:

@@ -55,4 +55,15 @@ local function less(x, y)
   return #x < #y
 end
 
+-- Fields of a record by name. One that somebody has taken away by hand reads as empty: what is
+-- damaged must not stop a script half-way.
+local function fields_of(key, names)
+  local values, any = call('HMGET', key, unpack(names)), false
+  for place = 1, #names do
+    any = any or values[place]
+    values[place] = values[place] or ''
+  end
+  return any and values or nil
+end
+
 local verbs = {}

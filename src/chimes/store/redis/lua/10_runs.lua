@@ -20,13 +20,12 @@ end
 
 -- For the caller; nil if there is none.
 local function shown(id)
-  local values = call('HMGET', run_key(id), unpack(SHOWN))
-  if values[1] then return values end
+  return fields_of(run_key(id), SHOWN)
 end
 
 local function state(id)
-  local values = call('HMGET', run_key(id), unpack(INDEXED))
-  if not values[1] then return nil end
+  local values = fields_of(run_key(id), INDEXED)
+  if not values then return nil end
   local found = {}
   for place, name in ipairs(INDEXED) do found[name] = values[place] end
   return found
@@ -144,14 +143,16 @@ end
 -- `changes`: names and values in turn; the value @now is the moment of the script.
 local function put(id, changes)
   local before, after = state(id), {}
+  if not before then return end
   for name, value in pairs(before) do after[name] = value end
   for place = 2, #changes, 2 do
     if changes[place] == '@now' then changes[place] = NOW end
     if after[changes[place - 1]] then after[changes[place - 1]] = changes[place] end
   end
   call('HSET', run_key(id), unpack(changes))
-  call('HINCRBY', run_key(id), 'rev', 1)
+  local rev = call('HINCRBY', run_key(id), 'rev', 1)
   reindex(id, before, after)
+  return rev
 end
 
 -- The id of the run that has this id or this slot already.
@@ -168,7 +169,7 @@ local FIXED = {'schedule', 'parent', 'key', 'slot', 'planned', 'created', 'sourc
 local function facets(id)
   local values = call('HMGET', run_key(id), unpack(FIXED))
   local f = {}
-  for place, name in ipairs(FIXED) do f[name] = values[place] end
+  for place, name in ipairs(FIXED) do f[name] = values[place] or '' end
   local found = {{'runs', f.created}, {'runs:planned', f.planned}}
   local function by(kind, value, score)
     if value ~= '' then found[#found + 1] = {kind .. value, score} end
@@ -211,29 +212,34 @@ local function admitted(key)
   return call('ZCARD', C .. 'admitted:' .. key)
 end
 
+-- One that waits may go; one that is not there is forgotten.
+local function let_go(blocked, member)
+  if not put(id_of(member), {'blocked', ''}) then
+    call('ZREM', blocked, member)
+    return false
+  end
+  return true
+end
+
 -- Lets blocked runs of the key go as far as their limits allow, in the order of the queue.
 local function unblock(key)
   local blocked = C .. 'blocked:' .. key
   local first = call('ZRANGE', blocked, 0, 0, 'WITHSCORES')
-  local count = admitted(key)
+  local count, any = admitted(key), false
   if not first[1] or count >= -tonumber(first[2]) then return false end
-  local last = call('ZRANGE', blocked, -1, -1, 'WITHSCORES')
-  local waiting = {}
-  if first[2] == last[2] then
-    for _, member in ipairs(call('ZRANGE', blocked, 0, -tonumber(first[2]) - count - 1)) do
-      waiting[#waiting + 1] = {member, -tonumber(first[2])}
+  if first[2] == call('ZRANGE', blocked, -1, -1, 'WITHSCORES')[2] then
+    while first[1] and count < -tonumber(first[2]) do
+      if let_go(blocked, first[1]) then count, any = count + 1, true end
+      first = call('ZRANGE', blocked, 0, 0, 'WITHSCORES')
     end
-  else
-    local all = call('ZRANGE', blocked, 0, -1, 'WITHSCORES')
-    for place = 1, #all, 2 do waiting[#waiting + 1] = {all[place], -tonumber(all[place + 1])} end
-    table.sort(waiting, function(x, y) return sooner(x[1], y[1]) end)
+    return any
   end
-  local any = false
+  -- Limits of their own: each has to be asked, in turn.
+  local waiting, all = {}, call('ZRANGE', blocked, 0, -1, 'WITHSCORES')
+  for place = 1, #all, 2 do waiting[#waiting + 1] = {all[place], -tonumber(all[place + 1])} end
+  table.sort(waiting, function(x, y) return sooner(x[1], y[1]) end)
   for _, each in ipairs(waiting) do
-    if count < each[2] then
-      put(id_of(each[1]), {'blocked', ''})
-      count, any = count + 1, true
-    end
+    if count < each[2] and let_go(blocked, each[1]) then count, any = count + 1, true end
   end
   return any
 end

@@ -10,14 +10,15 @@ local function schedule_key(id)
 end
 
 local function shown_schedule(id)
-  local values = call('HMGET', schedule_key(id), unpack(SCHEDULE))
-  if values[1] then return values end
+  return fields_of(schedule_key(id), SCHEDULE)
 end
 
 local function listed(id)
   local values = call('HMGET', schedule_key(id), unpack(LISTED))
   local found = {}
-  for place, name in ipairs(LISTED) do found[name] = values[place] end
+  for place, name in ipairs(LISTED) do
+    found[name] = values[place] or (values[3] and '' or nil)
+  end
   return found
 end
 
@@ -114,7 +115,7 @@ end
 -- A schedule with what firing has to know besides: who has its places; which of those belong to
 -- others, where that matters; when the schedule it depends on last succeeded.
 local function to_fire(id)
-  local more = call('HMGET', schedule_key(id), 'key', 'depends', 'own')
+  local more = fields_of(schedule_key(id), {'key', 'depends', 'own'}) or {'', '', ''}
   local ids = call('ZRANGE', C .. 'admitted:' .. more[1], 0, -1)
   local others = {}
   for _, run in ipairs(more[3] == '1' and ids or {}) do

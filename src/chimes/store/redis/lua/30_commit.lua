@@ -36,6 +36,15 @@ function ops.forget_node(op)
   if not alive(op[2]) and call('EXISTS', C .. 'held:' .. op[2]) == 0 then ops.drop_node(op) end
 end
 
+-- A run that is held, and is not there.
+function ops.vanished(op)
+  for _, node in ipairs(call('SMEMBERS', C .. 'holders')) do
+    call('ZREM', C .. 'held:' .. node, op[2])
+    call('ZREM', C .. 'stops:' .. node, op[2])
+    if call('EXISTS', C .. 'held:' .. node) == 0 then call('SREM', C .. 'holders', node) end
+  end
+end
+
 function ops.set(op) call('HSET', C .. op[2], op[3], op[4]) end
 
 function ops.unset(op) call('HDEL', C .. op[2], op[3]) end

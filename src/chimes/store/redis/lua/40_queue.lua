@@ -49,7 +49,7 @@ local function oldest_active(key)
   local id, created = first[1], tonumber(first[2] or 0)
   for _, member in ipairs(call('ZRANGE', C .. 'blocked:' .. key, 0, -1)) do
     local other = id_of(member)
-    local at = tonumber(call('HGET', run_key(other), 'created'))
+    local at = tonumber(call('HGET', run_key(other), 'created') or '0')
     if not id or at < created or at == created and less(other, id) then id, created = other, at end
   end
   return id
@@ -89,8 +89,11 @@ local function foremost(offers, free)
     while kept < free do
       local members = call('ZRANGE', ready, from, from + free - 1)
       for _, member in ipairs(members) do
-        local id = id_of(member)
-        if tonumber(call('HGET', run_key(id), 'available')) <= now then
+        local available = tonumber(call('HGET', run_key(id_of(member)), 'available') or '')
+        if not available then
+          call('ZREM', ready, member)
+          call('ZREM', C .. 'available', id_of(member))
+        elseif available <= now then
           found[#found + 1] = member
           kept = kept + 1
         end
@@ -115,8 +118,7 @@ end
 
 function verbs.start()
   if not owned(args[1], args[2]) then return {NOW, ''} end
-  put(args[1], {'started', '1'})
-  return {NOW, '1'}
+  return {NOW, tostring(put(args[1], {'started', '1'}))}
 end
 
 function verbs.append_logs()

@@ -10,7 +10,9 @@ function verbs.take_due()
     local due = call('ZRANGEBYSCORE', C .. 'due', '-inf', NOW, 'LIMIT', from, 500)
     for _, id in ipairs(due) do
       local taken = call('ZSCORE', C .. 'firing', id)
-      if #found < limit and not (taken and tonumber(taken) > real) then
+      if call('EXISTS', schedule_key(id)) == 0 then
+        call('ZREM', C .. 'due', id)
+      elseif #found < limit and not (taken and tonumber(taken) > real) then
         call('ZADD', C .. 'firing', whole(real + tonumber(args[2])), id)
         found[#found + 1] = id
       end

@@ -23,7 +23,7 @@ function verbs.prune()
   while #old < limit do
     local ids = call('ZRANGEBYSCORE', C .. 'ended', '-inf', '(' .. args[1], 'LIMIT', from, 500)
     for _, id in ipairs(ids) do
-      local parent = call('HGET', run_key(id), 'parent')
+      local parent = call('HGET', run_key(id), 'parent') or ''
       local status = parent ~= '' and call('HGET', run_key(parent), 'status')
       if #old < limit and status ~= 'queued' and status ~= 'running' then old[#old + 1] = id end
     end
@@ -31,9 +31,13 @@ function verbs.prune()
     from = from + 500
   end
   for _, id in ipairs(old) do
-    local values = call('HMGET', run_key(id), 'schedule', 'slot', 'mark')
-    forget(id)
-    if values[1] ~= '' and values[2] ~= '' then purged(values[1], values[3]) end
+    local values = fields_of(run_key(id), {'created', 'schedule', 'slot', 'mark'})
+    if values then
+      forget(id)
+      if values[2] ~= '' and values[3] ~= '' then purged(values[2], values[4]) end
+    else
+      call('ZREM', C .. 'ended', id)
+    end
   end
   return {NOW, tostring(#old)}
 end
