@@ -85,7 +85,7 @@ def holds_the_interpreter(source: str, collection: str, config: dict[str, Any], 
 
 def waits(source: str, collection: str, config: dict[str, Any], state: Any) -> Any:
     """With a child of its own; until told to go on."""
-    helper = subprocess.Popen(["sleep", "600"])
+    helper = subprocess.Popen(["sleep", "600"], start_new_session=bool(config.get("escapes")))
     pids = Path(config["pids"])
     draft = pids.with_suffix(".draft")
     draft.write_text(f"{os.getpid()} {helper.pid}")

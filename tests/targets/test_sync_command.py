@@ -212,3 +212,10 @@ async def test_one_that_leaves_others_behind(tmp_path: Path) -> None:
     done = await run(sh(f"sleep 600 & echo $! > {tmp_path}/pid; echo done"), tmp_path)
     assert done.outcome.end is AttemptEnd.SUCCEEDED
     assert not alive(int((tmp_path / "pid").read_text()))
+
+
+async def test_also_if_they_have_left_the_group(tmp_path: Path) -> None:
+    script = f"(setsid sleep 600 >&- 2>&- & echo $! > {tmp_path}/pid); echo done"
+    done = await run(sh(script), tmp_path)
+    assert done.outcome.end is AttemptEnd.SUCCEEDED
+    assert not alive(int((tmp_path / "pid").read_text()))

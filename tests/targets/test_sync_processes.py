@@ -106,6 +106,24 @@ async def test_cancel_stops_the_whole_group(
     assert lines[-1] == "told to stop: the processes of the task were ended"
 
 
+@pytest.mark.parametrize("stubborn", [False, True])
+async def test_those_that_left_the_group_are_stopped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stubborn: bool
+) -> None:
+    monkeypatch.setattr("chimes.targets.sync.runner.GRACE", 1.0)
+    runner = a_runner("python", waiting(tmp_path, stubborn=stubborn, escapes=True), tmp_path)
+    lines: list[str] = []
+    call = a_call(lambda level, message: lines.append(message), Kept())
+    attempt = asyncio.create_task(runner.execute(call))
+    pids = await pids_in(tmp_path / "pids")
+    await until(lambda: "waiting" in lines)
+    assert os.getsid(pids[1]) == pids[1]
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert none_alive(pids)
+
+
 async def test_the_time_is_over(tmp_path: Path) -> None:
     runner = a_runner("python", waiting(tmp_path), tmp_path)
     done = await carry_out(runner, timeout=1.5)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import unquote
 
-from chimes.model.target import HttpTarget
 from chimes.redaction import HIDDEN, is_secret_name, query_pairs
 
 # Shorter values are words that occur anywhere; masking them would garble results.
 _SHORTEST_SECRET = 8
 
 
-def secrets_of(target: HttpTarget, tail: str) -> tuple[str, ...]:
+def secrets_of(
+    headers: Iterable[tuple[str, str]], signing_secrets: Iterable[str], tail: str
+) -> tuple[str, ...]:
     """Values that must not be seen again, longest first so that none hides inside another."""
-    if not target.headers and not target.signing_secrets and "?" not in tail:
-        return ()
-    found = set(target.signing_secrets)
-    for name, value in target.headers.items():
+    found = set(signing_secrets)
+    for name, value in headers:
         if is_secret_name(name):
             found.add(value)
             # `Bearer <token>`: a sink may echo the token alone.

@@ -49,13 +49,12 @@ def run_facts(run: Run, triggered_at: datetime) -> dict[str, str]:
     }
 
 
-def has_placeholders(target: HttpTarget) -> bool:
-    return (
-        "{{" in target.url
-        or "{{" in target.body
-        or _MARKER_CORE in target.body
-        or any("{{" in value for value in target.headers.values())
-    )
+def head_has_placeholders(target: HttpTarget) -> bool:
+    return "{{" in target.url or any("{{" in value for value in target.headers.values())
+
+
+def body_has_placeholders(target: HttpTarget) -> bool:
+    return "{{" in target.body or _MARKER_CORE in target.body
 
 
 def fill_url(tail: str, facts: Mapping[str, str]) -> str:

@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
-import aiohttp
+from aiohttp.http_parser import RawResponseMessage
+from aiohttp.streams import StreamReader
 
 from chimes.redaction import HIDDEN, is_secret_name
 
@@ -33,17 +34,18 @@ class Reply(NamedTuple):
     retry_after: str | None
 
 
-async def read_reply(response: aiohttp.ClientResponse) -> Reply:
-    body, truncated = await _read_body(response)
-    successful = response.status < 300
+async def read_reply(message: RawResponseMessage, content: StreamReader) -> Reply:
+    headers = message.headers
+    body, truncated = await _read_body(content, headers.get("Content-Encoding", ""))
+    successful = message.code < 300
     return Reply(
-        status=response.status,
-        phrase="" if successful else _clean(response.reason or "")[:100],
-        headers=_kept_headers(response.headers.items()),
+        status=message.code,
+        phrase="" if successful else _clean(message.reason or "")[:100],
+        headers=_kept_headers(headers.items()),
         body=body,
         truncated=truncated,
-        location=None if successful else _header(response, "Location"),
-        retry_after=None if successful else _header(response, "Retry-After"),
+        location=None if successful else _header(headers, "Location"),
+        retry_after=None if successful else _header(headers, "Retry-After"),
     )
 
 
@@ -62,12 +64,12 @@ def wait_asked(value: str | None, now: datetime) -> timedelta | None:
     return wait if timedelta(0) < wait <= _LONGEST_WAIT else None
 
 
-async def _read_body(response: aiohttp.ClientResponse) -> tuple[str, bool]:
+async def _read_body(content: StreamReader, encoding: str) -> tuple[str, bool]:
     """Reads on after what is kept, so that the connection can be used again; not for ever."""
-    decoder = _Decoder(response.headers.get("Content-Encoding", ""))
+    decoder = _Decoder(encoding)
     kept = bytearray()
     received = decoded = 0
-    while chunk := await response.content.readany():
+    while not content.at_eof() and (chunk := await content.readany()):
         received += len(chunk)
         for piece in decoder.pieces(chunk):
             decoded += len(piece)
@@ -132,8 +134,8 @@ def _kept_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
     return kept
 
 
-def _header(response: aiohttp.ClientResponse, name: str) -> str | None:
-    value = response.headers.get(name)
+def _header(headers: Mapping[str, str], name: str) -> str | None:
+    value = headers.get(name)
     return None if value is None else _clean(value)[:MAX_KEPT_HEADER_LENGTH]
 
 

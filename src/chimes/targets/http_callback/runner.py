@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import aiohttp
@@ -15,6 +14,7 @@ from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import HttpTarget
 from chimes.targets.base import Call
 from chimes.targets.http_callback.connector import GuardedConnector
+from chimes.targets.http_callback.exchange import Exchange
 from chimes.targets.http_callback.masking import scrubbed
 from chimes.targets.http_callback.request import Request, build_request
 from chimes.targets.http_callback.resolver import (
@@ -23,19 +23,14 @@ from chimes.targets.http_callback.resolver import (
     Lookup,
     system_lookup,
 )
-from chimes.targets.http_callback.response import Reply, read_reply
+from chimes.targets.http_callback.response import Reply
 from chimes.targets.http_callback.verdicts import (
     Failure,
-    LostConnection,
     failure_of,
     outcome_of_failure,
     outcome_of_reply,
     outcome_of_timeout,
 )
-
-# Together about a megabyte of headers (F59).
-MAX_RESPONSE_LINE = 8190
-MAX_RESPONSE_HEADERS = 128
 
 
 class HttpCallback:
@@ -61,30 +56,21 @@ class HttpCallback:
         self._node_id = node_id
         self._lookup = lookup
         self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
+        self._exchange: Exchange | None = None
 
     async def open(self) -> None:
-        self._session = aiohttp.ClientSession(
-            connector=GuardedConnector(
+        self._exchange = Exchange(
+            GuardedConnector(
                 rules=self._egress,
                 resolver=CheckedResolver(self._egress, self._lookup),
                 limit=self._max_connections,
                 tls=self._tls,
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            # The one deadline is in `execute`; per-read time-outs would not stop a drip (F57).
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-            trust_env=False,
-            auto_decompress=False,
-            max_line_size=MAX_RESPONSE_LINE,
-            max_field_size=MAX_RESPONSE_LINE,
-            max_headers=MAX_RESPONSE_HEADERS,
-            middlewares=(_send_once,),
+            )
         )
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        if self._exchange is not None:
+            await self._exchange.close()
 
     async def execute(self, call: Call) -> Outcome:
         target = call.run.target
@@ -98,13 +84,14 @@ class HttpCallback:
             call.log("error", f"not sent: {error.message}")
             failure = Failure(code="invalid_target", text=error.message, retryable=False)
             return outcome_of_failure(failure, {})
+        assert self._exchange is not None, "open() comes first"
         clock = asyncio.get_running_loop().time
         began = clock()
         timeout = call.run.policy.timeout
         ended: Reply | Failure | None = None
         try:
             async with asyncio.timeout(timeout.total_seconds()):
-                ended = await self._exchange(request)
+                ended = await self._exchange.send(request)
         except TimeoutError:
             pass
         except (aiohttp.ClientError, EgressDenied, OSError) as error:
@@ -113,38 +100,6 @@ class HttpCallback:
         outcome = _outcome(call, target, request, ended, took)
         _log(call, request, outcome, took)
         return outcome
-
-    async def _exchange(self, request: Request) -> Reply:
-        assert self._session is not None, "open() comes first"
-        response = await self._session.request(
-            request.method,
-            request.url,
-            headers=request.headers,
-            data=request.body or None,
-            # Without a body there is nothing for aiohttp to name a type of.
-            skip_auto_headers=None if request.body else ("Content-Type",),
-            allow_redirects=False,
-            ssl=request.verify_tls,
-        )
-        try:
-            return await read_reply(response)
-        finally:
-            # Whole answers have given their connection back by now; any other is of no use.
-            response.close()
-
-
-async def _send_once(
-    request: aiohttp.ClientRequest,
-    send: Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]],
-) -> aiohttp.ClientResponse:
-    """aiohttp sends idempotent methods again, unasked, when a kept connection breaks; hidden from
-    it, a lost connection is what it is: an attempt with unknown effect (F63)."""
-    try:
-        return await send(request)
-    except aiohttp.ClientConnectorError:
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise LostConnection from error
 
 
 def _outcome(

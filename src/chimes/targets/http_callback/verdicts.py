@@ -10,6 +10,7 @@ import aiohttp
 
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import HttpTarget
+from chimes.targets.http_callback.exchange import LostConnection
 from chimes.targets.http_callback.resolver import EgressDenied
 from chimes.targets.http_callback.response import Reply, wait_asked
 
@@ -24,10 +25,6 @@ _CERTIFICATE_REASONS = {
     64: "wrong_host",
 }
 _VERSION_REASONS = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW")
-
-
-class LostConnection(aiohttp.ClientError):
-    """The connection ended after the request may have been read: the effect is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

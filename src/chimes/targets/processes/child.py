@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
 
+from chimes.targets.processes.descent import kill_descendants
 from chimes.targets.processes.lines import RunLog
 from chimes.targets.processes.reading import LineReader, Messages, Output
 from chimes.targets.processes.spawning import spawned, watch_exit
@@ -117,8 +118,9 @@ class Child(Generic[A]):
         ends: list[asyncio.Future[A] | asyncio.Future[None]] = [self.answered, self.exited, *others]
         await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
-    async def end(self, *, grace: float = GRACE) -> None:
-        """Nothing of the process group is left after this, and all that it said has been read."""
+    async def end(self, *, grace: float = GRACE, all_below: bool = False) -> None:
+        """Nothing of the process group is left after this, and all that it said has been read.
+        `all_below`: nor of what has left the group, if the process itself is there still."""
         self.ended = True
         told = self.running
         if told:
@@ -126,6 +128,8 @@ class Child(Generic[A]):
         await asyncio.wait((self.exited,), timeout=grace)
         if not told and not self.exited.done():
             self._log.remark("warning", "the process did not end after its result: killed")
+        if all_below and not self.exited.done():
+            kill_descendants(self._process.pid)
         # Also when it has ended: those that it started have not (F66).
         self._signal(signal.SIGKILL)
         await asyncio.wait((self.exited,), timeout=GRACE)

@@ -11,6 +11,7 @@ import sys
 from contextlib import suppress
 
 PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with(parent: int, lifeline: int) -> None:
@@ -32,3 +33,10 @@ def die_with(parent: int, lifeline: int) -> None:
 def no_core_file() -> None:
     """A crash is told by its signal; a core file is of no use to anybody here."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def adopt_orphans() -> None:
+    """What this process's children start stays below it when they end, so that it can be found,
+    also if it has left the group (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from chimes.errors import ConfigError
 from chimes.targets.processes.channel import Channel
-from chimes.targets.processes.lifeline import die_with, no_core_file
+from chimes.targets.processes.descent import kill_descendants
+from chimes.targets.processes.lifeline import adopt_orphans, die_with, no_core_file
 from chimes.targets.processes.traces import described, trace_of
 from chimes.targets.sync.failures import DriverFailure
 from chimes.targets.sync.tether import Tether
@@ -30,9 +31,11 @@ def main(arguments: list[str]) -> None:
     channel = Channel(descriptor, LOG_LIMITS)
     request = Request.from_line(channel.request())
     tether = Tether(channel, request)
+    adopt_orphans()
     answer = carried_out(request, tether)
     # Not from a fork of it that came back from the function, too.
     if os.getpid() == own:
+        kill_descendants(own)
         channel.send(answer.to_line())
 
 

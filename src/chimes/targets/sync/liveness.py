@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from chimes.targets.processes.descent import descendants
+
 #: Stopped by a signal, or by a debugger.
 _STOPPED = ("T", "t")
-_DEEPEST = 32
 
 
 def any_stopped(pid: int) -> bool:
     """Whether the process, or one that it has started, stands still because it was stopped: then
     what they do together cannot go on either."""
-    return any(state_of(each) in _STOPPED for each in _tree(pid, 0))
+    return any(state_of(each) in _STOPPED for each in (pid, *descendants(pid)))
 
 
 def state_of(pid: int) -> str:
@@ -34,13 +35,3 @@ def _stat(pid: int) -> list[str]:
         return []
     # The name stands in brackets and may hold anything.
     return text.rpartition(")")[2].split()
-
-
-def _tree(pid: int, depth: int) -> list[int]:
-    try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return [pid]
-    if depth >= _DEEPEST:
-        return [pid]
-    return [pid, *(found for each in text.split() for found in _tree(int(each), depth + 1))]

@@ -162,12 +162,13 @@ class _Attempt:
             await child.wait(self._deadline - self._clock.monotonic(), stalled, self._keeper.lost)
             why = self._why(child, stalled)
             # What is stopped cannot end by itself.
-            if await surely(child.end(grace=0.0 if why is _Why.STALLED else GRACE)):
+            grace = 0.0 if why is _Why.STALLED else GRACE
+            if await surely(child.end(grace=grace, all_below=True)):
                 raise asyncio.CancelledError
             return await self._outcome(child, why)
         except asyncio.CancelledError:
             if not child.ended:
-                await surely(child.end(grace=GRACE))
+                await surely(child.end(grace=GRACE, all_below=True))
             await surely(self._keeper.settled(LAST_STATE))
             self._log.remark("warning", "told to stop: the processes of the task were ended")
             raise
