@@ -166,7 +166,7 @@ class Connections:
             try:
                 return await self._called(script, arguments)
             except _Unsent as unsent:
-                if not left or not _worth_a_try(unsent.error) or _timed_out(unsent.error):
+                if not left or not _worth_a_try(unsent.error):
                     raise self._ours(unsent.error) from unsent.error
                 self.lost += 1
             except Exception as error:
@@ -183,7 +183,7 @@ class Connections:
             try:
                 return await self._called(script, arguments)
             except _Unsent as unsent:
-                if not left or not _worth_a_try(unsent.error) or _timed_out(unsent.error):
+                if not left or not _worth_a_try(unsent.error):
                     raise self._ours(unsent.error) from unsent.error
                 self.lost += 1
             except Exception as error:
