@@ -102,6 +102,13 @@ def a_call(target: HttpTarget, number: int) -> Call:
     return Call(run=run, triggered_at=NOW, log=lambda level, message: None)
 
 
+def _own_headers(head: bytes) -> dict[str, str]:
+    """Those of a request that a client does not add by itself."""
+    lines = head.decode().split("\r\n")[1:-2]
+    pairs = (line.split(": ", 1) for line in lines)
+    return {name: value for name, value in pairs if name not in ("Host", "Content-Length")}
+
+
 async def _rates(port: int, rounds: int, calls: int, in_flight: int) -> dict[str, list[Rates]]:
     url = f"http://127.0.0.1:{port}/hook"
     targets = {
@@ -128,8 +135,10 @@ async def _rates(port: int, rounds: int, calls: int, in_flight: int) -> dict[str
             a_call(targets[PLAIN], 0), targets[PLAIN], user_agent="bench", node_id=""
         )
 
+        headers = _own_headers(same.head)
+
         async def bare(number: int) -> None:
-            async with session.post(url, data=same.body, headers=dict(same.headers)) as response:
+            async with session.post(url, data=same.body, headers=headers) as response:
                 await response.read()
 
         sends: dict[str, Send] = {BARE: bare}

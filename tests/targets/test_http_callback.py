@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
@@ -301,6 +302,28 @@ async def test_an_invalid_target_in_the_store_fails_without_a_retry() -> None:
     async with calling() as callback:
         outcome = await callback.execute(a_call("http://user:pw@127.0.0.1/"))
     assert (outcome.end, outcome.retryable, outcome.code) == ("failed", False, "invalid_target")
+
+
+# S38: what frames a request is ours, also for a target that was saved under other rules
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"headers": {"X-A": "1\r\nX-Evil: 1"}},
+        {"headers": {"X-A": "1\nX-Evil: 1"}},
+        {"headers": {"X-A": "1\x00"}},
+        {"headers": {"Content-Length": "1"}},
+        {"headers": {"host": "elsewhere.example"}},
+        {"headers": {"X A": "1"}},
+        {"method": "GET /other HTTP/1.1\r\n"},
+        {"method": "GET /other"},
+    ],
+)
+async def test_s38_a_stored_target_cannot_frame_a_request(target: dict[str, Any]) -> None:
+    async with a_sink() as sink, calling() as callback:
+        outcome = await callback.execute(a_call(sink.url, **target))
+        assert (await callback.execute(a_call(sink.url, method="post"))).code == ""
+    assert (outcome.end, outcome.retryable, outcome.code) == ("failed", False, "invalid_target")
+    assert [request.method for request in sink.requests] == ["POST"]
 
 
 # R3.22: no more connections than workers, and waiting for one is inside the deadline

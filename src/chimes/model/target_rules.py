@@ -127,7 +127,7 @@ def _check_json(value: object, field: str, depth: int) -> None:
 def check_http_target(target: HttpTarget, *, egress: Egress | None = None) -> None:
     """With `egress`, a URL whose address or port can be seen to be denied is refused as well;
     names are judged when they are dialled."""
-    _check_method(target.method)
+    check_method(target.method)
     url = parse_http_url(target.url)
     if egress is not None and (denial := egress.literal_verdict(url)) is not None:
         raise InvalidInput(str(denial), field="url", code="egress_denied")
@@ -160,7 +160,7 @@ def _bad_secret(message: str) -> InvalidInput:
     return InvalidInput(message, field="signing_secrets", code="signing_secret")
 
 
-def _check_method(method: str) -> None:
+def check_method(method: str) -> None:
     if len(method) > 32 or not _TOKEN.fullmatch(method):
         raise InvalidInput(
             "the method must be a word such as GET or POST", field="method", code="method"
@@ -176,19 +176,24 @@ def _check_headers(target: HttpTarget) -> None:
         )
     seen: set[str] = set()
     for name, value in target.headers.items():
+        check_header_name(name)
         lower = name.lower()
-        if len(name) > MAX_HEADER_NAME_LENGTH or not _TOKEN.fullmatch(name):
-            raise InvalidInput(
-                f"{name[:MAX_HEADER_NAME_LENGTH]!r} is not a header name",
-                field="headers",
-                code="header_name",
-            )
-        if lower in RESERVED_HEADERS or lower.startswith(RESERVED_PREFIXES):
-            raise _bad_header(name, f"{name} is set by Chimes itself", "header_reserved")
         if lower in seen:
             raise _bad_header(name, f"{name} is given twice", "header_twice")
         seen.add(lower)
         _check_header_value(name, value)
+
+
+def check_header_name(name: str) -> None:
+    if len(name) > MAX_HEADER_NAME_LENGTH or not _TOKEN.fullmatch(name):
+        raise InvalidInput(
+            f"{name[:MAX_HEADER_NAME_LENGTH]!r} is not a header name",
+            field="headers",
+            code="header_name",
+        )
+    lower = name.lower()
+    if lower in RESERVED_HEADERS or lower.startswith(RESERVED_PREFIXES):
+        raise _bad_header(name, f"{name} is set by Chimes itself", "header_reserved")
 
 
 def _check_header_value(name: str, value: str) -> None:
