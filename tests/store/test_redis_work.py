@@ -1,0 +1,265 @@
+"""What verbs cost the server, and what becomes of those who were overtaken or died."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+import redis
+
+from chimes.errors import StoreUnavailable
+from chimes.model.ids import NodeId
+from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
+from chimes.model.planning import AnyFiring, FireContext, plan
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Schedule
+from chimes.store.redis import RedisStore, connections, firing
+from chimes.testing import SettableClock
+from tests.builders import (
+    ALICE,
+    BOB,
+    LEASE,
+    NOW,
+    SECOND,
+    a_node,
+    a_run,
+    a_schedule,
+    a_verdict,
+    due_schedule,
+    places,
+)
+from tests.servers.kinds import REDIS
+from tests.servers.redis_places import empty_place
+from tests.servers.server import start
+from tests.store.redis_rig import opened, plain_client
+
+
+@pytest.fixture
+def url() -> str:
+    return empty_place().partition("?")[0]
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[redis.Redis]:
+    with plain_client(url) as client:
+        yield client
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[RedisStore]:
+    async with opened(url, SettableClock()) as store:
+        await store.join(a_node("node-1"), LEASE)
+        yield store
+
+
+class Calls:
+    """How often this store goes to the server, and how many records come back."""
+
+    def __init__(self, store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.trips = 0
+        self.records = 0
+        called = store._connections._called
+
+        async def counted(script: object, arguments: object) -> bytes:
+            answer = await called(script, arguments)  # type: ignore[arg-type]
+            self.trips += 1
+            self.records += answer.count(b"schedule_version") + answer.count(b'\\"created_at')
+            return answer
+
+        monkeypatch.setattr(store._connections, "_called", counted)
+
+    def reset(self) -> None:
+        self.trips = self.records = 0
+
+
+# --- trips ------------------------------------------------------------------------------------
+async def test_a_batch_takes_as_many_trips_as_one(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(store, monkeypatch)
+    await store.add_runs([a_run(concurrency_key=str(number)) for number in range(100)])
+    assert calls.trips == 1
+    held = await store.claim(places(free=100))
+    assert (len(held), calls.trips) == (100, 2)
+    finished = await store.finish([a_verdict(run, NOW) for run in held])
+    assert (len(finished.accepted), calls.trips) == (100, 3)
+    await store.load([due_schedule() for _ in range(50)])
+    calls.reset()
+    fired = await store.fire_due(plan, limit=100, places=places(free=100))
+    assert (len(fired.claimed), calls.trips) == (50, 2)
+    await store.finish([a_verdict(run, NOW) for run in fired.claimed])
+    assert calls.trips == 3
+
+
+async def test_a_started_mark_costs_no_look_at_the_end(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.add_runs([a_run()])
+    (run,) = await store.claim(places())
+    assert await store.start(run.id, run.fence)
+    calls = Calls(store, monkeypatch)
+    (ended,) = (await store.finish([a_verdict(run, NOW)])).accepted
+    assert calls.trips == 1
+    assert await store.get_run(run.id) == ended
+
+
+async def test_what_changed_meanwhile_is_looked_at(store: RedisStore) -> None:
+    """The claim is remembered, and the revision tells that it is not all."""
+    async with opened(f"redis://{store._connections.address.shown.partition('://')[2]}") as other:
+        await store.add_runs([a_run(), a_run()])
+        one, two = await store.claim(places())
+        await other.cancel_run(one.id, "enough")
+        await other.start(two.id, two.fence)
+        finished = await store.finish([a_verdict(one, NOW), a_verdict(two, NOW)])
+        assert [run.cancel_requested for run in finished.accepted] == [True, False]
+        for run in finished.accepted:
+            assert await other.get_run(run.id) == run
+
+
+# --- lists ------------------------------------------------------------------------------------
+RUNS = 400
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        RunQuery(limit=5),
+        RunQuery(limit=5, descending=False),
+        RunQuery(limit=5, sort=RunSort.PLANNED_AT),
+        RunQuery(limit=5, created_since=NOW + 390 * SECOND),
+        RunQuery(limit=5, schedule_id=None, statuses=(RunStatus.FAILED,)),
+        RunQuery(limit=5, statuses=(RunStatus.FAILED, RunStatus.RUNNING)),
+        RunQuery(limit=5, concurrency_key="k7"),
+        RunQuery(limit=5, concurrency_key="k7", statuses=(RunStatus.QUEUED,)),
+        RunQuery(limit=5, holder=NodeId("node-1")),
+        RunQuery(limit=5, after=(1_894_698_000_000_000 + 200_000_000, "run-x")),
+    ],
+    ids=str,
+)
+async def test_a_page_is_not_the_whole_store(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch, query: RunQuery
+) -> None:
+    runs = [
+        a_run(created_at=at, planned_at=at, available_at=at, concurrency_key=f"k{number % 40}")
+        for number in range(RUNS)
+        for at in [NOW + number * SECOND]
+    ]
+    failed = [
+        replace(run, status=RunStatus.FAILED, finished_at=NOW) if number % 50 == 0 else run
+        for number, run in enumerate(runs)
+    ]
+    await store.load(failed)
+    calls = Calls(store, monkeypatch)
+    page = await store.list_runs(query)
+    assert calls.records <= 60
+    assert calls.trips <= 4
+    assert len(page.items) <= 5
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        ScheduleQuery(limit=5, sort=sort, descending=down)
+        for sort in ScheduleSort
+        for down in (False, True)
+    ]
+    + [ScheduleQuery(limit=5, owner=BOB), ScheduleQuery(name="n7")],
+    ids=str,
+)
+async def test_a_page_of_schedules_is_not_all_of_them(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch, query: ScheduleQuery
+) -> None:
+    await store.load(
+        [
+            a_schedule(
+                name=f"n{number}",
+                owner=BOB if number % 100 == 0 else ALICE,
+                created_at=NOW + number * SECOND,
+            )
+            for number in range(RUNS)
+        ]
+    )
+    calls = Calls(store, monkeypatch)
+    page = await store.list_schedules(query)
+    assert page.items
+    assert calls.records <= 60
+
+
+async def test_counting_loads_nothing(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store.load([a_schedule() for _ in range(30)])
+    calls = Calls(store, monkeypatch)
+    await store.counts()
+    assert await store.count_schedules(ScheduleQuery()) == 30
+    assert (calls.trips, calls.records) == (2, 0)
+
+
+# --- firing -----------------------------------------------------------------------------------
+async def test_a_node_that_dies_while_firing_delays_it_a_little(
+    url: str, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "RESERVED_MICROS", 300_000)
+    schedule = await store.add_schedule(due_schedule())
+
+    def die(*_: object) -> AnyFiring:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await store.fire_due(die, limit=5)
+    async with opened(url, SettableClock()) as other:
+        fired = await other.fire_due(plan, limit=5)
+        assert fired.others == (), "the one who took it may still be at work"
+        async with asyncio.timeout(10):
+            while not fired.others:
+                await asyncio.sleep(0.02)
+                fired = await other.fire_due(plan, limit=5)
+    assert [run.schedule_id for run in fired.others] == [schedule.id]
+    assert await store.next_due() == NOW + 60 * SECOND
+
+
+async def test_a_schedule_that_changes_while_it_fires_is_planned_again(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    changing, steady = (
+        await store.add_schedule(due_schedule()),
+        await store.add_schedule(due_schedule()),
+    )
+    planned: list[str] = []
+
+    def plan_and_interfere(schedule: Schedule, context: FireContext, now: datetime) -> AnyFiring:
+        if schedule.id == changing.id and not planned:
+            client.hincrby(f"chimes:schedule:{changing.id}", "rev", 1)
+        planned.append(schedule.id)
+        return plan(schedule, context, now)
+
+    fired = await store.fire_due(plan_and_interfere, limit=5)
+    assert sorted(planned) == sorted([changing.id, steady.id, changing.id])
+    assert {run.schedule_id for run in fired.others} == {changing.id, steady.id}
+    assert len(fired.others) == 2
+
+
+# --- silence ----------------------------------------------------------------------------------
+async def test_a_server_that_says_nothing_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F24."""
+    monkeypatch.setattr(connections, "SILENCE_SECONDS", 0.3)
+    with start(REDIS) as server:
+        async with opened(server.url) as store:
+            run = a_run()
+            server.pause()
+            try:
+                async with asyncio.timeout(20):
+                    with pytest.raises(StoreUnavailable) as caught:
+                        await store.add_runs([run])
+                    with pytest.raises(StoreUnavailable, match="cannot be used now"):
+                        await store.counts()
+            finally:
+                server.resume()
+            assert caught.value.details["code"] == "commit_unknown"
+            # Whatever became of it: repeated, it is there once.
+            assert [each.id for each in await store.add_runs([run])] == [run.id]
+            assert (await store.counts()).runs == {RunStatus.QUEUED: 1}
+            assert store.counters()["ambiguous"] == 1
