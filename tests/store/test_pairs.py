@@ -118,7 +118,7 @@ async def test_cancel_old_asks_for_no_lock_of_another_schedule(rig: Rig) -> None
     (theirs,) = (await store.fire_due(plan, limit=5)).others
     await store.add_schedule(a_schedule(policy=shared, **due))
     async with rig.held(f"SELECT id FROM schedules WHERE id = '{other.id}' FOR UPDATE"):
-        fired = await asyncio.wait_for(store.fire_due(plan, limit=5), LOCK_SECONDS / 2)
+        fired = await asyncio.wait_for(store.fire_due(plan, limit=5), LOCK_SECONDS - 0.5)
     assert [run.blocked for run in fired.others] == [True]
     assert await store.get_run(theirs.id) == theirs
 
