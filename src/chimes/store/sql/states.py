@@ -51,7 +51,7 @@ class SqlStates(SqlBase):
                 if before is None:
                     _add(tx, values)
                 else:
-                    tx.run(_CHANGE, this | values)
+                    tx.run(_CHANGE, {**this, **values})
             elif before is not None:
                 tx.run(_FORGET, this)
             if audit is not None:
