@@ -15,9 +15,10 @@ from sqlalchemy.dialects.postgresql import asyncpg as driver
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.run import RunStatus
-from chimes.store.sql import SqlStore, nodes, open_postgres, settling
+from chimes.store.sql import SqlStore, ahead, nodes, open_postgres, settling
 from chimes.store.sql.database import Tx
-from chimes.store.sql.dialects import postgres
+from chimes.store.sql.dialects import postgres_statements as postgres
+from chimes.store.sql.dialects.postgres import PostgresDialect
 from chimes.store.sql.listing import (
     RUN_SORTS,
     SCHEDULE_SORTS,
@@ -31,7 +32,7 @@ from chimes.store.sql.tables import schedules
 from tests.builders import NOW, SECOND, a_run, a_schedule, a_task
 from tests.servers import POSTGRES, shared
 
-DIALECT = postgres.PostgresDialect()
+DIALECT = PostgresDialect()
 
 
 async def fill(url: str) -> None:
@@ -81,6 +82,10 @@ def compiled(statement: Select[Any]) -> str:
 HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
     "next due": (postgres.NEXT_DUE, (), {"schedules_due"}),
     "due": (postgres.DUE_SCHEDULES % 200, (1,), {"schedules_due"}),
+    "coming": (postgres.COMING % 50, (1,), {"schedules_due"}),
+    "confirm": (postgres.CONFIRM, (["r"] * 200, [1] * 200, 1), {"runs_pkey"}),
+    "ahead": (compiled(ahead.AHEAD), ("s1", 10**18), {"runs_one_per_slot"}),
+    "before": (compiled(ahead.BEFORE), ("s1", 10**18, 1), {"runs_one_per_slot"}),
     "admitted": (postgres.ADMITTED, (["k"],), {"runs_active"}),
     "oldest active": (postgres.OLDEST_ACTIVE, ("k",), {"runs_active", "runs_pkey"}),
     "blocked keys": (postgres.BLOCKED_KEYS, (["k"],), {"runs_blocked"}),
@@ -94,7 +99,18 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
     "next available": (postgres.NEXT_AVAILABLE, (), {"runs_claimable"}),
     "fire": (
         postgres.FIRE_PLAIN,
-        (["s"] * 200, ["r"] * 200, *([1] * 200 for _ in range(4)), ["http"] * 200, 1, 1, 1, "n", 1),
+        (
+            ["s"] * 200,
+            ["r"] * 200,
+            *([1] * 200 for _ in range(4)),
+            ["http"] * 200,
+            [1] * 200,
+            1,
+            1,
+            1,
+            "n",
+            1,
+        ),
         {"schedules_pkey"},
     ),
     "finish": (

@@ -50,6 +50,8 @@ class OnTime:
     next_slot: datetime | None
     next_run_at: datetime | None
     now: datetime
+    #: Under which its run is claimed.
+    fence: int = 1
 
     cancel: ClassVar[tuple[RunId, ...]] = ()
 
@@ -81,6 +83,7 @@ class OnTime:
             self.now,
             slot=before.next_slot,
             node=node,
+            fence=self.fence,
         )
 
 
@@ -303,11 +306,12 @@ def _run(
     catch_up: bool = False,
     reason: str = "",
     node: NodeId | None = None,
+    fence: int = 1,
 ) -> Run:
-    """In the order of the fields of a run (`made`). With a node: as `claimed` leaves it."""
+    """In the order of the fields of a run (`made`). With a node: as `claimed` leaves it; none
+    starts before it is planned."""
     limit = schedule.policy.concurrency_limit
     taken = node is not None
-    at = now if taken else None
     return made(
         Run,
         (
@@ -331,15 +335,15 @@ def _run(
             False,  # blocked
             RunStatus.RUNNING if taken else RunStatus.QUEUED,
             int(taken),  # attempt
-            int(taken),  # fence
+            fence if taken else 0,
             node,
             False,  # started
             False,  # cancel_requested
             now,
             planned_at,
             available_at or planned_at,
-            at,  # claimed_at
-            at,  # started_at
+            now if taken else None,  # claimed_at
+            max(now, planned_at) if taken else None,  # started_at
             None,  # finished_at
             None,  # result
             "",  # error

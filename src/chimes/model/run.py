@@ -152,6 +152,11 @@ class Run:
         return self.target.kind == "flow"
 
     @property
+    def ahead(self) -> bool:
+        """Claimed before its time: it waits for that in the hands of its node."""
+        return self.claimed_at is not None and self.claimed_at < self.planned_at
+
+    @property
     def failures(self) -> int:
         return sum(a.end in (AttemptEnd.FAILED, AttemptEnd.TIMEOUT) for a in self.attempts)
 
@@ -329,7 +334,8 @@ def lost(run: Run, now: datetime) -> Run:
     """The lease of the node that held it has ended (F04–F07, F66). What is resumable is not
     limited: its steps are (F68)."""
     assert run.holder is not None
-    if run.resumable:
+    if run.resumable or run.planned_at > now:
+        # One that was claimed ahead of its time has not begun.
         return given_back(run, now)
     attempt = Attempt(
         number=run.attempt,

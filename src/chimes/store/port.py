@@ -111,6 +111,24 @@ class Renewable(Protocol):
         """Instead of `open`: a new identity, whatever was there before."""
 
 
+@runtime_checkable
+class LookingAhead(Protocol):
+    """A store whose `fire_due` may take schedules ahead of their time.
+
+    Until `CLOSED` before its time, every change of its schedule takes such a run back: its row is
+    gone and the cursor stands on its slot again before the change looks (`taken_back`), and so
+    does a run by hand that would have to wait for it. From then on it counts as begun."""
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether it does, on this database."""
+
+    async def confirm(self, holds: Sequence[tuple[RunId, int]]) -> frozenset[RunId]:
+        """Of runs taken ahead (run id, fence) those that nothing takes back any more: closed, held
+        under this fence, and not asked to stop. One that somebody is just changing is not among
+        them; ask again."""
+
+
 class Store(Protocol):
     # --- life ---------------------------------------------------------------------------------
     async def open(self) -> None:
@@ -176,7 +194,14 @@ class Store(Protocol):
     async def next_due(self) -> datetime | None:
         """The earliest next_run_at of all enabled schedules; cheap, from an index."""
 
-    async def fire_due(self, plan: Planner, *, limit: int, places: Places | None = None) -> Fired:
+    async def fire_due(
+        self,
+        plan: Planner,
+        *,
+        limit: int,
+        places: Places | None = None,
+        ahead: timedelta = timedelta(0),
+    ) -> Fired:
         """Take up to `limit` due schedules (enabled, not deleted, next_run_at <= now; earliest
         first; those another node is just firing are left out), call `plan` for each, insert the
         runs it asks for, move the cursors, ask the runs in `cancel` to stop: ONE transaction.
@@ -184,7 +209,12 @@ class Store(Protocol):
         A slot that has a row already keeps it (unique for ever) while the cursor still moves. Up
         to `places.free` of the new claimable runs, in order of rank and due time, are inserted
         already claimed for `places.node_id`, provided its lease is alive. `plan` raising sets
-        that schedule aside (`set_aside`) and stops no other."""
+        that schedule aside (`set_aside`) and stops no other.
+
+        Where a crowd comes due within `ahead`, a store may take of it what can be claimed for
+        `places` at once and is `OnTime` by its own due time, which `plan` then gets as now: those
+        runs are inserted claimed although their time is still to come (`Run.ahead`), and whatever
+        else is not due yet is left alone. Other stores look at what is due, and nothing else."""
 
     # --- runs ---------------------------------------------------------------------------------
     async def add_runs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from chimes.errors import AlreadyExists, NotFound, QuotaExceeded
 from chimes.model.audit import AuditEntry
@@ -86,7 +86,14 @@ class MemorySchedules(MemoryBase):
         with self._lock:
             return self._state.next_due()
 
-    async def fire_due(self, plan: Planner, *, limit: int, places: Places | None = None) -> Fired:
+    async def fire_due(
+        self,
+        plan: Planner,
+        *,
+        limit: int,
+        places: Places | None = None,
+        ahead: timedelta = timedelta(0),
+    ) -> Fired:
         with self._lock:
             now = self._clock.now()
             due = self._state.due(now, limit)

@@ -6,20 +6,18 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from operator import itemgetter
 
-from sqlalchemy import select
-
-from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.ahead import may_be_ahead, taken_ahead
+from chimes.model.ids import NodeId, RunId
 from chimes.model.planning import (
     AnyFiring,
     FireContext,
     OnTime,
     concurrency_key,
     new_rows,
-    stops_only_its_own,
 )
 from chimes.model.run import Reason, Run, RunStatus, cancel_asked, claimed, queue_order
 from chimes.model.schedule import Schedule, set_aside
@@ -36,20 +34,21 @@ from chimes.store.sql.base import (
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Batch, PlainFiring, Rows
 from chimes.store.sql.fire_batches import new_batch_id, record_batch, record_failures
-from chimes.store.sql.locking import hold_keys, hold_runs, is_own_key
+from chimes.store.sql.fire_contexts import contexts_of
+from chimes.store.sql.locking import hold_runs
 from chimes.store.sql.rows.parts import (
     TargetTexts,
     Value,
     clean,
     maybe_micros,
-    maybe_moment,
     micros,
 )
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.settling import Settling
-from chimes.store.sql.tables import runs, schedules
 
-_DEPENDENCIES = (schedules.c.id, schedules.c.last_success_at)
+#: So many schedules have to come due together for it to pay to take them ahead of their time.
+CROWD = 50
+_NOT = timedelta(0)
 
 #: How often to look again at due schedules that somebody else holds.
 HELD_TRIES = 4
@@ -61,16 +60,31 @@ class SqlFiring(SqlBase):
     #: How often in a row everything due was held by somebody else.
     _held_back = 0
 
-    async def fire_due(self, plan: Planner, *, limit: int, places: Places | None = None) -> Fired:
+    async def fire_due(
+        self,
+        plan: Planner,
+        *,
+        limit: int,
+        places: Places | None = None,
+        ahead: timedelta = _NOT,
+    ) -> Fired:
         """Due schedules that somebody else holds are not waited for. When there are no others, they
         are looked at again after a moment, and at last the answer is that there may be more:
         whoever holds them is about to fire or to change them, or is gone and will be found out."""
         if self._database.one_writer and not await self._database.read(_anything_due):
             return Fired()
+        if ahead and self._database.dialect.fast:
+            soon = places is not None and places.free > 0
+            coming = await self._database.look(lambda tx: _Coming.within(tx, ahead))
+            if not coming.due and not (soon and coming.crowd):
+                return Fired()
+            ahead = ahead if soon and coming.crowd else _NOT
+        else:
+            ahead = _NOT
         node_id = self._node_id if places is None else places.node_id
 
         def work(tx: Tx) -> Fired | None:
-            return _Pass(tx, plan, limit, places, node_id).fire()
+            return _Pass(tx, plan, limit, places, node_id, ahead).fire()
 
         for times in range(HELD_TRIES):
             fired = await self._database.write(work)
@@ -95,6 +109,21 @@ def _anything_due(tx: Tx) -> bool:
     return earliest is not None and earliest <= micros(tx.now())
 
 
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    #: Whether anything is due.
+    due: bool
+    #: Whether nothing is, and soon so much that it pays to begin with it now.
+    crowd: bool
+
+    @staticmethod
+    def within(tx: Tx, ahead: timedelta) -> _Coming:
+        now = tx.now()
+        times = tx.dialect.coming(tx.connection, micros(now + ahead), CROWD)
+        due = bool(times) and times[0] <= micros(now)
+        return _Coming(due, not due and len(times) == CROWD)
+
+
 def _simple(firing: AnyFiring) -> bool:
     """Whether its run has a concurrency key that is not the schedule's own."""
     return isinstance(firing, OnTime) and firing.before.policy.concurrency_key is None
@@ -111,6 +140,7 @@ def _plain(firing: OnTime) -> PlainFiring:
         maybe_micros(firing.next_run_at),
         before.policy.concurrency_limit,
         before.target.needs,
+        firing.fence,
     )
 
 
@@ -132,6 +162,7 @@ class _Pass:
         limit: int,
         places: Places | None,
         node_id: NodeId | None,
+        ahead: timedelta,
     ) -> None:
         self._tx = tx
         self._plan = plan
@@ -139,26 +170,34 @@ class _Pass:
         self._places = places
         self._node_id = node_id
         self._now = tx.now()
+        self._until = self._now + ahead
         self._batch_id = new_batch_id(self._now)
         #: The runs' snapshots are the texts of their schedules.
         self._texts = TargetTexts()
 
     def fire(self) -> Fired | None:
         """None: nothing is due, or others hold all of it."""
-        rows = self._tx.dialect.due(self._tx.connection, micros(self._now), self._limit)
+        rows = self._tx.dialect.due(self._tx.connection, micros(self._until), self._limit)
         if not rows:
             return None
-        due = self._decoded(rows)
-        contexts = self._contexts(due)
+        due = [each for each in self._decoded(rows) if self._concerns(each)]
+        contexts = contexts_of(self._tx, due)
         broken: list[Schedule] = []
         asked: list[tuple[Schedule, FireContext, AnyFiring]] = []
+        ahead: list[OnTime] = []
         for schedule, context in zip(due, contexts, strict=True):
+            if self._later(schedule):
+                early = self._early(schedule, context)
+                ahead += [early] if early is not None else []
+                continue
             try:
                 firing = self._plan(schedule, context, self._now)
             except Exception as error:
                 broken.append(set_aside(schedule, f"{type(error).__name__}: {error}"))
             else:
                 asked.append((schedule, context, firing))
+        if self._until > self._now and not asked and not broken:
+            return self._take_ahead(ahead, more=len(rows) == self._limit)
         plain: list[OnTime] = []
         if self._tx.dialect.fast and not any(firing.cancel for _, _, firing in asked):
             plain = [f for _, _, f in asked if isinstance(f, OnTime) and _simple(f)]
@@ -180,7 +219,8 @@ class _Pass:
             for run_id in firing.cancel
         ]
         if plain:
-            taken, others = self._write_plain(plain, new, [*moved, *broken])
+            chosen = self._hand_out(new, plain)
+            taken, others = self._write_plain(chosen, plain, new, [*moved, *broken])
         else:
             taken, others = self._write(new, [*moved, *broken], stop)
             record_batch(self._tx, self._batch_id, self._node_id, self._now)
@@ -192,6 +232,33 @@ class _Pass:
             broken=tuple(broken),
             more=len(rows) == self._limit,
         )
+
+    def _later(self, schedule: Schedule) -> bool:
+        return schedule.next_run_at is not None and schedule.next_run_at > self._now
+
+    def _concerns(self, schedule: Schedule) -> bool:
+        return not self._later(schedule) or (
+            self._places is not None and may_be_ahead(schedule, self._places.offers, self._now)
+        )
+
+    def _early(self, schedule: Schedule, context: FireContext) -> OnTime | None:
+        assert schedule.next_run_at is not None
+        try:
+            firing = self._plan(schedule, context, schedule.next_run_at)
+        except Exception:
+            return None  # it is set aside when its time has come
+        if not isinstance(firing, OnTime):
+            return None
+        return taken_ahead(firing, self._now, self._until)
+
+    def _take_ahead(self, ahead: Sequence[OnTime], *, more: bool) -> Fired:
+        """As many as there are places for; the others are left alone."""
+        chosen = self._hand_out((), ahead)
+        going = [firing for firing in ahead if firing.run_id in chosen]
+        if not going:
+            return Fired()
+        taken, _ = self._write_plain(chosen, going, [], [])
+        return Fired(claimed=tuple(taken.values()), more=more)
 
     def _in_turn(
         self, asked: Sequence[tuple[Schedule, FireContext, AnyFiring]], free: set[RunId]
@@ -237,50 +304,6 @@ class _Pass:
         self._tx.dialect.move_cursors(self._tx.connection, unreadable)
         return found
 
-    def _contexts(self, due: Sequence[Schedule]) -> list[FireContext]:
-        if not due:
-            return []
-        keys = [concurrency_key(schedule) for schedule in due]
-        # Their own keys are held with the schedules.
-        hold_keys(self._tx, {key for key in keys if not is_own_key(key)})
-        admitted: dict[str, list[RunId]] = {}
-        for row in self._tx.dialect.admitted(self._tx.connection, keys):
-            admitted.setdefault(row.concurrency_key, []).append(RunId(row.id))
-        careful = {key for key, each in zip(keys, due, strict=True) if stops_only_its_own(each)}
-        owners = self._owners([run_id for key in careful for run_id in admitted.get(key, ())])
-        succeeded = self._successes({s.depends_on.schedule_id for s in due if s.depends_on})
-        return [
-            FireContext(
-                admitted=tuple(admitted.get(key, ())),
-                others=frozenset(
-                    run_id for run_id in admitted.get(key, ()) if owners[run_id] != schedule.id
-                )
-                if stops_only_its_own(schedule)
-                else frozenset(),
-                dependency_succeeded_at=succeeded.get(schedule.depends_on.schedule_id)
-                if schedule.depends_on
-                else None,
-            )
-            for key, schedule in zip(keys, due, strict=True)
-        ]
-
-    def _owners(self, ids: Sequence[RunId]) -> dict[RunId, str | None]:
-        """The schedules of runs."""
-        if not ids:
-            return {}
-        statement = select(runs.c.id, runs.c.schedule_id).where(
-            self._tx.dialect.among(runs.c.id, "ids")
-        )
-        rows = self._tx.rows(statement, {"ids": self._tx.dialect.listed(ids)})
-        return {RunId(row.id): row.schedule_id for row in rows}
-
-    def _successes(self, ids: set[ScheduleId]) -> dict[str, datetime | None]:
-        if not ids:
-            return {}
-        statement = select(*_DEPENDENCIES).where(self._tx.dialect.among(schedules.c.id, "ids"))
-        rows = self._tx.rows(statement, {"ids": self._tx.dialect.listed(ids)})
-        return {row.id: maybe_moment(row.last_success_at) for row in rows}
-
     def _write(
         self, new: list[Run], moved: Sequence[Schedule], stop: Sequence[RunId]
     ) -> tuple[dict[RunId, Run], list[Run]]:
@@ -301,10 +324,13 @@ class _Pass:
         return taken, [run for run in new if run.id not in taken]
 
     def _write_plain(
-        self, plain: Sequence[OnTime], new: list[Run], moved: Sequence[Schedule]
+        self,
+        taken: dict[RunId, Run],
+        plain: Sequence[OnTime],
+        new: list[Run],
+        moved: Sequence[Schedule],
     ) -> tuple[dict[RunId, Run], list[Run]]:
-        """As `_write`, with nothing to stop."""
-        taken = self._hand_out(new, plain)
+        """As `_write`, with nothing to stop; `taken` are those that are claimed at once."""
         self._insert([taken.get(run.id, run) for run in new])
         move_cursors(self._tx, moved)
         mine = [firing for firing in plain if firing.run_id in taken]

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from chimes.errors import StoreBusy
 from chimes.model.access import Owner
-from chimes.model.ids import RunId
+from chimes.model.ids import RunId, ScheduleId
 from chimes.store.sql.database import Tx
 from chimes.store.sql.tables import ACTIVE, concurrency_keys, runs, schedules
 
@@ -30,6 +30,11 @@ _PLACES = select(runs.c.schedule_id, runs.c.concurrency_key, runs.c.kind)
 def is_own_key(key: str) -> bool:
     """Whether the row of its schedule stands for it."""
     return key.startswith(_OWN)
+
+
+def schedule_of_key(key: str) -> ScheduleId:
+    """Whose own it is."""
+    return ScheduleId(key.removeprefix(_OWN))
 
 
 #: Of a run: its schedule, and its concurrency key.

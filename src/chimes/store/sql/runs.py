@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -12,6 +13,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, RunQuery
 from chimes.model.run import LogEntry, Run, abandoned, accepts, cancel_asked
+from chimes.store.sql.ahead import make_way
 from chimes.store.sql.base import (
     SqlBase,
     Taken,
@@ -196,9 +198,14 @@ def _added(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
     standing = load_runs(tx, [found for run in wanted if (found := taken.by(run)) is not None])
     over = _ended_parents(tx, wanted)
     keys = {run.concurrency_key for run in wanted if run.concurrency_key is not None}
-    admitted = dict.fromkeys(keys, 0)
-    for row in tx.dialect.admitted(tx.connection, keys) if keys else ():
-        admitted[row.concurrency_key] += 1
+    admitted = _admitted(tx, keys)
+    full = {
+        key
+        for run in wanted
+        if (key := run.concurrency_key) is not None and admitted[key] >= run.concurrency_limit
+    }
+    if full and make_way(tx, full):
+        admitted = _admitted(tx, keys)
     answer: list[Run] = []
     new: list[Run] = []
     for run in wanted:
@@ -216,6 +223,11 @@ def _added(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
         answer.append(standing[found])
     insert_runs(tx, new)
     return tuple(answer)
+
+
+def _admitted(tx: Tx, keys: Collection[str]) -> Counter[str]:
+    rows = tx.dialect.admitted(tx.connection, keys) if keys else ()
+    return Counter(row.concurrency_key for row in rows)
 
 
 def _in_the_way(tx: Tx, run: Run) -> Run | None:

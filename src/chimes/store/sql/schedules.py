@@ -14,6 +14,7 @@ from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.run import Reason, Run, canceled
 from chimes.model.schedule import Schedule
 from chimes.store.port import ScheduleChange
+from chimes.store.sql.ahead import without_ahead
 from chimes.store.sql.base import (
     SqlBase,
     Taken,
@@ -71,7 +72,7 @@ class SqlSchedules(SqlBase):
                 raise NotFound(f"schedule {schedule_id} not found")
             # Asked for once the row is ours: slots fired while we waited for it lie before the
             # change, not after it (F55).
-            now = tx.now()
+            before, now = without_ahead(tx, before, tx.now())
             after = change(before, now)
             _refuse_placeholders(before, after, damage)
             new = runs(before, now) if runs else ()

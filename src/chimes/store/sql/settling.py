@@ -15,6 +15,7 @@ from chimes.model.audit import paused_by_receiver
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run, Verdict, abandoned
 from chimes.model.schedule import paused, summarized
+from chimes.store.sql.ahead import without_ahead
 from chimes.store.sql.base import (
     append_audit,
     load_schedules,
@@ -81,6 +82,7 @@ class Settling:
         for schedule in load_schedules(self._tx, self._paused.keys()).values():
             if schedule.enabled:
                 note = self._paused[schedule.id]
+                schedule, _ = without_ahead(self._tx, schedule, self._now)
                 write_schedule(self._tx, paused(schedule, self._now, "chimes", note=note))
                 owner = str(schedule.owner)
                 append_audit(self._tx, paused_by_receiver(schedule.id, owner, note, self._now))

@@ -11,6 +11,7 @@ from chimes.model.listing import Counts
 from chimes.model.run import RunStatus
 from chimes.store.epoch import Epoch
 from chimes.store.port import StoreStatus
+from chimes.store.sql.ahead import SqlAhead
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.firing import SqlFiring
@@ -27,7 +28,7 @@ from chimes.store.sql.work import SqlWork
 
 
 class SqlStore(
-    SqlSchedules, SqlFiring, SqlRuns, SqlWork, SqlStates, SqlNodes, SqlRecords, SqlMoving
+    SqlSchedules, SqlFiring, SqlAhead, SqlRuns, SqlWork, SqlStates, SqlNodes, SqlRecords, SqlMoving
 ):
     async def open(self) -> None:
         await self._database.open()

@@ -24,8 +24,8 @@ class Dialect(ABC):
     #: Whether transactions run side by side, so that rows have to be locked.
     locks_rows: bool
 
-    #: Whether `fire_plain`, `take` and `finish_plain` are there; otherwise the store goes the long
-    #: way.
+    #: Whether `fire_plain`, `take`, `finish_plain`, `coming` and `confirm` are there; otherwise the
+    #: store goes the long way, and does not look ahead.
     fast: bool = False
 
     # --- time and errors ----------------------------------------------------------------------
@@ -126,6 +126,18 @@ class Dialect(ABC):
         keeps it."""
         raise NotImplementedError
 
+    def coming(self, connection: Connection, until: int, most: int) -> Sequence[int]:
+        """The earliest due times up to `until`, not more than `most` of them."""
+        raise NotImplementedError
+
+    def confirm(
+        self, connection: Connection, closed: int | None, holds: Sequence[tuple[str, int]]
+    ) -> Collection[str]:
+        """The ids of those runs (id, fence) that are held, not asked to stop, planned for `closed`
+        or earlier, and not just being changed by anybody. Whoever wants to change one afterwards
+        waits until this is committed. `closed` None: what the database's clock says."""
+        raise NotImplementedError
+
     def take(
         self, connection: Connection, now: int, offers: Collection[str], limit: int, node_id: str
     ) -> Rows:
@@ -157,6 +169,7 @@ class PlainFiring(NamedTuple):
     next_run_at: int | None
     concurrency_limit: int
     needs: str
+    fence: int
 
 
 class Batch(NamedTuple):

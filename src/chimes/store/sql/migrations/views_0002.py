@@ -116,7 +116,7 @@ END $$
 # The rights on the view are enough, because the function has those of its owner. It may then find
 # nobody's tables but ours: whoever calls it has a schema for temporary tables, which is searched
 # first unless it is named.
-_OWNERS_RIGHTS = """
+OWNERS_RIGHTS = """
 DO $$ BEGIN
   EXECUTE format(
     'ALTER FUNCTION cb_schedules_change() SECURITY DEFINER SET search_path = %I, pg_temp',
@@ -147,7 +147,7 @@ POSTGRES = (
     _CRON_SPEC,
     _SCHEDULES,
     _CHANGE,
-    _OWNERS_RIGHTS,
+    OWNERS_RIGHTS,
     _TRIGGER,
     _METRICS,
     f"CREATE OR REPLACE VIEW {TEMPLATES}",

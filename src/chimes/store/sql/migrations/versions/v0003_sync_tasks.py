@@ -1,17 +1,19 @@
-"""Sync tasks: what they keep between runs, and an index to list them by. Nothing that the code of
-0002 uses changes, so `min_revision` stays."""
+"""Sync tasks: what they keep between runs, and an index to list them by. Runs that are taken ahead
+of their time: changes by SQL take them back. Nothing that the code of 0002 uses changes, so
+`min_revision` stays."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
-from chimes.store.sql.migrations.steps import create_index, create_table
+from chimes.store.sql.migrations.steps import create_index, create_table, dialect, execute
 from chimes.store.sql.migrations.versions.v0001_first import (
     CONCURRENCY_KEY,
     IDENTITY,
     MOMENT,
     TEXT,
 )
+from chimes.store.sql.migrations.views_0003 import POSTGRES
 
 revision = "0003"
 down_revision = "0002"
@@ -26,3 +28,6 @@ def upgrade() -> None:
         sa.Column("run_id", IDENTITY, nullable=False),
     )
     create_index("runs_by_source", "runs", ["needs", "created_at", "id"], where="kind = 'sync'")
+    if dialect() == "postgresql":
+        for statement in POSTGRES:
+            execute(statement)
