@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from chimes.model.change import replace
-from chimes.model.ids import RunId
+from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import (
     AnyFiring,
     FireContext,
@@ -63,11 +63,13 @@ class _Unit:
 
 
 @dataclass(slots=True)
-class _Batch:
+class _Pass:
     """What has come of a call so far."""
 
-    claimed: list[Run] = field(default_factory=list)
-    others: list[Run] = field(default_factory=list)
+    inserted: list[Run] = field(default_factory=list)
+    claimed: tuple[Run, ...] = ()
+    #: Of the inserted ones that were not claimed: whether they are blocked now.
+    others: dict[RunId, bool] = field(default_factory=dict)
     broken: list[Schedule] = field(default_factory=list)
     stopped: bool = False
 
@@ -83,23 +85,28 @@ class RedisFiring(RedisFinishing):
     ) -> Fired:
         now, (answer,) = await self._tell("take_due", str(limit), str(RESERVED_MICROS))
         due = left = [self._due(row) for row in rows(answer)]
-        batch = _Batch()
-        for tries in range(TRIES):
+        done = _Pass()
+        for tries in range(TRIES if due else 0):
             if tries:
                 now, left = await self._due_again(left)
-            if not left:
-                break
             units = await self._planned(plan, left, now, careful=tries > 0)
-            answers = await self._write(units, places, batch)
-            left = [each for each, answer in zip(left, answers, strict=True) if answer != "done"]
+            answers = await self._write(units, places, done, last=tries == TRIES - 1)
+            left = [each for each, word in zip(left, answers, strict=True) if word != "done"]
             if not left:
                 break
-        if batch.stopped or any(run.claimable for run in batch.others):
+        order = {each.schedule.id: place for place, each in enumerate(due)}
+        done.inserted.sort(key=lambda run: order[run.schedule_id or ScheduleId("")])
+        others = [
+            replace(run, blocked=done.others[run.id])
+            for run in done.inserted
+            if run.id in done.others
+        ]
+        if done.stopped or any(run.claimable for run in others):
             self.wake()
         return Fired(
-            claimed=tuple(batch.claimed),
-            others=tuple(batch.others),
-            broken=tuple(batch.broken),
+            claimed=done.claimed,
+            others=tuple(others),
+            broken=tuple(done.broken),
             more=len(due) == limit,
         )
 
@@ -180,32 +187,28 @@ class RedisFiring(RedisFinishing):
         unit.more += settling.ops
 
     async def _write(
-        self, units: Sequence[_Unit], places: Places | None, batch: _Batch
+        self, units: Sequence[_Unit], places: Places | None, done: _Pass, *, last: bool
     ) -> list[str]:
         """For each unit `done`, or why not."""
-        free = max(0, places.free - len(batch.claimed)) if places else 0
         _, (answer, taken, rest) = await self._tell(
             "fire",
             [self._unit_row(unit) for unit in units if not unit.postponed],
             places.node_id if places else "",
-            str(free),
+            str(max(0, places.free)) if places else "0",
             sorted(places.offers) if places else [],
+            [run.id for run in done.inserted],
+            "now" if last else "later" if any(unit.postponed for unit in units) else "",
         )
-        batch.claimed += await self._claimed_runs(rows(taken))
-        left = {text(each[0]): each for each in rows(rest)}
+        done.claimed += await self._claimed_runs(rows(taken))
+        done.others = {RunId(text(each[0])): each[1] == "1" for each in rows(rest)}
         written = iter(texts(answer))
         answers = ["postponed" if unit.postponed else next(written) for unit in units]
         for unit, word in zip(units, answers, strict=True):
-            if word != "done":
-                continue
-            if unit.broken:
-                batch.broken.append(unit.schedule)
-            batch.stopped |= bool(unit.cancel)
-            batch.others += [
-                replace(run, blocked=left[run.id][2] == "1")
-                for run in unit.inserted
-                if run.id in left
-            ]
+            if word == "done":
+                done.inserted += unit.inserted
+                done.stopped |= bool(unit.cancel)
+                if unit.broken:
+                    done.broken.append(unit.schedule)
         return answers
 
     def _unit_row(self, unit: _Unit) -> Wire:

@@ -25,36 +25,41 @@ function verbs.take_due()
   return {NOW, rows}
 end
 
--- What firing came to. args: units, node, free, offers. Those of the new runs for which the node
--- has places are its own at once. The answer: as of commit, the runs taken, the other new ones.
+-- What firing came to. args: units, node, free, offers, ids that earlier calls of the same pass
+-- have inserted, `now` if this is the last call, `later` if it cannot be. The answer: as of commit, the runs taken, the others
+-- of this pass. Those for which the node has places are its own at once; who goes first is seen
+-- when all of the pass is there, so nothing is handed out while a unit has to be tried again.
 function verbs.fire()
   local answers, woken = applied(args[1])
-  local node, free, offered = args[2], tonumber(args[3]), {}
+  local node, free, offered, stopped = args[2], tonumber(args[3]), {}, false
+  local all_done = args[6] ~= 'later'
   for _, offer in ipairs(args[4]) do offered[offer] = true end
-  local members, others, stopped = {}, {}, false
+  local ids, members = args[5], {}
   for place, unit in ipairs(args[1]) do
+    if answers[place] ~= 'done' then all_done = false end
     for _, op in ipairs(answers[place] == 'done' and unit[2] or NONE) do
       if op[1] == 'insert' then
-        local s = state(op[2])
-        others[#others + 1] = op[2]
-        if claimable(s) and tonumber(s.available) <= now and offered[needs_of(s.member)] then
-          members[#members + 1] = s.member
-        end
+        ids[#ids + 1] = op[2]
       elseif op[1] == 'put' then
         stopped = true
       end
     end
   end
-  local taken = {}
-  if free > 0 and #members > 0 and alive(node) then
+  if free > 0 and (all_done or args[6] == 'now') and alive(node) then
+    for _, id in ipairs(ids) do
+      local s = state(id) or NONE
+      if claimable(s) and tonumber(s.available) <= now and offered[needs_of(s.member)] then
+        members[#members + 1] = s.member
+      end
+    end
     table.sort(members, sooner)
-    taken = hand_out(members, node, free)
   end
-  local rest = {}
-  for _, id in ipairs(others) do
-    local s = state(id)
-    if s.status ~= 'running' then
-      rest[#rest + 1] = {id, s.status, s.blocked}
+  local taken, mine, rest = hand_out(members, node, free), {}, {}
+  for place = 1, #taken do mine[id_of(members[place])] = true end
+  for _, id in ipairs(ids) do
+    if not mine[id] then
+      local s = state(id) or NONE
+      rest[#rest + 1] = {id, s.blocked or ''}
       woken = woken or claimable(s)
     end
   end
