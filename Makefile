@@ -26,7 +26,7 @@ check: setup-dev ## format, lint, import contracts, types
 	@$(BIN)/mypy
 
 torture: setup-dev ## two minutes of faults on each store, before a change to store or engine lands
-	@for store in pg mariadb sqlite; do $(BIN)/python -m tests.system.torture --store $$store --profile pr || exit $$?; done
+	@for store in pg mariadb redis sqlite; do $(BIN)/python -m tests.system.torture --store $$store --profile pr || exit $$?; done
 
 format: setup-dev
 	@$(BIN)/ruff format src tests bench

@@ -17,7 +17,7 @@ from tests.system.torture import nemesis
 from tests.system.torture.conductor import Conductor, Order
 from tests.system.torture.mutants import MUTANTS
 from tests.system.torture.profiles import PROFILES
-from tests.system.torture.stores import STORES
+from tests.system.torture.stores import SERVERS, STORES
 
 PASS, VIOLATION, CANNOT_RUN, INCONCLUSIVE = 0, 1, 2, 9
 CODES = {"pass": PASS, "violation": VIOLATION, "inconclusive": INCONCLUSIVE}
@@ -53,7 +53,7 @@ def order_from(arguments: Sequence[str]) -> Order:
             seconds=seconds,
             nodes=nodes,
             rate=profile.faults,
-            server=given.store in ("pg", "mariadb"),
+            server=given.store in SERVERS,
             kinds=[kind for kind in given.faults.split(",") if kind],
         )
     else:

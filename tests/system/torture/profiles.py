@@ -98,7 +98,7 @@ FILE_CLASSES = {"sqlite": 5, "json": 4}
 def missing(profile: Profile, store: str, minutes: float, reached: Mapping[str, int]) -> list[str]:
     """What was not reached often enough to say anything."""
     share = min(1.0, minutes / profile.minutes)
-    server = store in ("pg", "mariadb")
+    server = store not in FILE_CLASSES
     wanted = {
         "slots": round(profile.slots * share),
         "faults": round(profile.fault_count * share),

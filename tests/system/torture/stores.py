@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.servers import start_mariadb, start_postgres
+from tests.servers import start_mariadb, start_postgres, start_redis
 from tests.servers.server import PrivateServer
-from tests.system.torture.wire import MysqlWatch, PostgresWatch, Watch
+from tests.system.torture.wire import MysqlWatch, PostgresWatch, RedisWatch, Watch
 
-STORES = ("pg", "mariadb", "sqlite", "json")
+STORES = ("pg", "mariadb", "redis", "sqlite", "json")
+#: Those on a server of their own.
+SERVERS = ("pg", "mariadb", "redis")
 
 
 class StoreRunner:
@@ -32,6 +34,11 @@ class StoreRunner:
                 assert isinstance(server, PrivateServer)
                 self.server = server
                 self.url = server.new_database()
+            case "redis":
+                redis = start_redis(durable=True)
+                assert isinstance(redis, PrivateServer)
+                self.server = redis
+                self.url = redis.kind.url(redis.port, "0")
             case "sqlite":
                 self.url = f"sqlite:///{self._directory / 'chimes.db'}"
             case _:
@@ -48,7 +55,8 @@ class StoreRunner:
 
     @property
     def watch(self) -> Callable[[], Watch]:
-        return PostgresWatch if self.name == "pg" else MysqlWatch
+        watches = {"pg": PostgresWatch, "mariadb": MysqlWatch, "redis": RedisWatch}
+        return watches[self.name]
 
     def through(self, port: int) -> str:
         """The URL by way of a proxy."""
@@ -59,6 +67,8 @@ class StoreRunner:
     def describe(self) -> str:
         if self.server is None:
             return f"sqlite {sqlite3.sqlite_version}" if self.name == "sqlite" else self.name
+        if self.name == "redis":
+            return "redis"
         ((version,),) = self.server.admin(
             "SHOW server_version" if self.name == "pg" else "SELECT version()"
         )

@@ -17,7 +17,7 @@ from tests.system.torture.nemesis import QUIET, WINDOW, Fault, make_plan
 from tests.system.torture.oracle import SECOND, Cron, Interval, Moment, micros, spec_of, text_of
 from tests.system.torture.profiles import PROFILES, missing
 from tests.system.torture.proxy import Proxy
-from tests.system.torture.wire import MysqlWatch, PostgresWatch
+from tests.system.torture.wire import MysqlWatch, PostgresWatch, RedisWatch
 
 ROOT = Path(__file__).parents[3]
 NOON = micros("2026-05-04T12:00:00Z")
@@ -140,6 +140,23 @@ def test_mysql_commits_are_seen() -> None:
     assert not watch.feed(commit[:5])
     assert watch.feed(commit[5:])
     assert not watch.feed(packet(b"\x03SELECT 1"))
+
+
+def test_redis_commits_are_seen() -> None:
+    def command(*words: bytes) -> bytes:
+        sized = (b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+        return b"*%d\r\n%s" % (len(words), b"".join(sized))
+
+    watch = RedisWatch()
+    assert not watch.feed(command(b"AUTH", b"commit"))
+    assert not watch.feed(command(b"EVALSHA", b"x", b"0", b"runs", b'["commit"]'))
+    assert watch.feed(command(b"EVALSHA", b"x", b"0", b"claim", b"[]\r\n"))
+    split = command(b"EVALSHA", b"x", b"0", b"commit", b"[]")
+    assert [watch.feed(split[at : at + 1]) for at in range(len(split))] == [
+        *([False] * (len(split) - 1)),
+        True,
+    ]
+    assert not watch.feed(command(b"PING"))
 
 
 # --- proxy ----------------------------------------------------------------------------------------

@@ -15,6 +15,10 @@ _COMMIT = re.compile(rb"\s*commit\b", re.I)
 _BEGIN = re.compile(rb"\s*(?:begin|start\s+transaction)\b", re.I)
 
 
+#: Verbs of the Redis store whose answers matter to somebody.
+_VERBS = {b"commit", b"fire", b"claim", b"add", b"add_unless_active", b"start"}
+
+
 class Watch(Protocol):
     def feed(self, data: bytes) -> bool: ...
 
@@ -79,6 +83,39 @@ class PostgresWatch:
             if self._got[:1] == b"Z":
                 self._idle = self._got[5:6] == b"I"
             self._got = self._got[end:]
+
+
+class RedisWatch:
+    """A call of a script that may write: our commits are such calls."""
+
+    def __init__(self) -> None:
+        self._sent = b""
+
+    def feed(self, data: bytes) -> bool:
+        self._sent += data
+        commits = False
+        while (command := self._command()) is not None:
+            commits |= command[:1] in ([b"EVALSHA"], [b"EVAL"]) and bool(_VERBS & {*command})
+        return commits
+
+    def _command(self) -> list[bytes] | None:
+        """The next whole one: an array of texts."""
+        head, found, rest = self._sent.partition(b"\r\n")
+        words: list[bytes] = []
+        for _ in range(int(head[1:]) if found else 0):
+            size, found, rest = rest.partition(b"\r\n")
+            end = int(size[1:] or 0) if found else 0
+            if not found or len(rest) < end + 2:
+                return None
+            words.append(rest[:end])
+            rest = rest[end + 2 :]
+        if not words:
+            return None
+        self._sent = rest
+        return words
+
+    def heard(self, data: bytes) -> None:
+        pass
 
 
 class MysqlWatch:
