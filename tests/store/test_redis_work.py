@@ -29,6 +29,7 @@ from tests.builders import (
     a_schedule,
     a_verdict,
     due_schedule,
+    log_lines,
     places,
 )
 from tests.servers.kinds import REDIS
@@ -194,6 +195,18 @@ async def test_counting_loads_nothing(store: RedisStore, monkeypatch: pytest.Mon
     await store.counts()
     assert await store.count_schedules(ScheduleQuery()) == 30
     assert (calls.trips, calls.records) == (2, 0)
+
+
+async def test_a_dump_is_no_trip_for_each_run(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.add_runs([a_run() for _ in range(300)])
+    (held,) = await store.claim(places(free=1))
+    await store.append_logs(held.id, held.fence, log_lines("one", "two"))
+    calls = Calls(store, monkeypatch)
+    items = [item async for item in store.dump()]
+    assert len(items) == 301
+    assert calls.trips <= 8
 
 
 # --- firing -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.kept_state import KeptState
-from chimes.model.run import Run, RunStatus, released
+from chimes.model.run import LogEntry, Run, RunStatus, released
 from chimes.model.schedule import Schedule
 from chimes.store.codec.records import (
     audit_from_plain,
@@ -23,13 +23,16 @@ from chimes.store.codec.records import (
 )
 from chimes.store.port import Item, RunLog
 from chimes.store.redis.listing import MOST, RedisListing, Walk
-from chimes.store.redis.run_rows import log_entry, log_rows, new_fields, task_row
-from chimes.store.redis.runs import state_of, state_row
+from chimes.store.redis.run_rows import log_rows, new_fields, task_row
+from chimes.store.redis.runs import RedisRuns, state_of, state_row
 from chimes.store.redis.schedule_rows import all_fields
-from chimes.store.redis.wire import Wire, encoded, micros, text, texts
+from chimes.store.redis.wire import Wire, encoded, micros, rows, text, texts
+
+#: Of a log at a time.
+LINES = 5000
 
 
-class RedisMoving(RedisListing):
+class RedisMoving(RedisListing, RedisRuns):
     async def dump(self) -> AsyncIterator[Item]:
         ever = Walk(facet="schedules:ever", kind="schedule")
         async for schedule in self._walk(ever, self._schedule, None, MOST):
@@ -38,11 +41,11 @@ class RedisMoving(RedisListing):
         async for run in self._walk(Walk(facet="runs", kind="run"), self._run, None, MOST):
             ids.append(run.id)
             yield run
-        for run_id in ids:
-            _, (answer,) = await self._ask("logs", run_id, "0", "-1")
-            if lines := texts(answer):
-                entries = tuple(log_entry(line, number) for number, line in enumerate(lines, 1))
-                yield RunLog(run_id=run_id, entries=entries)
+        async for run_id, length in self._with_logs(ids):
+            entries: list[LogEntry] = []
+            for first in range(0, length, LINES):
+                entries += await self.read_logs(run_id, after=first, limit=LINES)
+            yield RunLog(run_id=run_id, entries=tuple(entries))
         async for entry in self._audit_ascending():
             yield entry
         _, (answer,) = await self._ask("values", "keys")
@@ -52,6 +55,13 @@ class RedisMoving(RedisListing):
         pairs = texts(answer)
         for name, row in zip(pairs[::2], pairs[1::2], strict=True):
             yield state_of(name, row)
+
+    async def _with_logs(self, ids: Sequence[RunId]) -> AsyncIterator[tuple[RunId, int]]:
+        for start in range(0, len(ids), MOST):
+            _, (answer,) = await self._ask("log_lengths", ids[start : start + MOST])
+            for each in rows(answer):
+                run_id, length = texts(each)
+                yield RunId(run_id), int(length)
 
     async def _audit_ascending(self) -> AsyncIterator[AuditEntry]:
         lowest = ""

@@ -20,7 +20,6 @@ from chimes.store.redis.identity import LAYOUT, Marker, opened, present, set_up_
 from chimes.store.redis.listener import Listener
 from chimes.store.redis.moving import RedisMoving
 from chimes.store.redis.records import RedisRecords
-from chimes.store.redis.runs import RedisRuns
 from chimes.store.redis.schedules import RedisSchedules
 from chimes.store.redis.wire import text, texts
 
@@ -30,7 +29,7 @@ _log = logging.getLogger(__name__)
 RECENT_SECONDS = 30.0
 
 
-class RedisStore(RedisSchedules, RedisRuns, RedisRecords, RedisMoving):
+class RedisStore(RedisSchedules, RedisRecords, RedisMoving):
     def __init__(
         self,
         address: Address,

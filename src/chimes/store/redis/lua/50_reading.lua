@@ -181,6 +181,16 @@ function verbs.logs()
   return {NOW, call('LRANGE', C .. 'logs:' .. args[1], args[2], args[3])}
 end
 
+-- Which of these have a log, and how long it is. args: ids.
+function verbs.log_lengths()
+  local found = {}
+  for _, id in ipairs(args[1]) do
+    local length = call('LLEN', C .. 'logs:' .. id)
+    if length > 0 then found[#found + 1] = {id, tostring(length)} end
+  end
+  return {NOW, found}
+end
+
 function verbs.value()
   return {NOW, call('HGET', C .. args[1], args[2]) or ''}
 end
