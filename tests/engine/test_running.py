@@ -246,6 +246,7 @@ async def test_a_place_is_free_as_soon_as_the_attempt_has_ended(rig: Rig) -> Non
     await until(lambda: len(rig.runner.calls) == 2)
     assert set(engine.running) == {first.id, second.id}, "in hand until the verdict is written"
     assert (await rig.run(first.id)).status is RunStatus.RUNNING
+    faults.freed.set()
 
 
 # An outage that only verdicts feel: what waits to be written has a bound

@@ -51,7 +51,7 @@ def test_cron_second_by_second() -> None:
     assert seconds("1-59/25 * * * * *", 70) == [1, 26, 51, 61]
     assert seconds("0,7 1 12 * * *", 3600) == [60, 67]
     assert seconds("0 0 0 * * 2", 24 * 3600) == [12 * 3600]  # 4 May 2026 is a Monday
-    assert seconds("0 0 0 1 6 *", 40 * 24 * 3600) == [(27 * 24 + 12) * 3600]
+    assert seconds("0 0 0 6 5 *", 3 * 24 * 3600) == [36 * 3600]
 
 
 def test_a_single_moment() -> None:
