@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 import asyncpg
 import pytest
 from sqlalchemy import text
+from sqlalchemy.util import greenlet_spawn
 
 from chimes.clock import SystemClock
 from chimes.errors import ConfigError, StoreUnavailable
@@ -370,16 +371,18 @@ async def test_rows_of_a_client_that_stopped_come_free(
     assert isinstance(database, ServerDatabase)
     held = database._pools.here().engine
     await store.open()
-    async with held.connect() as connection:
-        await connection.execute(
-            text("SELECT 1 FROM schedules WHERE id = :id FOR UPDATE"), {"id": schedule.id}
-        )
+    connection = await greenlet_spawn(held.connect)
+    locking = text("SELECT 1 FROM schedules WHERE id = :id FOR UPDATE")
+    await greenlet_spawn(connection.execute, locking, {"id": schedule.id})
+    try:
         begun = time.monotonic()
         async with asyncio.timeout(10):
             while not (fired := await store.fire_due(plan, limit=5)).others:
                 assert fired.more
         assert time.monotonic() - begun < 5
-        await connection.invalidate()
+    finally:
+        await greenlet_spawn(connection.invalidate)
+        await greenlet_spawn(connection.close)
     await stopped.close()
 
 

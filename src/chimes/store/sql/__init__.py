@@ -7,7 +7,6 @@ from pathlib import Path
 
 from chimes.clock import Clock
 from chimes.errors import ConfigError
-from chimes.store.sql.sqlite_database import SqliteDatabase
 from chimes.store.sql.store import SqlStore
 
 __all__ = ["SqlStore", "open_mariadb", "open_postgres", "open_sqlite"]
@@ -15,6 +14,9 @@ __all__ = ["SqlStore", "open_mariadb", "open_postgres", "open_sqlite"]
 
 def open_sqlite(path: str | Path, *, clock: Clock | None = None) -> SqlStore:
     """A store in this file, shared by the processes of one host; `open()` it before use."""
+    # Each of them brings its dialect and its driver; a node needs one.
+    from chimes.store.sql.sqlite_database import SqliteDatabase
+
     return SqlStore(SqliteDatabase(Path(path), clock))
 
 

@@ -1,8 +1,8 @@
 """How the store reaches its database: verbs are plain functions over a transaction.
 
 A verb's work is written without `await` and handed to the `Database`, which runs it where its
-driver wants it: on SQLite in the writer thread or in a reading one, on a server with
-`AsyncConnection.run_sync`. That keeps the port written once, lets SQLite do a whole batch without
+driver wants it: on SQLite in the writer thread or in a reading one, on a server in a greenlet, out
+of which the driver awaits. That keeps the port written once, lets SQLite do a whole batch without
 hopping between threads for each statement, and leaves the event loop free meanwhile.
 """
 

@@ -7,7 +7,8 @@ import contextlib
 import threading
 from dataclasses import dataclass
 
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy import Engine
+from sqlalchemy.util import greenlet_spawn
 
 from chimes.store.sql.server import Server
 
@@ -17,11 +18,11 @@ SIZE, OVERFLOW = 8, 4
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    engine: AsyncEngine
+    engine: Engine
     #: The same connections, in transactions that see one state and change nothing.
-    reading: AsyncEngine
+    reading: Engine
     #: The same connections, without transactions where that is cheaper.
-    looking: AsyncEngine
+    looking: Engine
     #: Disposes of the pool when its loop ends.
     guard: asyncio.Task[None]
 
@@ -69,7 +70,7 @@ class LoopPools:
             guard=guard,
         )
 
-    async def _guard(self, engine: AsyncEngine) -> None:
+    async def _guard(self, engine: Engine) -> None:
         """The end of a loop cancels its tasks and waits for them, which is when the connections
         have to be closed."""
         loop = asyncio.get_running_loop()
@@ -78,4 +79,4 @@ class LoopPools:
         finally:
             with self._lock:
                 self._pools.pop(loop, None)
-            await engine.dispose()
+            await greenlet_spawn(engine.dispose)

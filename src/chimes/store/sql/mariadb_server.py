@@ -11,10 +11,9 @@ from typing import Any
 
 import asyncmy.errors
 from asyncmy.constants import CR
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from chimes.errors import ConfigError, SchemaMismatch, StoreUnavailable
 from chimes.store.sql.dialects.mariadb import MariadbDialect
@@ -70,8 +69,8 @@ class MariadbServer(Server):
         self._checked = False
 
     # --- connections --------------------------------------------------------------------------
-    def engine(self, *, size: int, overflow: int) -> AsyncEngine:
-        engine = create_async_engine(
+    def engine(self, *, size: int, overflow: int) -> Engine:
+        engine = create_engine(
             self._url,
             # Without its read_timeout: that waits with wait_for, which may swallow being canceled,
             # and units are bounded as a whole (F24).
@@ -83,13 +82,13 @@ class MariadbServer(Server):
             pool_use_lifo=True,
         )
         # Before SQLAlchemy looks at the server in its own way, and after it has named the charset.
-        event.listen(engine.sync_engine, "connect", self._look_at_server, insert=True)
-        event.listen(engine.sync_engine, "connect", _begin_session)
+        event.listen(engine, "connect", self._look_at_server, insert=True)
+        event.listen(engine, "connect", _begin_session)
         return engine
 
-    def reading(self, engine: AsyncEngine) -> AsyncEngine:
+    def reading(self, engine: Engine) -> Engine:
         reading = engine.execution_options()
-        event.listen(reading.sync_engine, "begin", _see_one_state)
+        event.listen(reading, "begin", _see_one_state)
         return reading
 
     def _look_at_server(self, driver: Any, _record: object) -> None:

@@ -13,8 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from uuid import uuid4
 
 import asyncpg
-from sqlalchemy import Connection
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy import Connection, Engine, create_engine
 
 from chimes.errors import ConfigError, StoreUnavailable
 from chimes.store.sql.dialects.postgres import PostgresDialect
@@ -88,14 +87,14 @@ class PostgresServer(Server):
         self._me = f"{os.getpid()}-{uuid4().hex[:12]}"
 
     # --- connections --------------------------------------------------------------------------
-    def engine(self, *, size: int, overflow: int) -> AsyncEngine:
+    def engine(self, *, size: int, overflow: int) -> Engine:
         given: dict[str, Any] = {"async_creator_fn": self._connect}
         if self._pooled:
             given |= {
                 "prepared_statement_cache_size": 0,
                 "prepared_statement_name_func": lambda: f"chimes_{uuid4().hex}",
             }
-        return create_async_engine(
+        return create_engine(
             "postgresql+asyncpg://",
             connect_args=given,
             pool_size=size,
@@ -107,10 +106,10 @@ class PostgresServer(Server):
             pool_recycle=RECYCLE_SECONDS,
         )
 
-    def reading(self, engine: AsyncEngine) -> AsyncEngine:
+    def reading(self, engine: Engine) -> Engine:
         return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
-    def looking(self, engine: AsyncEngine) -> AsyncEngine:
+    def looking(self, engine: Engine) -> Engine:
         return engine.execution_options(isolation_level="AUTOCOMMIT")
 
     async def _connect(self, **_: object) -> asyncpg.Connection:

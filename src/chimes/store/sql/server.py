@@ -8,8 +8,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol
 
-from sqlalchemy import Connection
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy import Connection, Engine
 
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.migrations import SERVER_VERSIONS, upgrade
@@ -56,16 +55,16 @@ class Server(ABC):
     location: str
 
     @abstractmethod
-    def engine(self, *, size: int, overflow: int) -> AsyncEngine:
+    def engine(self, *, size: int, overflow: int) -> Engine:
         """A pool of connections for one event loop: `size` are kept, `overflow` more are made when
         they are all in use, and beyond that callers wait for POOL_SECONDS. Sessions are set up
-        with the limits above."""
+        with the limits above. What it does, it does inside `greenlet_spawn` only."""
 
-    def reading(self, engine: AsyncEngine) -> AsyncEngine:
+    def reading(self, engine: Engine) -> Engine:
         """The same pool, in transactions that see one state of the database and change nothing."""
         return engine.execution_options(isolation_level="REPEATABLE READ")
 
-    def looking(self, engine: AsyncEngine) -> AsyncEngine:
+    def looking(self, engine: Engine) -> Engine:
         """The same pool without transactions, where that saves a trip to the server."""
         return self.reading(engine)
 

@@ -21,9 +21,9 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.util import greenlet_spawn
 
 from chimes.clock import Clock, SystemClock
 from chimes.errors import StoreError, StoreReadOnly, StoreUnavailable
@@ -80,8 +80,12 @@ class ServerDatabase:
         self._channel.start()
 
     async def _check_schema(self) -> None:
-        async with self._connected(self._pools.here().engine) as connection:
-            warning = await connection.run_sync(check_or_set_up, self._server)
+        server = self._server
+        warning = await self._connected(
+            self._pools.here().engine,
+            lambda connection: check_or_set_up(connection, server),
+            seconds=None,
+        )
         if warning:
             _log.warning(warning)
 
@@ -172,61 +176,77 @@ class ServerDatabase:
 
     @asynccontextmanager
     async def _snapshot(self) -> AsyncIterator[Reader]:
-        async with self._connected(self._pools.here().reading) as connection:
+        connection = await self._greenlet(self._pools.here().reading.connect)
 
-            async def read(work: Work[T]) -> T:
-                try:
-                    return await connection.run_sync(self._look, work)
-                except Exception as error:
-                    raise self._translated(error) from error
+        async def read(work: Work[T]) -> T:
+            try:
+                return await greenlet_spawn(self._look, connection, work)
+            except Exception as error:
+                raise self._translated(error) from error
 
+        try:
             yield read
+        finally:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(UNIT_SECONDS):
+                    await greenlet_spawn(connection.close)
 
     async def _read(self, work: Work[T], *, alone: bool = False) -> T:
         pool = self._pools.here()
-        async with self._connected(pool.looking if alone else pool.reading) as connection:
-            async with asyncio.timeout(UNIT_SECONDS):
-                return await connection.run_sync(self._look, work)
+        engine = pool.looking if alone else pool.reading
+        return await self._connected(engine, lambda connection: self._look(connection, work))
 
     def _look(self, connection: Connection, work: Work[T]) -> T:
         return work(Tx(connection, self.dialect, self._clock, reading=True))
 
     async def _write(self, unit: _Unit[T]) -> T:
-        async with self._connected(self._pools.here().engine) as connection:
-            unit.committing = False
-            try:
-                async with asyncio.timeout(UNIT_SECONDS):
-                    return await connection.run_sync(unit.carry_out)
-            except Exception as error:
-                if unit.committing and self._unanswered(error):
-                    self.counters.ambiguous += 1
-                    raise StoreUnavailable(
-                        "the answer to a commit was lost: it may have happened or not; repeat it",
-                        code="commit_unknown",
-                    ) from error
-                raise
+        unit.committing = False
+        try:
+            return await self._connected(self._pools.here().engine, unit.carry_out)
+        except Exception as error:
+            if unit.committing and self._unanswered(error):
+                self.counters.ambiguous += 1
+                raise StoreUnavailable(
+                    "the answer to a commit was lost: it may have happened or not; repeat it",
+                    code="commit_unknown",
+                ) from error
+            raise
 
     def _unanswered(self, error: Exception) -> bool:
         """Whether COMMIT was sent and nobody said what became of it."""
         trouble = self._server.trouble(error)
         return trouble is Trouble.LOST or isinstance(error, TimeoutError)
 
-    @asynccontextmanager
-    async def _connected(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    async def _connected(
+        self,
+        engine: Engine,
+        use: Callable[[Connection], T],
+        *,
+        seconds: float | None = UNIT_SECONDS,
+    ) -> T:
+        """One greenlet for all of it: SQLAlchemy's asyncio extension makes one for each step, and
+        brings its ORM along."""
+
+        def unit() -> T:
+            connection = engine.connect()
+            try:
+                return use(connection)
+            finally:
+                # Nothing is lost with a connection that cannot be given back.
+                with contextlib.suppress(Exception):
+                    connection.close()
+
+        async with asyncio.timeout(seconds):
+            return await self._greenlet(unit)
+
+    async def _greenlet(self, work: Callable[[], T]) -> T:
         if not self._open:
             raise StoreUnavailable("the store is not open")
         try:
-            connection = await engine.connect()
+            return await greenlet_spawn(work)
         except PoolTimeout as error:
             self.counters.no_connection += 1
             raise StoreUnavailable("all connections to the store are in use") from error
-        try:
-            yield connection
-        finally:
-            # Nobody waits for ever for a connection that is of no more use.
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(UNIT_SECONDS):
-                    await connection.close()
 
     async def _attempted(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """The whole unit, again from the start where it surely did not happen."""

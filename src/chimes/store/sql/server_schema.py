@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.util import greenlet_spawn
 
 from chimes.errors import SchemaMismatch, StoreUnavailable
 from chimes.failpoints import hit
@@ -78,13 +80,12 @@ def _judged(connection: Connection, stored: str) -> str:
     )
 
 
-async def migrate(engine: AsyncEngine, server: Server) -> tuple[str | None, str]:
+async def migrate(engine: Engine, server: Server) -> tuple[str | None, str]:
     """Each step is a transaction of its own that can be repeated, so that no lock is held for
     long and a migrator that was killed is simply started again."""
-    async with engine.connect() as plain:
-        connection = await plain.execution_options(isolation_level="AUTOCOMMIT")
-        await connection.run_sync(server.prepare_migration)
-        before = await connection.run_sync(stored_revision)
+    async with _autocommitting(engine) as connection:
+        await greenlet_spawn(server.prepare_migration, connection)
+        before = await greenlet_spawn(stored_revision, connection)
         if before is not None and before not in REVISIONS:
             raise SchemaMismatch(
                 f"the store has schema {before}, which this version of Chimes (schema {HEAD}) does"
@@ -97,7 +98,7 @@ async def migrate(engine: AsyncEngine, server: Server) -> tuple[str | None, str]
         await _locked(connection, server, deadline)
         while True:
             try:
-                await connection.run_sync(server.upgrade, online=True)
+                await greenlet_spawn(server.upgrade, connection, online=True)
             except Exception as error:
                 late = loop.time() > deadline
                 if server.trouble(error) is not Trouble.CONFLICT or _repeats(error) or late:
@@ -108,13 +109,23 @@ async def migrate(engine: AsyncEngine, server: Server) -> tuple[str | None, str]
                 return before, HEAD
 
 
+@asynccontextmanager
+async def _autocommitting(engine: Engine) -> AsyncIterator[Connection]:
+    connection = await greenlet_spawn(engine.connect)
+    try:
+        await greenlet_spawn(connection.execution_options, isolation_level="AUTOCOMMIT")
+        yield connection
+    finally:
+        await greenlet_spawn(connection.close)
+
+
 def _repeats(error: Exception) -> bool:
     """A unique key that stands in the way now will do so the next time."""
     return isinstance(error, IntegrityError)
 
 
-async def _locked(connection: AsyncConnection, server: Server, deadline: float) -> None:
-    while not await connection.run_sync(server.lock_migration):
+async def _locked(connection: Connection, server: Server, deadline: float) -> None:
+    while not await greenlet_spawn(server.lock_migration, connection):
         if asyncio.get_running_loop().time() > deadline:
             raise StoreUnavailable("somebody else has been migrating this store for long")
         await asyncio.sleep(_PAUSE_SECONDS)
