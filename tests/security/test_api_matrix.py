@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chimes.doors.compat.eventnative.routes import eventnative_door
 from chimes.doors.description import describe_api
 from chimes.model.access import Role
 from tests.builders import ALICE, BOB
@@ -21,6 +22,8 @@ WRITE_OWN = (401, 403, 200, 403, 200, 404)
 OPERATE = (401, 403, 200, 200, 200, 404)
 OPERATE_QUEUED = (401, 403, 202, 202, 202, 404)
 OPERATORS = (401, 403, 403, 200, 200, 403)
+ADMINS_BAD = (401, 403, 403, 403, 400, 403)
+ADMINS_MISSING = (401, 403, 403, 403, 404, 403)
 TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("post", "/api/v1/schedules"): (401, 403, 201, 403, 201, 201),
     ("get", "/api/v1/schedules"): READ_LIST,
@@ -51,6 +54,15 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("get", "/api/v1/keys"): (401, 403, 403, 403, 200, 403),
     ("post", "/api/v1/keys"): (401, 403, 403, 403, 201, 403),
     ("delete", "/api/v1/keys/{key_id}"): (401, 403, 403, 403, 204, 403),
+    ("get", "/api/v1/sources"): OPERATORS,
+    # There is no file here to read.
+    ("post", "/api/v1/sources/reload"): (401, 403, 403, 403, 409, 403),
+    # R4.13: nobody but an admin.
+    ("post", "/tasks"): ADMINS_BAD,
+    ("get", "/tasks"): ADMINS_BAD,
+    ("get", "/tasks/{task_id}"): ADMINS_MISSING,
+    ("get", "/tasks/{task_id}/logs"): ADMINS_MISSING,
+    ("post", "/tasks/{task_id}/cancel"): ADMINS_MISSING,
     ("get", "/metrics"): (401, 200, 200, 200, 200, 200),
     ("get", "/health"): (200,) * 6,
     ("get", "/ready"): (200,) * 6,
@@ -84,7 +96,7 @@ class Scene:
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
     """Alice's schedule with a waiting run, and somebody in each role."""
-    async with serving() as rig:
+    async with serving(doors=[eventnative_door]) as rig:
         headers = {
             "none": {},
             "viewer": await rig.key(Role.VIEWER, ALICE),
@@ -100,12 +112,17 @@ async def scene() -> AsyncIterator[Scene]:
         )
         run = await rig.client.post(f"{made.headers['location']}/run", headers=headers["member"])
         keys = await rig.store.list_keys()
-        ids = {"schedule_id": "canary-id", "run_id": run.json()["id"], "key_id": keys[0].id}
+        ids = {
+            "schedule_id": "canary-id",
+            "run_id": run.json()["id"],
+            "key_id": keys[0].id,
+            "task_id": "x",
+        }
         yield Scene(rig=rig, headers=headers, ids=ids)
 
 
 async def test_every_route_is_in_the_table() -> None:
-    async with serving() as rig:
+    async with serving(doors=[eventnative_door]) as rig:
         document = describe_api(rig.app)
     routes = {(method, path) for path, ops in document["paths"].items() for method in ops}
     assert routes == set(TABLE)

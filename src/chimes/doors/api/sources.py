@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse, Response
 
-from chimes.doors.api.outputs import EVERYWHERE, Out, gives
+from chimes.doors.api.outputs import EVERYWHERE, TAKEN, Out, gives
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.errors import ConfigError, InvalidInput, NotAllowed
 from chimes.triggers.duration import format_duration_go
@@ -73,7 +73,7 @@ async def list_sources(door: ToDoorway, actor: Caller) -> Response:
     return JSONResponse({"file": door.sources.file, "items": items})
 
 
-@router.post("/sources/reload", responses=gives(ReloadedOut))
+@router.post("/sources/reload", responses=gives(ReloadedOut) | TAKEN)
 async def reload_sources(
     door: ToDoorway, actor: Caller, dry_run: Annotated[bool, Query()] = False
 ) -> Response:
