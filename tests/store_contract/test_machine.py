@@ -43,7 +43,7 @@ LIVES = 20
 FEWER = {"postgresql": 12, "mariadb": 12}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_store_lives_like_the_memory_store(kind: StoreKind) -> None:
     reached: set[str] = set()
