@@ -84,7 +84,7 @@ class ServerDatabase:
         warning = await self._connected(
             self._pools.here().engine,
             lambda connection: check_or_set_up(connection, server),
-            seconds=None,
+            bounded=False,
         )
         if warning:
             _log.warning(warning)
@@ -222,7 +222,7 @@ class ServerDatabase:
         engine: Engine,
         use: Callable[[Connection], T],
         *,
-        seconds: float | None = UNIT_SECONDS,
+        bounded: bool = True,
     ) -> T:
         """One greenlet for all of it: SQLAlchemy's asyncio extension makes one for each step, and
         brings its ORM along."""
@@ -236,7 +236,7 @@ class ServerDatabase:
                 with contextlib.suppress(Exception):
                     connection.close()
 
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(UNIT_SECONDS if bounded else None):
             return await self._greenlet(unit)
 
     async def _greenlet(self, work: Callable[[], T]) -> T:
