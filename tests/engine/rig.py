@@ -103,6 +103,7 @@ class Faults:
         self.failing: dict[str, Exception] = {}
         self.answer_lost: dict[str, Exception] = {}
         self.hanging: set[str] = set()
+        self.freed = asyncio.Event()
         self.unanswered: set[str] = set()
         self.count: Counter[str] = Counter()
 
@@ -114,7 +115,7 @@ class Faults:
         async def disturbed(*args: Any, **named: Any) -> Any:
             self.count[name] += 1
             if name in self.hanging:
-                await asyncio.Event().wait()
+                await self.freed.wait()
             if self.down is not None:
                 raise self.down
             if name in self.failing:
