@@ -160,6 +160,7 @@ HOT: dict[str, tuple[str, list[str]]] = {
     "cancels to hear": (compiled(nodes.TO_CANCEL, node_id="n1"), ["runs_held"]),
     "lost": (compiled(nodes.held_by_any(DIALECT), holders=["n1"], most=9), ["runs_held"]),
     "holders": (compiled(nodes.HOLDERS), ["runs_held"]),
+    "anybody lost": (compiled(nodes.TROUBLED, now=5), ["runs_held"]),
     "old runs": (compiled(ENDED_BEFORE, before=50, most=10), ["runs_ended"]),
     "wake-ups": (_LOOK, ["PRIMARY"]),
     "runs by status": (compiled(store_module.STATUSES), ["runs_by_status", "runs_claimable"]),

@@ -118,6 +118,7 @@ HOT = {
         ["SEARCH runs USING INDEX runs_held (holder=?)"],
     ),
     "holders": (compiled(nodes.HOLDERS), ["SEARCH runs USING COVERING INDEX runs_held"]),
+    "anybody lost": (compiled(nodes.TROUBLED), ["SEARCH runs USING COVERING INDEX runs_held"]),
     "old runs": (
         compiled(ENDED_BEFORE),
         ["SEARCH runs USING INDEX runs_ended (finished_at>? AND finished_at<?)"],

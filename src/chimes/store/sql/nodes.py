@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, insert, select, text, update
+from sqlalchemy import Select, bindparam, delete, insert, or_, select, text, update
 
 from chimes.model.ids import NodeId, RunId
 from chimes.model.node import Beat, Node
@@ -20,8 +20,8 @@ from chimes.store.sql.rows.mending import readable_run
 from chimes.store.sql.rows.parts import micros
 from chimes.store.sql.rows.records import node_of, node_values
 from chimes.store.sql.settling import Settling
-from chimes.store.sql.sql_changes import any_sql_changes, audit_sql_changes
-from chimes.store.sql.tables import HELD, nodes, runs
+from chimes.store.sql.sql_changes import audit_sql_changes
+from chimes.store.sql.tables import HELD, nodes, runs, sql_changes
 from chimes.store.sql.without_schedules import write_runs
 
 _RENEW = (
@@ -41,8 +41,15 @@ TO_CANCEL = (
 HELD_BY = select(runs.c.id).where(text(HELD), runs.c.holder == bindparam("node_id"))
 _NODE = select(nodes.c.id).where(nodes.c.id == bindparam("node_id"))
 _ALIVE = select(nodes.c.id).where(nodes.c.lease_until > bindparam("now"))
-_ENDED = select(nodes.c.id).where(nodes.c.lease_until <= bindparam("now")).limit(1)
 HOLDERS = select(runs.c.holder).where(text(HELD)).distinct()
+#: Whether there is anything to do for `rescue`, in one question: every node asks it all the time.
+TROUBLED = select(
+    or_(
+        select(nodes.c.id).where(nodes.c.lease_until <= bindparam("now")).exists(),
+        select(sql_changes.c.id).exists(),
+        select(runs.c.holder).where(text(HELD), runs.c.holder.not_in(_ALIVE)).exists(),
+    )
+)
 _REMOVE = delete(nodes).where(nodes.c.id == bindparam("node_id"))
 _FORGET_EMPTY = delete(nodes).where(
     nodes.c.lease_until <= bindparam("now"),
@@ -97,11 +104,13 @@ class SqlNodes(SqlBase):
         await write_runs(self._database, work)
 
     async def rescue(self, *, limit: int) -> tuple[Run, ...]:
+        # Near enough to see whether it is worth a transaction, which then goes by the exact time.
+        about = micros(await self._database.about_now())
+
         def needed(tx: Tx) -> bool:
-            now = tx.now()
-            if tx.rows(_ENDED, {"now": micros(now)}) or any_sql_changes(tx):
-                return True
-            return bool(_gone(tx, now))
+            row = tx.first(TROUBLED, {"now": about})
+            assert row is not None
+            return bool(row[0])
 
         def work(tx: Tx) -> tuple[Run, ...]:
             now = tx.now()

@@ -76,7 +76,7 @@ class SqlRecords(SqlBase):
 
     async def list_keys(self) -> tuple[ApiKey, ...]:
         statement = select(api_keys).order_by(api_keys.c.created_at, api_keys.c.id)
-        rows = await self._database.read(lambda tx: tx.rows(statement))
+        rows = await self._database.look(lambda tx: tx.rows(statement))
         return tuple(key_of(row) for row in rows)
 
     async def change_key(

@@ -16,13 +16,8 @@ from chimes.store.sql.rows.parts import moment_of
 from chimes.store.sql.tables import schedules, sql_changes
 
 _AT_ONCE = 100
-_ANY = select(sql_changes.c.id).limit(1)
 _WAITING = select(sql_changes).limit(_AT_ONCE)
 _OWNERS = select(schedules.c.id, schedules.c.owner_type, schedules.c.owner_id)
-
-
-def any_sql_changes(tx: Tx) -> bool:
-    return tx.first(_ANY) is not None
 
 
 def audit_sql_changes(tx: Tx) -> None:
