@@ -11,8 +11,9 @@ import pytest
 import redis
 
 from chimes.errors import StoreUnavailable
+from chimes.model.audit import verify_chain
 from chimes.model.ids import NodeId
-from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
+from chimes.model.listing import AuditQuery, RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.planning import AnyFiring, FireContext, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
@@ -28,6 +29,7 @@ from tests.builders import (
     a_run,
     a_schedule,
     a_verdict,
+    an_entry,
     due_schedule,
     log_lines,
     places,
@@ -276,3 +278,28 @@ async def test_a_server_that_says_nothing_is_not_waited_for_for_ever(
             assert [each.id for each in await store.add_runs([run])] == [run.id]
             assert (await store.counts()).runs == {RunStatus.QUEUED: 1}
             assert store.counters()["ambiguous"] == 1
+
+
+# --- the audit --------------------------------------------------------------------------------
+async def test_many_changes_at_once_get_their_turn(url: str, store: RedisStore) -> None:
+    """Each has an audit entry, and all of them change what others change, on two nodes."""
+    schedules = [await store.add_schedule(a_schedule()) for _ in range(5)]
+    async with opened(url, SettableClock()) as other:
+        async with asyncio.timeout(30):
+            await asyncio.gather(
+                *(
+                    each.change_schedule(
+                        schedule.id,
+                        lambda now_is, at: replace(now_is, priority=now_is.priority + 1),
+                        an_entry(),
+                    )
+                    for schedule in schedules
+                    for each in (store, other)
+                    for _ in range(20)
+                )
+            )
+        found = [await other.get_schedule(schedule.id) for schedule in schedules]
+        assert [schedule.priority for schedule in found if schedule] == [40] * 5
+        entries = await other.list_audit(AuditQuery(limit=500))
+        assert [entry.number for entry in entries] == list(range(200, 0, -1))
+        assert verify_chain(list(reversed(entries))) is None

@@ -7,7 +7,8 @@ import logging
 import os
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TypeVar
 from uuid import uuid4
@@ -165,24 +166,23 @@ class RedisBase:
     async def _appending(
         self, audit: Sequence[AuditEntry], attempt: Callable[[Trail], Awaitable[T | None]]
     ) -> tuple[T, tuple[AuditEntry, ...]]:
-        """A change with its audit entries. Which entry they follow is part of what they say, so
-        `attempt` is repeated for as long as it answers None: another came between."""
+        """A change with its audit entries, in one's `_turn`. Which entry they follow is part of
+        what they say, so `attempt` is repeated while it answers None: another came between."""
         if not audit:
             answer = await attempt(Trail((0, ""), ()))
             assert answer is not None
             return answer, ()
-        async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-            for _ in range(CONFLICT_TRIES):
-                if self._head is None:
-                    _, (number, digest) = await self._ask("head")
-                    self._head = int(text(number)), text(digest)
-                trail = Trail(self._head, audit)
-                # Whatever goes wrong now, the end of the chain has to be looked up again.
-                self._head = None
-                answer = await attempt(trail)
-                if answer is not None:
-                    self._head = trail.head
-                    return answer, trail.entries
+        for _ in range(CONFLICT_TRIES):
+            if self._head is None:
+                _, (number, digest) = await self._ask("head")
+                self._head = int(text(number)), text(digest)
+            trail = Trail(self._head, audit)
+            # Whatever goes wrong now, the end of the chain has to be looked up again.
+            self._head = None
+            answer = await attempt(trail)
+            if answer is not None:
+                self._head = trail.head
+                return answer, trail.entries
         raise StoreBusy("the audit trail is appended to all the time; try again")
 
     async def _commit_units(
@@ -194,8 +194,24 @@ class RedisBase:
             self.wake()
         return now, [text(answer) for answer in rows(answers)]
 
-    async def _until_agreed(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    @asynccontextmanager
+    async def _turn(self, audit: object = True) -> AsyncIterator[None]:
+        """Those of this loop who append to the audit go one after the other. From before they read
+        what they change: whoever waited in between would find it changed by then."""
+        if not audit:
+            yield
+            return
+        async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            yield
+
+    async def _until_agreed(
+        self, attempt: Callable[[], Awaitable[T]], audit: AuditEntry | None = None
+    ) -> T:
         """Read, compute and commit, again from the start whenever somebody else was faster."""
+        async with self._turn(audit):
+            return await self._repeated(attempt)
+
+    async def _repeated(self, attempt: Callable[[], Awaitable[T]]) -> T:
         begun = self._elapsed.monotonic()
         for tries in range(CONFLICT_TRIES):
             try:

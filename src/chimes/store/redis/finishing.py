@@ -90,7 +90,8 @@ class RedisFinishing(RedisBase):
             schedules = [(await self._read_schedule(each))[1] for each in settling.pauses]
             settling.pause(each for each in schedules if each is not None)
         if settling.ops:
-            await self._commit(settling.expected, settling.ops, settling.audit, wakes=wakes)
+            async with self._turn(settling.audit):
+                await self._commit(settling.expected, settling.ops, settling.audit, wakes=wakes)
         return Finished(accepted=tuple(accepted), refused=tuple(refused))
 
     async def _claimed_runs(self, records: Sequence[Wire]) -> tuple[Run, ...]:

@@ -112,7 +112,8 @@ class RedisRecords(RedisBase):
             _, (answer,) = await self._commit_units([[trail.expected, trail.ops]])
             return None if answer == "head" else trail.entries
 
-        _, (appended,) = await self._appending([entry], attempt)
+        async with self._turn():
+            _, (appended,) = await self._appending([entry], attempt)
         return appended
 
     async def list_audit(self, query: AuditQuery) -> tuple[AuditEntry, ...]:
@@ -133,11 +134,12 @@ class RedisRecords(RedisBase):
     # --- keys ---------------------------------------------------------------------------------
     async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
         try:
-            await self._commit(
-                [["value", "keys", key.id, ""]],
-                [["set", "keys", key.id, encoded(key_to_plain(key))]],
-                [audit] if audit else (),
-            )
+            async with self._turn(audit):
+                await self._commit(
+                    [["value", "keys", key.id, ""]],
+                    [["set", "keys", key.id, encoded(key_to_plain(key))]],
+                    [audit] if audit else (),
+                )
         except Conflicted:
             raise AlreadyExists(f"key {key.id} exists already") from None
         return key
@@ -169,7 +171,7 @@ class RedisRecords(RedisBase):
             )
             return changed
 
-        return await self._until_agreed(attempt)
+        return await self._until_agreed(attempt, audit)
 
     # --- requests -----------------------------------------------------------------------------
     async def remember_request(

@@ -52,7 +52,8 @@ class RedisRuns(RedisFinishing):
             now, (answer,) = await self._tell("add", asked, trail.row)
             return None if answer == "head" else (now, rows(answer))
 
-        (now, answers), _ = await self._appending([audit] if audit else [], attempt)
+        async with self._turn(audit):
+            (now, answers), _ = await self._appending([audit] if audit else [], attempt)
         self.wake()
         return tuple(
             self._added(run, answer, now) for run, answer in zip(given, answers, strict=True)
@@ -94,7 +95,8 @@ class RedisRuns(RedisFinishing):
             _, (answer,) = await self._tell("add_unless_active", row, trail.row)
             return None if answer == "head" else answer
 
-        answer, _ = await self._appending([audit] if audit else [], attempt)
+        async with self._turn(audit):
+            answer, _ = await self._appending([audit] if audit else [], attempt)
         if answer != "new":
             return self._runs.run(answer)[0], False
         self.wake()
@@ -157,7 +159,7 @@ class RedisRuns(RedisFinishing):
             )
             return after
 
-        after = await self._until_agreed(attempt)
+        after = await self._until_agreed(attempt, audit)
         if after is not None:
             self.wake()
         return after
@@ -204,7 +206,7 @@ class RedisRuns(RedisFinishing):
             await self._commit([["value", "states", name, before]], ops, [audit] if audit else ())
             return state_of(name, before) if before else None
 
-        return await self._until_agreed(attempt)
+        return await self._until_agreed(attempt, audit)
 
 
 def state_row(value: str, changed: str, run_id: str) -> str:

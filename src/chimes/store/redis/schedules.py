@@ -29,7 +29,8 @@ class RedisSchedules(RedisFiring):
             expected.append(["quota", str(schedule.owner), str(quota)])
         ops: list[Wire] = [["schedule", schedule.id, all_fields(schedule)]]
         try:
-            await self._commit(expected, ops, [audit] if audit else (), wakes=True)
+            async with self._turn(audit):
+                await self._commit(expected, ops, [audit] if audit else (), wakes=True)
         except Conflicted as conflict:
             if str(conflict) == "quota":
                 message = f"{schedule.owner} has {quota} schedules already"
@@ -73,7 +74,7 @@ class RedisSchedules(RedisFiring):
             await self._commit(expected, ops, [audit] if audit else (), wakes=True)
             return after
 
-        after = await self._until_agreed(attempt)
+        after = await self._until_agreed(attempt, audit)
         self.wake()
         return after
 
