@@ -19,7 +19,7 @@ from chimes.store.epoch import Epoch, WithEpoch, regress
 from chimes.store.port import Store
 
 #: Seconds between two looks.
-EVERY = 3.0
+EVERY = 5.0
 
 
 class EpochWatch:

@@ -51,8 +51,11 @@ class SqlStore(
 
     async def epoch(self) -> Epoch:
         def work(tx: Tx) -> Epoch:
-            tx.run(_RAISE_EPOCH)
-            row = tx.first(_EPOCH)
+            if tx.connection.dialect.update_returning:
+                row = tx.first(_RAISE_EPOCH.returning(store_facts.c.value))
+            else:
+                tx.run(_RAISE_EPOCH)
+                row = tx.first(_EPOCH)
             assert row is not None
             return Epoch(int(row.value), self._database.identity(tx.connection))
 
