@@ -305,6 +305,8 @@ async def test_a_full_server_does_nothing_by_halves(
     server: PrivateServer, store: RedisStore
 ) -> None:
     await store.join(a_node("node-1"), 100 * LEASE)
+    await store.add_runs([a_run(available_at=await store.now())])
+    (at_work,) = await store.claim(places())
     server.admin("CONFIG SET maxmemory 4mb")
     kept: list[str] = []
     long = {"schedule_name": "x" * 4000, "concurrency_key": "k", "concurrency_limit": 9999}
@@ -331,12 +333,17 @@ async def test_a_full_server_does_nothing_by_halves(
             with pytest.raises(StoreUnavailable):
                 await verb()
         assert everything(client) == before
+    # Who is at work may go on to the end of it: what was done must not be done again.
+    assert (await store.beat(NodeId("node-1"), LEASE, clock=at_work.created_at)).alive
+    (ended,) = (await store.finish([a_verdict(at_work, at_work.created_at)])).accepted
+    assert ended.status is RunStatus.SUCCEEDED
     # It can still be read, and goes on when there is room again.
-    assert (await store.counts()).runs == {RunStatus.QUEUED: len(kept)}
+    counts = (await store.counts()).runs
+    assert counts == {RunStatus.QUEUED: len(kept), RunStatus.SUCCEEDED: 1}
     server.admin("CONFIG SET maxmemory 0")
     assert len(await store.claim(places(free=5))) == 5
     page = await store.list_runs(RunQuery(limit=None))
-    assert {run.id for run in page.items} == {*kept}
+    assert {run.id for run in page.items} == {*kept, at_work.id}
 
 
 # --- the way there ----------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from chimes.store.codec.records import audit_to_plain
 from chimes.store.redis.connections import Connections
 from chimes.store.redis.run_rows import RunRows
 from chimes.store.redis.schedule_rows import Revision, ScheduleRows
-from chimes.store.redis.scripts import READING, WRITING
+from chimes.store.redis.scripts import READING, URGENT, WRITING
 from chimes.store.redis.together import Together
 from chimes.store.redis.wire import (
     Wire,
@@ -122,9 +122,13 @@ class RedisBase:
             self._notice_loss(error)
             raise
 
-    async def _tell(self, verb: str, *args: Wire) -> tuple[datetime, list[Wire]]:
+    async def _tell(
+        self, verb: str, *args: Wire, urgent: bool = False
+    ) -> tuple[datetime, list[Wire]]:
+        """A change. `urgent`: also while the server is short of memory."""
+        script = URGENT[verb] if urgent else WRITING[verb]
         try:
-            return _dated(await self._connections.tell(WRITING[verb], *self._call(verb, args)))
+            return _dated(await self._connections.tell(script, *self._call(verb, args)))
         except StoreLost as error:
             self._notice_loss(error)
             raise
@@ -149,12 +153,13 @@ class RedisBase:
         audit: Sequence[AuditEntry] = (),
         *,
         wakes: bool = False,
+        urgent: bool = False,
     ) -> datetime:
         """All of `ops`, if everything is as expected; raises Conflicted if not."""
 
         async def attempt(trail: Trail) -> datetime | None:
             unit: Wire = [[*expected, *trail.expected], [*ops, *trail.ops]]
-            now, (answer,) = await self._commit_units([unit], wakes=wakes)
+            now, (answer,) = await self._commit_units([unit], wakes=wakes, urgent=urgent)
             if answer == "head":
                 return None
             if answer != "done":
@@ -186,10 +191,11 @@ class RedisBase:
         raise StoreBusy("the audit trail is appended to all the time; try again")
 
     async def _commit_units(
-        self, units: list[Wire], *, wakes: bool = False
+        self, units: list[Wire], *, wakes: bool = False, urgent: bool = False
     ) -> tuple[datetime, list[str]]:
         """Each unit for itself: `done`, or why not."""
-        now, (answers, woken) = await self._tell("commit", units, "1" if wakes else "")
+        wake = "1" if wakes else ""
+        now, (answers, woken) = await self._tell("commit", units, wake, urgent=urgent)
         if woken == "1":
             self.wake()
         return now, [text(answer) for answer in rows(answers)]

@@ -64,7 +64,7 @@ class RedisFinishing(RedisBase):
             if run.concurrency_key is not None:
                 ops.append(["unblock", run.id])
             wakes |= run.parent_id is not None
-        now = await self._commit(expected, ops, wakes=wakes)
+        now = await self._commit(expected, ops, wakes=wakes, urgent=True)
         return Finished(accepted=tuple(replace(run, finished_at=now) for run in ended))
 
     async def _finish(self, verdicts: Sequence[Verdict]) -> Finished:
@@ -91,7 +91,9 @@ class RedisFinishing(RedisBase):
             settling.pause(each for each in schedules if each is not None)
         if settling.ops:
             async with self._turn(settling.audit):
-                await self._commit(settling.expected, settling.ops, settling.audit, wakes=wakes)
+                await self._commit(
+                    settling.expected, settling.ops, settling.audit, wakes=wakes, urgent=True
+                )
         return Finished(accepted=tuple(accepted), refused=tuple(refused))
 
     async def _claimed_runs(self, records: Sequence[Wire]) -> tuple[Run, ...]:

@@ -39,7 +39,7 @@ class RedisRecords(RedisBase):
         return replace(node, started_at=now, heartbeat_at=now, lease_until=moment(text(until)))
 
     async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
-        now, answer = await self._tell("beat", node_id, _length(lease), micros(clock))
+        now, answer = await self._tell("beat", node_id, _length(lease), micros(clock), urgent=True)
         if answer[0] != "1":
             return Beat(alive=False, now=now)
         return Beat(alive=True, now=now, cancel=tuple(RunId(each) for each in texts(answer[1])))

@@ -10,6 +10,9 @@ from importlib.resources import files
 #: with it also works there, and on a replica.
 _READING = "#!lua flags=no-writes\n"
 _WRITING = "#!lua\n"
+#: For what must not be lost because others have filled the memory: leases, and the results of runs
+#: that were carried out.
+_URGENT = "#!lua flags=allow-oom\n"
 _BASE = ("00_begin", "10_runs", "15_shared")
 _END = ("99_end",)
 #: A script makes all its functions anew at each call, so the busiest verbs have small ones.
@@ -36,6 +39,10 @@ def _script(first: str, names: tuple[str, ...]) -> Script:
 
 
 READING = _script(_READING, (*_BASE, "20_schedules", "50_reading", *_END))
+URGENT = {
+    "beat": _script(_URGENT, (*_BASE, "20_schedules", "46_records", *_END)),
+    "commit": _script(_URGENT, (*_BASE, "20_schedules", "30_commit", *_END)),
+}
 FOUNDING = _script(_WRITING, ("05_founding",))
 #: By verb.
 WRITING = {
