@@ -42,6 +42,7 @@ from chimes.engine.reports import Reports
 from chimes.errors import StoreUnavailable
 from chimes.log import JsonFormatter
 from chimes.model.ids import NodeId
+from chimes.model.planning import Firing
 from chimes.model.policy import Misfire, Policy
 from chimes.model.run import AttemptEnd, Outcome, RunStatus, claimed
 from chimes.redaction import Redactor
@@ -55,7 +56,7 @@ DONE = a_run(SCHEDULE, status=RunStatus.SUCCEEDED)
 
 EVERY_EVENT: list[events.Event] = [
     SchedulesFired(
-        schedules=(SCHEDULE,),
+        firings=(Firing(schedule=SCHEDULE, runs=()),),
         runs=(
             RUN,
             a_run(SCHEDULE, status=RunStatus.MISSED, missed_count=7),
@@ -205,7 +206,7 @@ def test_the_fields_of_the_lines_about_runs_and_schedules(
 ) -> None:
     reports = Reports()
     reports(RunEnded(run=DONE, seconds=0.25))
-    reports(SchedulesFired(schedules=(SCHEDULE,), runs=(), seconds=0.01))
+    reports(SchedulesFired(firings=(Firing(schedule=SCHEDULE, runs=()),), runs=(), seconds=0.01))
     ended, fired = (
         json.loads(JsonFormatter(Redactor(())).format(record)) for record in lines.records
     )

@@ -178,7 +178,7 @@ class MemoryTimer:
             self._events.emit(SlotsTaken(count=len(rows) - len(ours)))
         self._events.emit(
             SchedulesFired(
-                schedules=(firing.schedule,),
+                firings=(firing,),
                 runs=ours,
                 seconds=self._clock.monotonic() - began,
             )

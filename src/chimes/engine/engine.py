@@ -104,7 +104,7 @@ class Engine:
             time=time,
             events=self._events,
         )
-        self._hands = Hands(store, execution, self._steps, self._events, clock)
+        self._hands = Hands(store, execution, self._steps, self._events, clock, time)
         self._capacities = [Capacity(pool, self._hands.stirred) for pool in pools]
         self._oversight = Oversight(
             store,
@@ -147,6 +147,8 @@ class Engine:
         if self._capacities:
             keeping.append(self._poller(self._oversight, spacing=SPACING))
             keeping.append(self._poller(self._hands.logs, patience=LAST_WRITES))
+            if self._hands.room is not None:
+                keeping.append(self._poller(self._hands.room))
             keeping.append(
                 self._poller(self._hands.recorder, spacing=WRITE_SPACING, patience=LAST_WRITES)
             )

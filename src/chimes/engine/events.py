@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from chimes.model.ids import NodeId
+from chimes.model.planning import AnyFiring
 from chimes.model.run import Run, Verdict
 from chimes.model.schedule import Schedule
 
@@ -21,10 +22,15 @@ logger = logging.getLogger("chimes.engine")
 class SchedulesFired:
     """One batch of due schedules became rows."""
 
-    #: With their cursors moved.
-    schedules: tuple[Schedule, ...]
+    #: What came of the schedules whose cursors moved.
+    firings: tuple[AnyFiring, ...]
     runs: tuple[Run, ...]
     seconds: float
+
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """With their cursors moved; made when somebody asks."""
+        return tuple(firing.schedule for firing in self.firings)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -45,18 +45,24 @@ class Execution:
         """None: there is no verdict to write. If the attempt has not begun then, no effect can
         have happened and the run may be given back."""
         hold.began = self._clock.monotonic()
+        outcome: Outcome | None = None
         try:
             hit("run.claimed")
             if not await self._may_begin(hold):
                 return None
             self._begin(hold)
             outcome = await self._execute(hold)
+            hold.ended = self._clock.monotonic()
+            if hold.run.ahead:
+                # It is one of a crowd: first the others begin, then its end is dealt with.
+                await asyncio.sleep(0)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if hold.stop is None or task is None:
                 raise
             task.uncancel()
-            return self.stopped(hold)
+            if outcome is None:
+                return self.stopped(hold)
         except Exception as error:
             self._events.emit(TargetBroken(run=hold.run, error=error))
             outcome = Outcome(
@@ -112,10 +118,10 @@ class Execution:
         return self._membership.trusted
 
     def _begin(self, hold: Hold) -> None:
-        now = self._time.now()
+        hold.began = self._clock.monotonic()
+        now = self._time.at(hold.began)
         hold.begun = True
         hold.began_at = now
-        hold.began = self._clock.monotonic()
         run = hold.run
         due = run.planned_at if run.attempt == 1 else run.available_at
         self._events.emit(RunStarted(run=run, lag=(now - due).total_seconds()))
@@ -146,8 +152,9 @@ class Execution:
 
     def _verdict(self, hold: Hold, outcome: Outcome) -> Verdict:
         run = hold.run
-        now = self._time.now()
-        hold.seconds = self._clock.monotonic() - hold.began if hold.begun else 0.0
+        ended = self._clock.monotonic() if hold.ended is None else hold.ended
+        now = self._time.at(ended)
+        hold.seconds = ended - hold.began if hold.begun else 0.0
         attempt = outcome.completed or Attempt(
             number=run.attempt,
             fence=run.fence,

@@ -13,9 +13,11 @@ from chimes.engine.hold import Hold, Stop
 from chimes.engine.live_logs import LiveLogs
 from chimes.engine.recorder import Recorder
 from chimes.engine.steps import FlowSteps
+from chimes.engine.storetime import StoreTime
+from chimes.engine.waiting_room import Gate, WaitingRoom
 from chimes.model.ids import RunId
 from chimes.model.run import Run, Verdict
-from chimes.store.port import Store
+from chimes.store.port import LookingAhead, Store
 
 #: How much longer than its own deadline a target may take before it is stopped from outside.
 GUARD_SLACK = 0.5
@@ -27,8 +29,15 @@ STUCK_AFTER = 5.0
 
 class Hands:
     def __init__(
-        self, store: Store, execution: Execution, steps: FlowSteps, events: Events, clock: Clock
+        self,
+        store: Store,
+        execution: Execution,
+        steps: FlowSteps,
+        events: Events,
+        clock: Clock,
+        time: StoreTime | None = None,
     ) -> None:
+        """Without a time nothing waits here for its own."""
         self._execution = execution
         self._steps = steps
         self._events = events
@@ -43,6 +52,14 @@ class Hands:
         self.stuck = 0
         self.recorder = Recorder(store, self._settled)
         self.logs = LiveLogs(store, clock, self.recorder.put)
+        self.room: WaitingRoom | None = None
+        if time is not None and isinstance(store, LookingAhead) and store.looks_ahead:
+            self.room = WaitingRoom(
+                store,
+                time,
+                prepare=self._prepare,
+                turn_away=lambda hold: self.stop(hold, Stop.LOST),
+            )
         self.empty = asyncio.Event()
         self.empty.set()
 
@@ -54,6 +71,11 @@ class Hands:
     def executing(self) -> dict[tuple[RunId, int], Hold]:
         """Those whose target has not answered yet."""
         return {key: hold for key, hold in self._holds.items() if not hold.handed_over}
+
+    @property
+    def only_waiting(self) -> bool:
+        """Whether nothing is being carried out but what waits for its time."""
+        return all(hold.waiting or hold.handed_over for hold in self._holds.values())
 
     def knows(self, run: Run) -> bool:
         """Whether it is in hand, or was let go after it had begun: giving that back would say
@@ -70,7 +92,10 @@ class Hands:
                 continue
             hold = Hold(run, capacity, self.logs.watch)
             self._holds[run.id, run.fence] = hold
-            hold.task = asyncio.create_task(self._carry_out(hold))
+            if run.ahead and self.room is not None:
+                self.room.admit(hold)
+            else:
+                hold.task = asyncio.create_task(self._carry_out(hold))
             taken += 1
         if taken:
             self.empty.clear()
@@ -84,6 +109,10 @@ class Hands:
             return
         hold.stop, hold.reason = why, reason
         hold.task.cancel()
+        if hold.waiting:
+            # It has not begun, whatever the reason: the store knows what to do with it.
+            self._hand_over(hold, None)
+            return
         # A task that is cancelled before its first step never runs a line of its own.
         hold.task.add_done_callback(lambda _: self._ended(hold))
         if hold.timer is not None:
@@ -119,6 +148,15 @@ class Hands:
     def forget(self, dropped: Iterable[tuple[RunId, int]]) -> None:
         """They are not this node's any more."""
         self._dropped.difference_update(dropped)
+
+    def _prepare(self, hold: Hold, gate: Gate) -> None:
+        hold.task = asyncio.create_task(self._await_time(hold, gate))
+
+    async def _await_time(self, hold: Hold, gate: Gate) -> None:
+        await gate
+        if hold.confirmed:
+            hold.waiting = False
+            await self._carry_out(hold)
 
     async def _carry_out(self, hold: Hold) -> None:
         self._hand_over(hold, await self._execution.attempt(hold))

@@ -32,6 +32,8 @@ class Hold:
         "begun",
         "capacity",
         "completing",
+        "confirmed",
+        "ended",
         "handed_over",
         "log",
         "placed",
@@ -41,6 +43,7 @@ class Hold:
         "stop",
         "task",
         "timer",
+        "waiting",
     )
 
     def __init__(self, run: Run, capacity: Capacity, speaking: Callable[[Hold], None]) -> None:
@@ -50,6 +53,9 @@ class Hold:
         self.capacity = capacity
         #: Whether it still has it.
         self.placed = True
+        #: For its time, in the waiting room; and whether nothing takes it back any more.
+        self.waiting = False
+        self.confirmed = False
         self.begun = False
         #: The attempt has ended for this process; at most its verdict is on its way.
         self.handed_over = False
@@ -58,6 +64,8 @@ class Hold:
         #: On the monotonic clock; before its first step it has all its time.
         self.began = math.inf
         self.began_at: datetime | None = None
+        #: When its target had answered, on the monotonic clock.
+        self.ended: float | None = None
         self.seconds = 0.0
         self.stop: Stop | None = None
         self.reason = ""

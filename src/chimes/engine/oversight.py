@@ -50,7 +50,8 @@ class Oversight:
     async def once(self) -> Rest:
         since = self._store.changes()
         await self.give_back()
-        idle = not self._hands.executing and not any(each.doubtful for each in self._capacities)
+        # Whether what waits for its time is still there is asked by the waiting room.
+        idle = self._hands.only_waiting and not any(each.doubtful for each in self._capacities)
         left = IDLE_LOOK - (self._clock.monotonic() - self._looked_at)
         if idle and left > 0:
             self._hands.stirred.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
@@ -16,12 +17,18 @@ from chimes.engine.membership import Membership
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
 from chimes.model.ids import ScheduleId
-from chimes.model.planning import AnyFiring, FireContext, plan
+from chimes.model.planning import AnyFiring, FireContext, OnTime, plan
 from chimes.model.schedule import Schedule
 from chimes.store.port import Places, Planner, Store
 
 #: Schedules in one transaction: more would let the first of a crowd wait for the last.
 BATCH = 200
+#: How long before its time a crowd is taken, where the store can do that.
+AHEAD = timedelta(seconds=1.5)
+#: Seconds between two looks ahead that find no crowd, however much changes.
+LOOK_AGAIN = 0.25
+#: One place in so many is left free by what waits for its time, for what comes meanwhile.
+LEFT_FREE = 10
 
 
 class Scheduler:
@@ -56,7 +63,11 @@ class Scheduler:
         self._planner = planner
         self._due = datetime.max.replace(tzinfo=UTC)
         self._due_since: int | None = None
-        self._moved: dict[ScheduleId, Schedule] = {}
+        self._firings: dict[ScheduleId, AnyFiring] = {}
+        self._ahead = timedelta(0)
+        if not most and hands is not None and hands.room is not None:
+            self._ahead = AHEAD
+        self._look_ahead_from = -math.inf
 
     async def once(self) -> Rest:
         since = self._store.changes()
@@ -66,6 +77,8 @@ class Scheduler:
             due = await self._store.next_due()
             now = await self._time.ask()
             if due is None or due > now:
+                if due is not None and await self._look_ahead(due, now):
+                    return AtOnce()
                 return self._sleep(since, due, now)
         left = self._most
         more, progress = True, False
@@ -80,21 +93,42 @@ class Scheduler:
         # What is due and still does not move is looked at again, but not without a break.
         return AtOnce() if progress or known else After(self._poll.total_seconds())
 
+    async def _look_ahead(self, due: datetime, now: datetime) -> bool:
+        """Whether anything was taken before its time."""
+        in_sight = self._ahead and due - now <= self._ahead
+        if not in_sight or self._clock.monotonic() < self._look_ahead_from:
+            return False
+        taken, more = False, True
+        while more:
+            more, moved = await self._fire(BATCH, ahead=self._ahead)
+            taken |= moved
+            await asyncio.sleep(0)
+        if not taken:
+            self._look_ahead_from = self._clock.monotonic() + LOOK_AGAIN
+        return taken
+
     def _sleep(self, since: int, due: datetime | None, now: datetime) -> Rest:
         poll = now + self._poll
-        if due is None or due > poll:
+        if due is None or due - self._ahead > poll:
             return Until(since=since, moment=poll)
+        if now < due - self._ahead:
+            return Until(since=since, moment=due - self._ahead)
         # On waking there is no need to ask again what is due, unless something has changed.
         self._due, self._due_since = due, since
         return Until(since=since, moment=due)
 
-    async def _fire(self, limit: int) -> tuple[bool, bool]:
+    async def _fire(self, limit: int, ahead: timedelta = timedelta(0)) -> tuple[bool, bool]:
         """One batch: whether more are due, and whether any cursor moved."""
         began = self._clock.monotonic()
-        self._moved.clear()
+        self._firings.clear()
         with self._offer() as reserved:
+            free = reserved.free
+            if ahead and self._capacity is not None:
+                free -= self._capacity.total // LEFT_FREE
+                if free <= 0:
+                    return False, False
             fired = await self._store.fire_due(
-                self._plan, limit=limit, places=self._places(reserved)
+                self._plan, limit=limit, places=self._places(free), ahead=ahead
             )
             if fired.claimed or fired.others:
                 hit("fire.after")
@@ -105,20 +139,23 @@ class Scheduler:
             capacity.backlog |= not queued.isdisjoint(capacity.pool.offers)
         for schedule in fired.broken:
             self._events.emit(ScheduleBroken(schedule=schedule))
-        if self._moved or fired.claimed or fired.others:
+        runs = fired.claimed + fired.others
+        if ahead:
+            # What was only looked at has not moved.
+            found = {run.schedule_id for run in runs}
+            firings = tuple(self._firings[each] for each in self._firings if each in found)
+        else:
+            firings = tuple(self._firings.values())
+        if firings or runs:
             self._events.emit(
-                SchedulesFired(
-                    schedules=tuple(self._moved.values()),
-                    runs=fired.claimed + fired.others,
-                    seconds=self._clock.monotonic() - began,
-                )
+                SchedulesFired(firings=firings, runs=runs, seconds=self._clock.monotonic() - began)
             )
-        return fired.more, bool(self._moved or fired.broken)
+        return fired.more, bool(firings or fired.broken)
 
     def _plan(self, schedule: Schedule, context: FireContext, now: datetime) -> AnyFiring:
         firing = self._planner(schedule, context, now)
-        if firing.schedule.next_run_at != schedule.next_run_at:
-            self._moved[schedule.id] = firing.schedule
+        if isinstance(firing, OnTime) or firing.schedule.next_run_at != schedule.next_run_at:
+            self._firings[schedule.id] = firing
         hit("fire.before_commit")
         return firing
 
@@ -128,11 +165,11 @@ class Scheduler:
             return nullcontext(Reserved(0))
         return capacity.reserve()
 
-    def _places(self, reserved: Reserved) -> Places | None:
-        if not reserved.free or self._capacity is None:
+    def _places(self, free: int) -> Places | None:
+        if not free or self._capacity is None:
             return None
         return Places(
             node_id=self._membership.node_id,
             offers=self._capacity.pool.offers,
-            free=reserved.free,
+            free=free,
         )

@@ -26,6 +26,8 @@ class StoreTime:
         self._clock = clock
         #: What the store said, when that was here, and by how much that may be wrong.
         self._anchor = (clock.now(), clock.monotonic(), 0.0)
+        #: The answer that says most about how late it is there at least, and when it had come.
+        self._least = (clock.now(), clock.monotonic())
         self._seen = False
         self._jumps: list[float] = []
 
@@ -50,7 +52,22 @@ class StoreTime:
         if self._seen and abs(jump) > TOLERATED + doubt + doubt_now:
             self._jumps.append(jump)
         self._anchor = (now, middle, doubt_now)
+        if self._says_more(now, before, after):
+            self._least = (now, after)
         self._seen = True
+
+    def _says_more(self, now: datetime, before: float, after: float) -> bool:
+        """An answer that took long says little: an earlier one is kept for a while, unless this
+        one shows that the clock was put back."""
+        least, at = self._least
+        gained = (now - least).total_seconds()
+        return not self._seen or after - at > RECENT or gained >= after - at or gained < before - at
+
+    def seconds_until(self, moment: datetime) -> float:
+        """Until the store's clock has come to that moment, however long answers were on their
+        way: what waits so long is not early."""
+        least, at = self._least
+        return (moment - least).total_seconds() - (self._clock.monotonic() - at)
 
     def take_jumps(self) -> list[float]:
         """Seconds by which the store's clock has jumped since the last call; back is negative."""
@@ -58,5 +75,9 @@ class StoreTime:
         return jumps
 
     def now(self) -> datetime:
+        return self.at(self._clock.monotonic())
+
+    def at(self, moment: float) -> datetime:
+        """What time it was there, or will be, at a moment of the monotonic clock."""
         at, monotonic, _ = self._anchor
-        return at + timedelta(seconds=self._clock.monotonic() - monotonic)
+        return at + timedelta(seconds=moment - monotonic)

@@ -154,7 +154,9 @@ class Run:
     @property
     def ahead(self) -> bool:
         """Claimed before its time: it waits for that in the hands of its node."""
-        return self.claimed_at is not None and self.claimed_at < self.planned_at
+        if self.claimed_at is None or self.status is RunStatus.QUEUED:
+            return False
+        return self.claimed_at < self.available_at
 
     @property
     def failures(self) -> int:
@@ -334,7 +336,7 @@ def lost(run: Run, now: datetime) -> Run:
     """The lease of the node that held it has ended (F04–F07, F66). What is resumable is not
     limited: its steps are (F68)."""
     assert run.holder is not None
-    if run.resumable or run.planned_at > now:
+    if run.resumable or run.available_at > now:
         # One that was claimed ahead of its time has not begun.
         return given_back(run, now)
     attempt = Attempt(

@@ -41,6 +41,7 @@ from chimes.store.sql.rows.parts import (
     Value,
     clean,
     maybe_micros,
+    maybe_moment,
     micros,
 )
 from chimes.store.sql.rows.schedule import schedule_of
@@ -59,6 +60,8 @@ _log = logging.getLogger(__name__)
 class SqlFiring(SqlBase):
     #: How often in a row everything due was held by somebody else.
     _held_back = 0
+    #: When those come due that were taken ahead last: the last few of a crowd belong to it.
+    _crowds: frozenset[datetime] = frozenset()
 
     async def fire_due(
         self,
@@ -76,9 +79,10 @@ class SqlFiring(SqlBase):
         if ahead and self._database.dialect.fast:
             soon = places is not None and places.free > 0
             coming = await self._database.look(lambda tx: _Coming.within(tx, ahead))
-            if not coming.due and not (soon and coming.crowd):
+            crowd = coming.crowd or coming.first in self._crowds
+            if not coming.due and not (soon and crowd):
                 return Fired()
-            ahead = ahead if soon and coming.crowd else _NOT
+            ahead = ahead if soon and crowd and not coming.due else _NOT
         else:
             ahead = _NOT
         node_id = self._node_id if places is None else places.node_id
@@ -90,6 +94,8 @@ class SqlFiring(SqlBase):
             fired = await self._database.write(work)
             if fired is not None:
                 self._held_back = 0
+                if ahead:
+                    self._crowds = frozenset(run.planned_at for run in fired.claimed)
                 return fired
             if self._database.one_writer or not await self._database.read(_anything_due):
                 return Fired()
@@ -111,17 +117,19 @@ def _anything_due(tx: Tx) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Coming:
-    #: Whether anything is due.
+    #: The earliest due time, and whether it has come.
+    first: datetime | None
     due: bool
-    #: Whether nothing is, and soon so much that it pays to begin with it now.
+    #: Whether nothing is due, and soon so much that it pays to begin with it now.
     crowd: bool
 
     @staticmethod
     def within(tx: Tx, ahead: timedelta) -> _Coming:
         now = tx.now()
         times = tx.dialect.coming(tx.connection, micros(now + ahead), CROWD)
-        due = bool(times) and times[0] <= micros(now)
-        return _Coming(due, not due and len(times) == CROWD)
+        first = maybe_moment(times[0] if times else None)
+        due = first is not None and first <= now
+        return _Coming(first, due, not due and len(times) == CROWD)
 
 
 def _simple(firing: AnyFiring) -> bool:

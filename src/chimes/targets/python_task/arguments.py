@@ -42,6 +42,8 @@ class Parameter:
     expected: str
     required: bool
     by_position: bool
+    #: The type of values that are taken as they are; None: every value is read.
+    as_it_is: type[object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,7 @@ def _parameter(function: Function, parameter: inspect.Parameter, annotation: obj
         expected=_shown_type(annotation) if adapter is not None else "any value",
         required=parameter.default is inspect.Parameter.empty,
         by_position=parameter.kind is inspect.Parameter.POSITIONAL_ONLY,
+        as_it_is=next((each for each in (int, bool) if annotation is each), None),
     )
 
 
@@ -218,7 +221,8 @@ def _loaded(task: Task, args: Mapping[str, object]) -> dict[str, object]:
         parameter = parameters.named.get(name, parameters.rest)
         if parameter is None or name == parameters.context:
             raise _unknown(task, name, parameters)
-        values[name] = value if parameter.adapter is None else _value(task, name, parameter, value)
+        plain = parameter.adapter is None or type(value) is parameter.as_it_is
+        values[name] = value if plain else _value(task, name, parameter, value)
     for name, parameter in parameters.named.items():
         if parameter.required and name not in values:
             raise InvalidInput(

@@ -1,0 +1,138 @@
+"""Where runs wait that were claimed ahead of their time, each with its place and ready to go.
+
+Shortly before their time the store is asked which of them nothing takes back any more; at their
+time, by the store's clock and never before, all of those go at once. Of one that was not among
+them the store is asked once more then; it goes late, or is let go: somebody took it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+from chimes.engine.hold import Hold
+from chimes.engine.lifecycle import Rest, Told
+from chimes.engine.storetime import StoreTime
+from chimes.model.ahead import CLOSED
+from chimes.store.port import LookingAhead
+
+#: Runs in one question.
+BATCH = 1000
+
+Gate = asyncio.Future[None]
+
+
+class WaitingRoom:
+    name = "waiting room"
+
+    def __init__(
+        self,
+        store: LookingAhead,
+        time: StoreTime,
+        *,
+        prepare: Callable[[Hold, Gate], None],
+        turn_away: Callable[[Hold], None],
+    ) -> None:
+        """`prepare` makes a run go when its gate opens, if it is confirmed by then."""
+        self._store = store
+        self._time = time
+        self._prepare = prepare
+        self._turn_away = turn_away
+        self._arrived = asyncio.Event()
+        #: By the moment they are planned for: not asked about, and asked about in vain.
+        self._new: dict[datetime, list[Hold]] = {}
+        self._doubtful: dict[datetime, list[Hold]] = {}
+        #: Those that are not open yet, by moment and rank. One for each run: a task that is
+        #: cancelled takes along what it waits for.
+        self._gates: dict[datetime, dict[int, list[Gate]]] = {}
+        self._armed: set[datetime] = set()
+
+    def admit(self, hold: Hold) -> None:
+        hold.waiting = True
+        self._prepare(hold, self._gate(hold))
+        self._new.setdefault(hold.run.planned_at, []).append(hold)
+        self._arrived.set()
+
+    async def once(self) -> Rest:
+        self._arrived.clear()
+        for moment in [each for each in self._new if self._closed(each)]:
+            await self._time.recent()
+            self._arm(moment)
+            while self._new.get(moment):
+                await self._ask(moment, self._new[moment])
+            self._new.pop(moment, None)
+        for moment in [each for each in self._doubtful if self._come(each)]:
+            await self._ask_again(moment)
+        return Told(event=self._arrived, seconds=self._rest())
+
+    async def _ask(self, moment: datetime, waiting: list[Hold]) -> None:
+        asked = waiting[:BATCH]
+        sure, unsure = await self._answers(asked)
+        # Others may have come in meanwhile, behind these.
+        del waiting[: len(asked)]
+        for hold in sure:
+            self._confirm(hold)
+        if unsure:
+            self._doubtful.setdefault(moment, []).extend(unsure)
+
+    async def _ask_again(self, moment: datetime) -> None:
+        sure, unsure = await self._answers(self._doubtful[moment])
+        del self._doubtful[moment]
+        for hold in sure:
+            self._confirm(hold)
+        for hold in unsure:
+            self._turn_away(hold)
+
+    async def _answers(self, holds: list[Hold]) -> tuple[list[Hold], list[Hold]]:
+        """Without those that have been stopped."""
+        asked = [(hold.run.id, hold.run.fence) for hold in holds if not hold.handed_over]
+        answer = await self._store.confirm(asked)
+        left = [hold for hold in holds if not hold.handed_over]
+        sure = [hold for hold in left if hold.run.id in answer]
+        return sure, [hold for hold in left if hold.run.id not in answer]
+
+    def _confirm(self, hold: Hold) -> None:
+        hold.confirmed = True
+        if hold.task is not None and hold.task.done():
+            # Its gate has opened without it.
+            self._prepare(hold, self._gate(hold))
+            self._arm(hold.run.planned_at)
+
+    # --- gates --------------------------------------------------------------------------------
+    def _gate(self, hold: Hold) -> Gate:
+        gate: Gate = asyncio.get_running_loop().create_future()
+        ranks = self._gates.setdefault(hold.run.planned_at, {})
+        ranks.setdefault(hold.run.rank, []).append(gate)
+        return gate
+
+    def _arm(self, moment: datetime) -> None:
+        if moment not in self._armed:
+            self._armed.add(moment)
+            self._later(moment)
+
+    def _later(self, moment: datetime) -> None:
+        seconds = max(0.0, self._time.seconds_until(moment))
+        asyncio.get_running_loop().call_later(seconds, self._open, moment)
+
+    def _open(self, moment: datetime) -> None:
+        if not self._come(moment):
+            self._later(moment)
+            return
+        self._armed.discard(moment)
+        ranks = self._gates.pop(moment, {})
+        for rank in sorted(ranks, reverse=True):
+            for gate in ranks[rank]:
+                if not gate.done():
+                    gate.set_result(None)
+
+    # --- time ---------------------------------------------------------------------------------
+    def _closed(self, moment: datetime) -> bool:
+        return self._time.seconds_until(moment - CLOSED) <= 0
+
+    def _come(self, moment: datetime) -> bool:
+        return self._time.seconds_until(moment) <= 0
+
+    def _rest(self) -> float | None:
+        times = [each - CLOSED for each in self._new] + list(self._doubtful)
+        return max(0.0, self._time.seconds_until(min(times))) if times else None

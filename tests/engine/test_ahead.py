@@ -1,0 +1,291 @@
+"""A crowd is taken ahead of its time and begins at it: no earlier, once, and not if somebody
+changed his mind (PostgreSQL)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chimes.clock import SystemClock
+from chimes.engine.events import RunEnded, SchedulesFired
+from chimes.engine.scheduler import LEFT_FREE
+from chimes.errors import StoreUnavailable
+from chimes.model.ahead import CLOSED
+from chimes.model.ids import ScheduleId, slot_run_id
+from chimes.model.policy import OnLost, Policy
+from chimes.model.run import Reason, Run, RunStatus
+from chimes.model.schedule import Schedule, deleted, edited, paused, rescheduled
+from chimes.store.port import ScheduleChange
+from chimes.triggers import Every
+from tests.builders import a_schedule
+from tests.engine.rig import FAR, Faults, Rig, eventually, until
+from tests.store_contract.stores import KINDS, Home
+
+CROWD = 80
+PLACES = 200
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    kind = next(each for each in KINDS if each.name == "postgresql")
+    home = Home(kind, tmp_path, SystemClock())
+    # The database's own clock is asked, as on a node.
+    rig = Rig(await home.open(), kind.name)
+    yield rig
+    await rig.close()
+    await home.close()
+
+
+async def crowd(rig: Rig, seconds: float = 1.5, count: int = CROWD, **given: Any) -> list[Schedule]:
+    """Schedules due together, in a while."""
+    slot = await rig.now() + timedelta(seconds=seconds)
+    trigger = Every(FAR, anchor=slot)
+    values = {"trigger": trigger, "next_slot": slot, "next_run_at": slot} | given
+    made = [a_schedule(**values) for _ in range(count)]
+    await rig.store.load(made)
+    return made
+
+
+def slot_of(made: list[Schedule]) -> datetime:
+    slot = made[0].next_slot
+    assert slot is not None
+    return slot
+
+
+async def taken(rig: Rig, count: int = CROWD) -> list[Run]:
+    """The runs once they are in somebody's hands, before their time."""
+    runs = await eventually(
+        lambda: rig.runs(None, RunStatus.RUNNING), lambda runs: len(runs) >= count
+    )
+    assert all(run.ahead for run in runs)
+    return runs
+
+
+async def all_ended(rig: Rig, count: int) -> list[Run]:
+    return await eventually(
+        rig.runs,
+        lambda runs: sum(run.status.terminal for run in runs) >= count,
+        within=30,
+    )
+
+
+# I1, I2, I9
+async def test_a_crowd_begins_at_its_time_once_each(rig: Rig) -> None:
+    await rig.engine(workers=PLACES, poll_interval=timedelta(seconds=30))
+    made = await crowd(rig)
+    slot = slot_of(made)
+    runs = await all_ended(rig, CROWD)
+    assert all(run.ahead and run.created_at < slot for run in runs)
+    assert {run.id for run in runs} == {slot_run_id(each.id, slot) for each in made}
+    assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
+    assert set(Counter(call.run.id for call in rig.runner.calls).values()) == {1}
+    for run in runs:
+        (attempt,) = run.attempts
+        assert run.started_at == slot
+        assert slot <= attempt.started_at < slot + SECOND
+        assert run.finished_at is not None
+        assert run.finished_at >= slot
+    assert sum(len(event.schedules) for event in rig.told(SchedulesFired)) == CROWD
+    after = await rig.schedule(made[0].id)
+    assert (after.next_slot, after.fired_count, after.last_slot) == (slot + FAR, 1, slot)
+
+
+async def test_the_higher_rank_goes_first(rig: Rig) -> None:
+    await rig.engine(workers=PLACES)
+    slot = await rig.now() + timedelta(seconds=2)
+    trigger = Every(FAR, anchor=slot)
+    given = {"trigger": trigger, "next_slot": slot, "next_run_at": slot}
+    await rig.store.load([a_schedule(priority=number % 3, **given) for number in range(CROWD)])
+    await taken(rig)
+    await all_ended(rig, CROWD)
+    order = [call.run.priority for call in rig.runner.calls]
+    assert order == sorted(order, reverse=True)
+
+
+async def test_few_are_not_taken_before_their_time(rig: Rig) -> None:
+    faults = Faults(rig.store)
+    await rig.engine(store=faults.store, workers=PLACES)
+    made = await crowd(rig, count=5)
+    runs = await all_ended(rig, 5)
+    assert all(run.created_at >= slot_of(made) for run in runs)
+    # The cheap question was asked, not the one that locks.
+    assert faults.count["confirm"] == 0
+
+
+async def test_a_place_is_left_for_what_comes_meanwhile(rig: Rig) -> None:
+    await rig.engine(workers=60)
+    await crowd(rig, seconds=2.0)
+    await rig.once_at(await rig.now() + timedelta(seconds=1.5))
+    runs = await all_ended(rig, CROWD + 1)
+    assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
+    assert sum(run.ahead for run in runs) == 60 - 60 // LEFT_FREE
+
+
+async def test_a_cap_on_each_tick_is_kept(rig: Rig) -> None:
+    await rig.engine(workers=PLACES, max_dispatch_per_tick=60)
+    made = await crowd(rig)
+    runs = await all_ended(rig, CROWD)
+    assert all(run.created_at >= slot_of(made) for run in runs)
+
+
+class Changes:
+    """Changes of many schedules at once, and which of them came in time."""
+
+    def __init__(self, rig: Rig, slot: datetime) -> None:
+        self._rig = rig
+        self._slot = slot
+        self.in_time: set[ScheduleId] = set()
+
+    async def make(self, made: Sequence[Schedule], *ways: ScheduleChange) -> None:
+        await asyncio.gather(
+            *(self._one(each.id, ways[n % len(ways)]) for n, each in enumerate(made))
+        )
+        # Of a machine too busy to change one in time nothing could be told.
+        assert self.in_time
+
+    async def _one(self, schedule_id: ScheduleId, way: ScheduleChange) -> None:
+        def change(schedule: Schedule, now: datetime) -> Schedule:
+            self.in_time.discard(schedule_id)
+            if now < self._slot - CLOSED:
+                self.in_time.add(schedule_id)
+            return way(schedule, now)
+
+        await self._rig.store.change_schedule(schedule_id, change)
+
+
+# F55
+async def test_who_is_paused_deleted_or_moved_in_time_does_not_run(rig: Rig) -> None:
+    await rig.engine(workers=PLACES)
+    made = await crowd(rig, seconds=2.0)
+    slot = slot_of(made)
+    await taken(rig)
+    later = slot + timedelta(hours=1)
+    changes = Changes(rig, slot)
+    await changes.make(
+        made[:30],
+        lambda s, now: paused(s, now, "me"),
+        lambda s, now: deleted(s, now, "me"),
+        lambda s, now: rescheduled(s, later, now, "me"),
+    )
+    expected = {schedule.id for schedule in made} - changes.in_time
+    await all_ended(rig, len(expected))
+    await until(lambda: rig.engines[0].running == ())
+    assert {call.run.schedule_id for call in rig.runner.calls} == expected
+    assert len(await rig.runs()) == len(rig.runner.calls) == len(expected)
+
+
+async def test_who_is_changed_and_still_due_runs_once(rig: Rig) -> None:
+    await rig.engine(workers=PLACES)
+    made = await crowd(rig, seconds=2.0)
+    slot = slot_of(made)
+    await taken(rig)
+    changes = Changes(rig, slot)
+    await changes.make(made, lambda s, now: edited(s, replace(s, name="new"), now, "me"))
+    runs = await all_ended(rig, CROWD)
+    assert {run.id for run in runs} == {slot_run_id(each.id, slot) for each in made}
+    for run in runs:
+        assert run.schedule_version == 1 + (run.schedule_id in changes.in_time)
+    assert set(Counter(call.run.id for call in rig.runner.calls).values()) == {1}
+    assert all(call.triggered_at >= slot for call in rig.runner.calls)
+
+
+async def test_a_run_that_is_canceled_while_it_waits_never_begins(rig: Rig) -> None:
+    await rig.engine(workers=PLACES)
+    await crowd(rig, seconds=2.0)
+    runs = await taken(rig)
+    await rig.store.cancel_run(runs[0].id, Reason.CANCELED_BY_HAND)
+    ended = {run.id: run for run in await all_ended(rig, CROWD)}
+    assert ended[runs[0].id].status is RunStatus.CANCELED
+    assert ended[runs[0].id].attempts == ()
+    assert rig.runner.called(runs[0].id) == []
+    assert len(rig.runner.calls) == CROWD - 1
+
+
+# F69: given back in time, and carried out by the other one at its time
+async def test_a_node_that_stops_gives_back_what_waits(rig: Rig) -> None:
+    first = await rig.engine(workers=PLACES)
+    made = await crowd(rig, seconds=2.5)
+    await taken(rig)
+    second = await rig.engine(workers=PLACES, roles=("worker",))
+    await first.drain(timedelta(seconds=5))
+    runs = await all_ended(rig, CROWD)
+    assert {run.attempts[0].node for run in runs} == {second.node_id}
+    assert {(run.status, run.attempt) for run in runs} == {(RunStatus.SUCCEEDED, 1)}
+    assert all(call.triggered_at >= slot_of(made) for call in rig.runner.calls)
+
+
+# F14, F16: whoever does not trust its lease begins nothing; the runs go on elsewhere
+async def test_a_node_that_lost_its_lease_begins_nothing_that_waited(rig: Rig) -> None:
+    lease = timedelta(seconds=1.5)
+    faults = Faults(rig.store)
+    await rig.engine(
+        store=faults.store, workers=PLACES, lease=lease, heartbeat=timedelta(seconds=0.4)
+    )
+    made = await crowd(rig, seconds=3.0)
+    await taken(rig)
+    faults.failing = {"beat": StoreUnavailable("cut"), "release": StoreUnavailable("cut")}
+    faults.failing |= {"join": StoreUnavailable("cut"), "leave": StoreUnavailable("cut")}
+    await until(lambda: not rig.engines[0].trusted)
+    other = await rig.engine(workers=PLACES)
+    runs = await all_ended(rig, CROWD)
+    assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
+    assert {run.attempts[-1].node for run in runs} == {other.node_id}
+    assert set(Counter(call.run.id for call in rig.runner.calls).values()) == {1}
+    assert all(call.triggered_at >= slot_of(made) for call in rig.runner.calls)
+    faults.failing = {}
+
+
+# F21, F23
+async def test_a_store_that_does_not_answer_makes_it_late_not_early(rig: Rig) -> None:
+    faults = Faults(rig.store)
+    await rig.engine(store=faults.store, workers=PLACES)
+    faults.failing = {"confirm": StoreUnavailable("down")}
+    made = await crowd(rig)
+    await taken(rig)
+    await eventually(rig.now, lambda now: now > slot_of(made) + timedelta(seconds=0.3))
+    assert rig.runner.calls == []
+    faults.failing = {}
+    runs = await all_ended(rig, CROWD)
+    assert {(run.status, run.attempt) for run in runs} == {(RunStatus.SUCCEEDED, 1)}
+
+
+# F03: the store gave the runs away and nobody heard
+async def test_an_answer_that_is_lost_costs_nothing_but_time(rig: Rig) -> None:
+    faults = Faults(rig.store)
+    await rig.engine(store=faults.store, workers=PLACES)
+    faults.answer_lost = {"fire_due": StoreUnavailable("the answer was lost")}
+    made = await crowd(rig)
+    runs = await all_ended(rig, CROWD)
+    assert {run.id for run in runs} == {slot_run_id(each.id, slot_of(made)) for each in made}
+    assert set(Counter(call.run.id for call in rig.runner.calls).values()) == {1}
+    assert all(call.triggered_at >= slot_of(made) for call in rig.runner.calls)
+
+
+async def test_the_started_mark_is_written_at_the_begin(rig: Rig) -> None:
+    rig.runner.script = [rig.runner.wait]
+    await rig.engine(workers=PLACES)
+    await crowd(rig, policy=Policy(on_lost=OnLost.STOP))
+    assert not any(run.started for run in await taken(rig))
+    await until(lambda: len(rig.runner.calls) == CROWD)
+    assert all(run.started for run in await rig.runs())
+    rig.runner.gate.set()
+    await until(lambda: len(rig.told(RunEnded)) == CROWD)
+
+
+# I2: whoever looks, each slot is one node's
+async def test_two_nodes_share_a_crowd(rig: Rig) -> None:
+    await asyncio.gather(*(rig.engine(workers=PLACES) for _ in range(2)))
+    made = await crowd(rig, count=3 * CROWD, seconds=2.0)
+    runs = await all_ended(rig, 3 * CROWD)
+    assert {run.id for run in runs} == {slot_run_id(each.id, slot_of(made)) for each in made}
+    assert set(Counter(call.run.id for call in rig.runner.calls).values()) == {1}
+    assert all(run.fence > 1 for run in runs if run.ahead)
+    assert any(run.ahead for run in runs)

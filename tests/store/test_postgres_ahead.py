@@ -1,0 +1,250 @@
+"""Looking ahead while others change things: by SQL, and from several nodes at once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from chimes.model.ahead import CLOSED
+from chimes.model.ids import NodeId, RunId, ScheduleId, slot_run_id
+from chimes.model.listing import RunQuery
+from chimes.model.planning import plan
+from chimes.model.run import Run, RunStatus
+from chimes.model.schedule import Schedule, edited, paused, resumed
+from chimes.store.port import Fired, Places
+from chimes.store.sql import SqlStore, open_postgres
+from chimes.triggers import Every
+from tests.builders import KINDS, LEASE, a_node, a_schedule
+
+AHEAD = timedelta(seconds=1.5)
+CROWD = 60
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+async def stores(postgres_url: str) -> AsyncIterator[list[SqlStore]]:
+    """As of several processes: each has its own connections, and a node that has joined."""
+    async with AsyncExitStack() as stack:
+        made = []
+        for number in range(4):
+            store = open_postgres(postgres_url)
+            await store.open()
+            stack.push_async_callback(store.close)
+            await store.join(a_node(f"node-{number}"), LEASE)
+            made.append(store)
+        yield made
+
+
+@pytest.fixture
+async def sql(stores: list[SqlStore], postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """Somebody with a database client."""
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def crowd(store: SqlStore, seconds: float = 60.0, count: int = CROWD) -> list[Schedule]:
+    slot = await store.now() + timedelta(seconds=seconds)
+    given: dict[str, Any] = {
+        "trigger": Every("1h", anchor=slot),
+        "next_slot": slot,
+        "next_run_at": slot,
+    }
+    made = [a_schedule(**given) for _ in range(count)]
+    await store.load(made)
+    return made
+
+
+async def look(store: SqlStore, number: int = 0, ahead: timedelta = HOUR) -> Fired:
+    offer = Places(node_id=NodeId(f"node-{number}"), offers=KINDS, free=500)
+    return await store.fire_due(plan, limit=25, places=offer, ahead=ahead)
+
+
+async def taken(store: SqlStore) -> list[Run]:
+    runs: list[Run] = []
+    while (fired := await look(store)).claimed:
+        runs.extend(fired.claimed)
+    return runs
+
+
+async def current(store: SqlStore, schedule_id: ScheduleId | None) -> Schedule:
+    assert schedule_id is not None
+    found = await store.get_schedule(schedule_id)
+    assert found is not None
+    return found
+
+
+# --- by SQL (C27) -------------------------------------------------------------------------------
+async def test_who_is_switched_off_by_sql_does_not_run(
+    stores: list[SqlStore], sql: asyncpg.Connection
+) -> None:
+    await crowd(stores[0])
+    run, *others = await taken(stores[0])
+    await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", run.schedule_id)
+    assert await stores[0].get_run(run.id) is None
+    after = await current(stores[0], run.schedule_id)
+    assert (after.enabled, after.next_slot, after.next_run_at) == (False, None, None)
+    assert (after.fired_count, after.last_slot) == (0, None)
+    assert {each.id for each in (await stores[0].list_runs(RunQuery(limit=None))).items} == {
+        each.id for each in others
+    }
+
+
+# C8: the slot is still to come, so it is the next one again
+async def test_switched_off_and_on_it_runs_once(
+    stores: list[SqlStore], sql: asyncpg.Connection
+) -> None:
+    made = await crowd(stores[0])
+    slot = made[0].next_slot
+    assert slot is not None
+    first = await taken(stores[0])
+    await sql.execute("UPDATE cb_schedules SET enabled = false")
+    await sql.execute("UPDATE cb_schedules SET enabled = true")
+    while (await stores[0].fire_due(plan, limit=25)).more:
+        pass
+    again = await taken(stores[1])
+    assert {run.id for run in again} == {run.id for run in first}
+    assert {run.slot for run in again} == {slot}
+    for run in again:
+        after = await current(stores[0], run.schedule_id)
+        assert (after.fired_count, after.last_slot) == (1, slot)
+
+
+async def test_who_is_moved_by_sql_runs_then_and_not_before(
+    stores: list[SqlStore], sql: asyncpg.Connection
+) -> None:
+    await crowd(stores[0])
+    run, *_ = await taken(stores[0])
+    then = await stores[0].now() + timedelta(days=1)
+    moved = "UPDATE cb_schedules SET next_run_at = $1 WHERE id = $2"
+    await sql.execute(moved, then, run.schedule_id)
+    assert await stores[0].get_run(run.id) is None
+    after = await current(stores[0], run.schedule_id)
+    assert (after.next_slot, after.next_run_at, after.fired_count) == (then, then, 0)
+
+
+async def test_an_update_that_changes_nothing_takes_nothing_back(
+    stores: list[SqlStore], sql: asyncpg.Connection
+) -> None:
+    await crowd(stores[0])
+    runs = await taken(stores[0])
+    before = await current(stores[0], runs[0].schedule_id)
+    await sql.execute("UPDATE cb_schedules SET enabled = true, next_run_at = next_run_at")
+    assert await current(stores[0], runs[0].schedule_id) == before
+    assert len((await stores[0].list_runs(RunQuery(limit=None))).items) == CROWD
+
+
+async def test_by_sql_it_is_too_late_for_a_slot_that_is_closed(
+    stores: list[SqlStore], sql: asyncpg.Connection
+) -> None:
+    await crowd(stores[0])
+    run, *_ = await taken(stores[0])
+    # Its time has nearly come.
+    await sql.execute(
+        "WITH clock AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at),"
+        " sooner AS (UPDATE runs SET slot = at + 90000, planned_at = at + 90000 FROM clock"
+        "  WHERE id = $1 RETURNING schedule_id, slot)"
+        " UPDATE schedules SET last_slot = slot FROM sooner WHERE id = schedule_id",
+        run.id,
+    )
+    await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", run.schedule_id)
+    assert (await current(stores[0], run.schedule_id)).fired_count == 1
+    assert await stores[0].confirm([(run.id, run.fence)]) == {run.id}
+
+
+# --- locks --------------------------------------------------------------------------------------
+async def test_what_somebody_is_just_taking_back_is_not_confirmed(
+    stores: list[SqlStore], sql: asyncpg.Connection
+) -> None:
+    """And whoever asks does not wait for it, however long that takes."""
+    await crowd(stores[0], seconds=1.5)
+    runs = await taken(stores[0])
+    slot = runs[0].planned_at
+    change = sql.transaction()
+    await change.start()
+    await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", runs[0].schedule_id)
+    left = slot - await stores[0].now()
+    assert left > CLOSED, "this machine was too busy to change anything in time"
+    await asyncio.sleep(left.total_seconds())  # until it is closed
+    holds = [(run.id, run.fence) for run in runs]
+    answer = await asyncio.wait_for(stores[1].confirm(holds), 5)
+    assert answer == {run.id for run in runs[1:]}
+    await change.rollback()
+    # It was not taken back after all.
+    assert await stores[1].confirm(holds[:1]) == {runs[0].id}
+
+
+# I1, I2, F55
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_changes_race_with_those_who_look_ahead(stores: list[SqlStore], seed: int) -> None:
+    rng = random.Random(seed)
+    made = await crowd(stores[0], seconds=2.5, count=3 * CROWD)
+    slot = made[0].next_slot
+    assert slot is not None
+    held: dict[int, dict[RunId, Run]] = {0: {}, 1: {}}
+    sure: dict[RunId, tuple[int, int]] = {}
+    #: Whether the last change that came in time left it on.
+    on: dict[ScheduleId, bool] = {schedule.id: True for schedule in made}
+    late: set[ScheduleId] = set()
+
+    async def looking(number: int) -> None:
+        store, mine = stores[number], held[number]
+        while await store.now() < slot:
+            fired = await look(store, number, AHEAD)
+            mine.update({run.id: run for run in fired.claimed if run.ahead})
+            holds = [(run.id, run.fence) for run in mine.values() if run.id not in sure]
+            for run_id in await store.confirm(holds):
+                sure[run_id] = (number, mine[run_id].fence)
+            await asyncio.sleep(rng.uniform(0, 0.05))
+
+    async def changing(store: SqlStore, mine: list[Schedule]) -> None:
+        while await store.now() < slot:
+            schedule = rng.choice(mine)
+            way = rng.choice(("pause", "resume", "edit"))
+
+            def change(before: Schedule, now: datetime, way: str = way) -> Schedule:
+                if now > slot - CLOSED:
+                    late.add(before.id)
+                match way:
+                    case "pause":
+                        after = paused(before, now, "me")
+                    case "resume":
+                        after = resumed(before, now, "me")
+                    case _:
+                        after = edited(before, replace(before, name=str(now)), now, "me")
+                on[before.id] = after.enabled
+                return after
+
+            await store.change_schedule(schedule.id, change)
+            await asyncio.sleep(rng.uniform(0, 0.01))
+
+    await asyncio.gather(
+        *(looking(number) for number in (0, 1)),
+        changing(stores[2], made[::2]),
+        changing(stores[3], made[1::2]),
+    )
+    while (await stores[0].fire_due(plan, limit=100)).more:
+        pass
+    rows = {run.id: run for run in (await stores[0].list_runs(RunQuery(limit=None))).items}
+    assert sure, "nothing was ever confirmed"
+    for run_id, (number, fence) in sure.items():
+        # What was confirmed was never taken back.
+        assert (rows[run_id].holder, rows[run_id].fence) == (f"node-{number}", fence)
+    for schedule in made:
+        after = await current(stores[0], schedule.id)
+        row = rows.get(slot_run_id(schedule.id, slot))
+        if schedule.id not in late:
+            assert (row is not None) == on[schedule.id], schedule.id
+            assert after.fired_count == (row is not None)
+        assert after.last_slot == (slot if row is not None else None)
+        assert after.next_slot == (slot + HOUR if after.enabled else None)
+    assert {run.status for run in rows.values()} <= {RunStatus.RUNNING, RunStatus.QUEUED}
+    assert not set(rows) - {slot_run_id(schedule.id, slot) for schedule in made}
