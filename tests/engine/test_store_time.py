@@ -1,0 +1,74 @@
+"""How late it is at the store, at least: what waits for a moment there never comes early."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import cast
+
+import pytest
+
+from chimes.engine.storetime import RECENT, StoreTime
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from tests.builders import NOW
+
+
+class Watch:
+    """A node's clock, and a store's that is an hour ahead of it."""
+
+    def __init__(self) -> None:
+        self.clock = SettableClock()
+        self.time = StoreTime(cast(Store, None), self.clock)
+        self.skew = timedelta(hours=1)
+
+    @property
+    def there(self) -> datetime:
+        return self.clock.now() + self.skew
+
+    def ask(self, way_there: float, way_back: float) -> None:
+        before = self.clock.monotonic()
+        self.clock.advance(way_there)
+        now = self.there
+        self.clock.advance(way_back)
+        self.time.observed(now, before)
+
+    def early_by(self, seconds: float) -> float:
+        """How much longer than it should somebody waits who waits so long from now."""
+        waits = self.time.seconds_until(self.there + timedelta(seconds=seconds))
+        return waits - seconds
+
+
+def test_a_slow_answer_makes_late_and_never_early() -> None:
+    watch = Watch()
+    watch.ask(0.0, 0.2)
+    assert watch.early_by(1) == pytest.approx(0.2)
+    watch.ask(0.3, 0.0)
+    assert watch.early_by(1) == pytest.approx(0.0)
+
+
+def test_an_answer_that_says_less_is_not_believed_more() -> None:
+    watch = Watch()
+    watch.ask(0.001, 0.001)
+    watch.ask(0.0, 0.5)
+    assert watch.early_by(1) == pytest.approx(0.001)
+    watch.clock.advance(RECENT)
+    watch.ask(0.0, 0.5)
+    assert watch.early_by(1) == pytest.approx(0.5)
+
+
+# F51
+def test_a_clock_that_was_put_back_is_believed_at_once() -> None:
+    watch = Watch()
+    watch.ask(0.001, 0.001)
+    watch.skew -= timedelta(seconds=3)
+    watch.ask(0.001, 0.002)
+    assert watch.early_by(1) == pytest.approx(0.002)
+    watch.skew += timedelta(seconds=3)
+    watch.ask(0.001, 0.002)
+    assert watch.early_by(1) == pytest.approx(0.002)
+
+
+def test_a_moment_here_is_a_moment_there() -> None:
+    watch = Watch()
+    watch.ask(0.0, 0.0)
+    assert watch.time.at(watch.clock.monotonic()) == watch.time.now() == NOW + watch.skew
