@@ -27,8 +27,9 @@ BATCH = 200
 AHEAD = timedelta(seconds=1.5)
 #: Seconds between two looks ahead that find no crowd, however much changes.
 LOOK_AGAIN = 0.25
-#: One place in so many is left free by what waits for its time, for what comes meanwhile.
-LEFT_FREE = 10
+#: What waits for its time leaves a tenth of the places, but not more than this, to what comes
+#: meanwhile.
+LEFT_FREE = 20
 
 
 class Scheduler:
@@ -75,7 +76,9 @@ class Scheduler:
         self._due_since = None
         if not known:
             due = await self._store.next_due()
-            now = await self._time.ask()
+            now = await self._time.recent()
+            if due is not None and due <= now:
+                now = await self._time.ask()
             if due is None or due > now:
                 if due is not None and await self._look_ahead(due, now):
                     return AtOnce()
@@ -124,7 +127,7 @@ class Scheduler:
         with self._offer() as reserved:
             free = reserved.free
             if ahead and self._capacity is not None:
-                free -= self._capacity.total // LEFT_FREE
+                free -= min(self._capacity.total // 10, LEFT_FREE)
                 if free <= 0:
                     return False, False
             fired = await self._store.fire_due(
