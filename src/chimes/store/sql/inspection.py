@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection, text
+from sqlalchemy.util import greenlet_spawn
 
 from chimes.clock import SystemClock
 from chimes.errors import StoreError, StoreUnavailable
@@ -39,9 +40,14 @@ class Inspection:
 async def inspect_server(server: Server) -> Inspection:
     """Raises SchemaMismatch for tables that are not ours, StoreUnavailable without an answer."""
     engine = server.engine(size=1, overflow=0)
+
+    def look() -> Inspection:
+        with engine.connect() as connection:
+            return _look(connection, server)
+
     try:
-        async with asyncio.timeout(_SECONDS), engine.connect() as connection:
-            return await connection.run_sync(_look, server)
+        async with asyncio.timeout(_SECONDS):
+            return await greenlet_spawn(look)
     except StoreError:
         raise
     except TimeoutError:
@@ -52,7 +58,7 @@ async def inspect_server(server: Server) -> Inspection:
         reason = getattr(error, "orig", None) or error
         raise StoreUnavailable(f"{server.location}: {reason}") from None
     finally:
-        await engine.dispose()
+        await greenlet_spawn(engine.dispose)
 
 
 def _look(connection: Connection, server: Server) -> Inspection:
