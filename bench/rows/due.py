@@ -65,7 +65,8 @@ class Site:
 
 def site(bench: Bench, name: str, nodes: int) -> Site:
     tables = ChimesTables(bench.postgres, name)
-    return Site(tables, Nodes(tables, nodes))
+    # Room for all of them: who has no place when the crowd comes waits for one.
+    return Site(tables, Nodes(tables, nodes, workers=MANY))
 
 
 def measure(bench: Bench) -> list[Line]:

@@ -8,6 +8,7 @@ them the store is asked once more then; it goes late, or is let go: somebody too
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from datetime import datetime
 
@@ -121,10 +122,15 @@ class WaitingRoom:
             return
         self._armed.discard(moment)
         ranks = self._gates.pop(moment, {})
+        tidying = gc.isenabled()
+        gc.disable()
         for rank in sorted(ranks, reverse=True):
             for gate in ranks[rank]:
                 if not gate.done():
                     gate.set_result(None)
+        if tidying:
+            # Behind the last of them: it would hold up those that come after it.
+            asyncio.get_running_loop().call_soon(gc.enable)
 
     # --- time ---------------------------------------------------------------------------------
     def _closed(self, moment: datetime) -> bool:

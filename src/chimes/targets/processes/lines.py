@@ -10,6 +10,8 @@ from chimes.redaction import Redactor
 from chimes.targets.processes.limits import MAX_LINE, LogLimits
 from chimes.targets.processes.storable import shown
 
+_USUAL = Redactor()
+
 
 class RunLog:
     """Bounded, redacted, thread-safe. Must be made on the event loop that `write` belongs to."""
@@ -22,7 +24,7 @@ class RunLog:
     ) -> None:
         self._write = write
         self._limits = limits
-        self._redactor = redactor or Redactor()
+        self._redactor = redactor or _USUAL
         self._loop = asyncio.get_running_loop()
         self._own_thread = threading.get_ident()
         self._lock = threading.Lock()

@@ -54,6 +54,8 @@ class Parameters:
     context_by_position: bool
     #: `**kwargs`: what its values must be; None if there is no such parameter.
     rest: Parameter | None
+    #: Whether it takes nothing but arguments by their names.
+    all_by_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Bound:
 
 def check(task: Task, args: Mapping[str, object]) -> None:
     """Raises `InvalidInput` for JSON arguments that the task cannot be called with."""
-    _loaded(task, args)
+    _loaded(task, parameters_of(task.function), args)
 
 
 def dump(task: Task, args: Mapping[str, object]) -> dict[str, object]:
@@ -96,7 +98,9 @@ def dump(task: Task, args: Mapping[str, object]) -> dict[str, object]:
 def bind(task: Task, args: Mapping[str, object], context: Context) -> Bound:
     """From stored arguments to a call; raises `InvalidInput` as `check` does."""
     parameters = parameters_of(task.function)
-    values = _loaded(task, args)
+    values = _loaded(task, parameters, args)
+    if parameters.all_by_name:
+        return Bound((), values)
     positional: list[object] = []
     if parameters.context is not None and parameters.context_by_position:
         positional.append(context)
@@ -112,7 +116,9 @@ def bind(task: Task, args: Mapping[str, object], context: Context) -> Bound:
 
 def parameters_of(function: Function) -> Parameters:
     """Raises `InvalidInput` where arguments by name can never fit the signature."""
-    return _cached(function) if isinstance(function, Hashable) else _read(function)
+    # Asked for every run: what nearly all are is looked at first.
+    known = isinstance(function, (types.FunctionType, Hashable))
+    return _cached(function) if known else _read(function)
 
 
 @cache
@@ -145,7 +151,13 @@ def _read(function: Function) -> Parameters:
     by_position = context is not None and context.kind is only
     if by_position and next(iter(signature.parameters.values())) is not context:
         raise InvalidInput(f"the context of {_named(function)} must come first or be named")
-    return Parameters(named, None if context is None else context.name, by_position, rest)
+    return Parameters(
+        named,
+        None if context is None else context.name,
+        by_position,
+        rest,
+        context is None and not any(each.by_position for each in named.values()),
+    )
 
 
 def _parameter(function: Function, parameter: inspect.Parameter, annotation: object) -> Parameter:
@@ -214,8 +226,7 @@ def _is_context(annotation: object) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Context)
 
 
-def _loaded(task: Task, args: Mapping[str, object]) -> dict[str, object]:
-    parameters = parameters_of(task.function)
+def _loaded(task: Task, parameters: Parameters, args: Mapping[str, object]) -> dict[str, object]:
     values: dict[str, object] = {}
     for name, value in args.items():
         parameter = parameters.named.get(name, parameters.rest)

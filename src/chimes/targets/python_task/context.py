@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
+from chimes.model.change import made
 from chimes.model.run import Run
 from chimes.targets.base import Complete
 from chimes.targets.python_task.exceptions import Cancel
@@ -80,17 +81,20 @@ class Facts:
 
 def facts_of(run: Run, *, task: str, started_at: datetime, timeout: timedelta) -> Facts:
     """For an attempt that begins now, which is `started_at` by the store's clock."""
-    return Facts(
-        run_id=run.id,
-        task=task,
-        attempt=run.attempt,
-        schedule_id=run.schedule_id,
-        schedule_name=run.schedule_name,
-        slot=run.slot,
-        parent_id=run.parent_id,
-        started_at=started_at,
-        deadline=started_at + timeout,
-        ends=CLOCK.monotonic() + timeout.total_seconds(),
+    return made(
+        Facts,
+        (
+            run.id,
+            task,
+            run.attempt,
+            run.schedule_id,
+            run.schedule_name,
+            run.slot,
+            run.parent_id,
+            started_at,
+            started_at + timeout,  # deadline
+            CLOCK.monotonic() + timeout.total_seconds(),  # ends
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from functools import lru_cache
+from types import FunctionType
 
 from chimes.errors import AlreadyExists, InvalidInput, NotFound
 from chimes.model.change import replace
@@ -195,7 +196,8 @@ class Registry:
 
 def is_async(function: Function) -> bool:
     """Also for partials and for objects whose `__call__` is async."""
-    return _known_async(function) if isinstance(function, Hashable) else _is_async(function)
+    known = isinstance(function, (FunctionType, Hashable))
+    return _known_async(function) if known else _is_async(function)
 
 
 @lru_cache(maxsize=1024)
