@@ -15,7 +15,7 @@ from chimes.engine.execution import Execution
 from chimes.engine.hands import Hands
 from chimes.engine.heartbeat import Heartbeat
 from chimes.engine.hold import Stop
-from chimes.engine.maintenance import Maintenance
+from chimes.engine.maintenance import LONGEST_REST, Maintenance
 from chimes.engine.membership import Membership, new_node_id
 from chimes.engine.oversight import Oversight
 from chimes.engine.pools import pools_of
@@ -259,22 +259,39 @@ async def test_nobody_is_judged_for_a_lease_after_the_store_clock_went_forward(n
     maintenance = maintenance_of(node)
     await maintenance.once()
     node.clock.set(node.clock.now() + timedelta(minutes=10))
+    node.clock.advance(LONGEST_REST)
     await maintenance.once()
     assert node.faults.count["rescue"] == 1
     assert [event for event in node.told if isinstance(event, StoreClockJumped)] == [
         StoreClockJumped(seconds=600.0)
     ]
-    node.clock.advance(20)
+    node.clock.advance(19)
     assert node.membership.trusted
     await maintenance.once()
     assert node.faults.count["rescue"] == 1
     await node.membership.join()
-    node.clock.advance(11)
+    node.clock.advance(12)
     await maintenance.once()
     assert node.faults.count["rescue"] == 2
     held = await node.memory.get_run(run.id)
     assert held is not None
     assert held.holder is None
+
+
+# F12: nobody is asked about all the time, and a lease that ends is noticed at the next look
+async def test_leases_are_looked_at_when_one_can_have_ended(node: Node) -> None:
+    maintenance = maintenance_of(node)
+    await maintenance.once()
+    await node.memory.join(a_node("other"), timedelta(seconds=7))
+    looked = []
+    for _ in range(14):
+        await maintenance.once()
+        looked.append(node.faults.count["rescue"])
+        await node.memory.beat(node.membership.node_id, LEASE, clock=node.clock.now())
+        node.membership.renewed(node.membership.node_id, node.clock.monotonic())
+        node.clock.advance(1)
+    # At 0; at 5, when the other was not known yet; at 7, when its lease ended; at 12.
+    assert looked == [1] * 5 + [2] * 2 + [3] * 5 + [4] * 2
 
 
 # F51

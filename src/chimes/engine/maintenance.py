@@ -24,6 +24,8 @@ PRUNE_EVERY = timedelta(minutes=1)
 PAUSED_PAGE = 500
 #: Looking for pauses that end takes at most this share of the time.
 PAUSE_SHARE = 0.02
+#: Seconds after which somebody looks for lost runs even if no lease has ended.
+LONGEST_REST = 5.0
 ACTOR = "chimes"
 
 
@@ -53,14 +55,18 @@ class Maintenance:
         self._pause_ends: datetime | None = None
         self._look_again = 0.0
         self._rescue_from = 0.0
+        self._longest_rest = min(LONGEST_REST, membership.lease.total_seconds() / 3)
 
     async def once(self) -> Rest:
-        now = await self._time.ask()
+        rescuing = self._clock.monotonic() >= self._rescue_from
+        now = await (self._time.ask() if rescuing else self._time.recent())
         self._watch_clock()
         # A node that is not sure of its own lease judges nobody else's.
         if self._membership.trusted:
-            if self._clock.monotonic() >= self._rescue_from:
+            # Only with the store's time just asked for: a jump has to be seen first.
+            if rescuing and self._clock.monotonic() >= self._rescue_from:
                 await self.rescue()
+                await self._rest_from_rescuing()
             await self.end_pauses(now)
             if self._prune_at is None or now >= self._prune_at:
                 await self.prune(now)
@@ -75,6 +81,15 @@ class Maintenance:
             self._events.emit(StoreClockJumped(seconds=seconds))
             if seconds > 0:
                 self._rescue_from = self._clock.monotonic() + self._membership.lease.total_seconds()
+
+    async def _rest_from_rescuing(self) -> None:
+        """Until the first lease can end; and no longer than a node takes that came meanwhile."""
+        before = self._clock.monotonic()
+        nodes = await self._store.nodes()
+        now = self._time.now()
+        seconds = [(node.lease_until - now).total_seconds() for node in nodes]
+        rest = min(*seconds, self._longest_rest) if seconds else self._longest_rest
+        self._rescue_from = max(self._rescue_from, before + max(0.0, rest))
 
     async def rescue(self) -> None:
         while True:

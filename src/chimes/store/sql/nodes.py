@@ -124,7 +124,7 @@ class SqlNodes(SqlBase):
         return await write_runs(self._database, work) if await self._database.look(needed) else ()
 
     async def nodes(self) -> tuple[Node, ...]:
-        rows = await self._database.read(lambda tx: tx.rows(select(nodes).order_by(nodes.c.id)))
+        rows = await self._database.look(lambda tx: tx.rows(select(nodes).order_by(nodes.c.id)))
         return tuple(node_of(row) for row in rows)
 
 
