@@ -77,7 +77,7 @@ def site(start: Start, postgres_url: str, tmp_path: Path) -> Site:
     return Site(start, postgres_url, tmp_path)
 
 
-async def crowd(store: SqlStore, seconds: float) -> tuple[list[Schedule], datetime]:
+async def crowd(store: SqlStore, seconds: float, first: int = 0) -> tuple[list[Schedule], datetime]:
     slot = await store.now() + timedelta(seconds=seconds)
     made = [
         a_schedule(
@@ -86,7 +86,7 @@ async def crowd(store: SqlStore, seconds: float) -> tuple[list[Schedule], dateti
             next_run_at=slot,
             target=TaskTarget(name="note", args={"number": number}),
         )
-        for number in range(CROWD)
+        for number in range(first, first + CROWD)
     ]
     await store.load(made)
     return made, slot
@@ -120,21 +120,29 @@ async def test_nobody_is_early_and_nobody_comes_twice(store: SqlStore, site: Sit
 # F55
 async def test_whoever_is_paused_a_second_before_does_not_run(store: SqlStore, site: Site) -> None:
     site.node()
-    made, slot = await crowd(store, 2.5)
-    await until_runs(store, CROWD, RunStatus.RUNNING)
+    expected: set[int] = set()
     in_time: set[ScheduleId] = set()
 
-    def pause(schedule: Schedule, now: datetime) -> Schedule:
-        in_time.discard(schedule.id)
-        if now < slot - CLOSED:
-            in_time.add(schedule.id)
-        return paused(schedule, now, "me")
+    async def tried(first: int) -> None:
+        made, slot = await crowd(store, 2.5, first)
+        await until_runs(store, len(expected) + CROWD)
 
-    half = made[: CROWD // 2]
-    await asyncio.gather(*(store.change_schedule(each.id, pause) for each in half))
+        def pause(schedule: Schedule, now: datetime) -> Schedule:
+            in_time.discard(schedule.id)
+            if now < slot - CLOSED:
+                in_time.add(schedule.id)
+            return paused(schedule, now, "me")
+
+        half = made[: CROWD // 2]
+        await asyncio.gather(*(store.change_schedule(each.id, pause) for each in half))
+        expected.update(first + n for n, each in enumerate(made) if each.id not in in_time)
+        await until_runs(store, len(expected), RunStatus.SUCCEEDED)
+
+    # A busy machine may be too late to pause anybody.
+    for turn in range(3):
+        if not in_time:
+            await tried(turn * CROWD)
     assert in_time
-    expected = {n for n, schedule in enumerate(made) if schedule.id not in in_time}
-    await until_runs(store, len(expected), RunStatus.SUCCEEDED)
     assert Counter(number for number, _ in site.calls()) == Counter(expected)
     assert len(await runs(store)) == len(expected)
 
@@ -143,13 +151,16 @@ async def test_whoever_is_paused_a_second_before_does_not_run(store: SqlStore, s
 async def test_a_node_that_is_killed_while_they_wait(store: SqlStore, site: Site) -> None:
     node = site.node()
     _, slot = await crowd(store, 2.5)
-    await until_runs(store, CROWD, RunStatus.RUNNING)
+    await until_runs(store, CROWD)
     node.kill()
-    assert site.calls() == [], "this machine was too busy to kill it in time"
+    # On a busy machine the kill may come too late: then these may be repeated.
+    begun = {number for number, _ in site.calls()}
     other = site.node()
     ended = await until_runs(store, CROWD, RunStatus.SUCCEEDED)
     calls = site.calls()
-    assert Counter(number for number, _ in calls) == Counter(range(CROWD))
+    counted = Counter(number for number, _ in calls)
+    assert set(counted) == set(range(CROWD))
+    assert {number for number in counted if counted[number] > 1} <= begun
     assert min(at for _, at in calls) >= slot.timestamp()
     assert all(run.attempt <= 2 and len(run.attempts) <= 2 for run in ended)
     assert other.stop() == 0

@@ -157,7 +157,7 @@ async def test_by_sql_it_is_too_late_for_a_slot_that_is_closed(
     )
     await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", run.schedule_id)
     assert (await current(stores[0], run.schedule_id)).fired_count == 1
-    assert await stores[0].confirm([(run.id, run.fence)]) == {run.id}
+    assert await stores[0].confirm([(run.id, run.fence)]) == {(run.id, run.fence)}
 
 
 # --- locks --------------------------------------------------------------------------------------
@@ -176,10 +176,10 @@ async def test_what_somebody_is_just_taking_back_is_not_confirmed(
     await asyncio.sleep(left.total_seconds())  # until it is closed
     holds = [(run.id, run.fence) for run in runs]
     answer = await asyncio.wait_for(stores[1].confirm(holds), 5)
-    assert answer == {run.id for run in runs[1:]}
+    assert answer == set(holds[1:])
     await change.rollback()
     # It was not taken back after all.
-    assert await stores[1].confirm(holds[:1]) == {runs[0].id}
+    assert await stores[1].confirm(holds[:1]) == set(holds[:1])
 
 
 # I1, I2, F55
@@ -201,8 +201,8 @@ async def test_changes_race_with_those_who_look_ahead(stores: list[SqlStore], se
             fired = await look(store, number, AHEAD)
             mine.update({run.id: run for run in fired.claimed if run.ahead})
             holds = [(run.id, run.fence) for run in mine.values() if run.id not in sure]
-            for run_id in await store.confirm(holds):
-                sure[run_id] = (number, mine[run_id].fence)
+            for run_id, fence in await store.confirm(holds):
+                sure[run_id] = (number, fence)
             await asyncio.sleep(rng.uniform(0, 0.05))
 
     async def changing(store: SqlStore, mine: list[Schedule]) -> None:

@@ -215,7 +215,7 @@ async def test_nothing_is_confirmed_before_it_is_closed(
     clock.set(SLOT - CLOSED - timedelta(microseconds=1))
     assert await ahead_store.confirm(holds(runs)) == frozenset()
     clock.set(SLOT - CLOSED)
-    assert await ahead_store.confirm(holds(runs)) == {run.id for run in runs}
+    assert await ahead_store.confirm(holds(runs)) == set(holds(runs))
     assert await ahead_store.confirm([]) == frozenset()
 
 
@@ -229,7 +229,7 @@ async def test_only_what_is_still_held_is_confirmed(
     await ahead_store.change_schedule(gone.schedule_id, lambda s, now: paused(s, now, "me"))
     clock.set(SLOT)
     asked = [*holds([canceled, released, gone, *others]), (fenced.id, fenced.fence + 1)]
-    assert await ahead_store.confirm(asked) == {run.id for run in others}
+    assert await ahead_store.confirm(asked) == set(holds(others))
 
 
 async def test_given_back_it_waits_for_its_time_in_the_queue(
@@ -304,7 +304,7 @@ async def test_until_it_is_closed_a_change_finds_nothing_taken(
     assert run.id not in await all_runs(ahead_store)
     assert len(await all_runs(ahead_store)) == CROWD - 1
     clock.set(SLOT)
-    assert run.id not in await ahead_store.confirm(holds([run]))
+    assert await ahead_store.confirm(holds([run])) == frozenset()
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
@@ -316,7 +316,7 @@ async def test_once_it_is_closed_a_change_comes_after_it(
     clock.set(SLOT - CLOSED)
     after = await ahead_store.change_schedule(was.id, change, an_entry())
     assert after == change(was, clock.now())
-    assert await ahead_store.confirm(holds([run])) == {run.id}
+    assert await ahead_store.confirm(holds([run])) == set(holds([run]))
     # However the cursor stands now, the slot has its row.
     clock.set(SLOT)
     fired = await looked(ahead_store)
@@ -367,8 +367,7 @@ async def test_taken_back_and_taken_again(ahead_store: SqlStore, clock: Settable
     assert not {run.fence for run in again} & {run.fence for run in runs}
     await ahead_store.release(holds(runs))
     clock.set(SLOT)
-    assert await ahead_store.confirm(holds(runs)) == frozenset()
-    assert await ahead_store.confirm(holds(again)) == {run.id for run in again}
+    assert await ahead_store.confirm(holds([*runs, *again])) == set(holds(again))
     assert (await ahead_store.finish([a_verdict(runs[0], SLOT)])).refused == (runs[0].id,)
 
 

@@ -16,6 +16,7 @@ from chimes.engine.hold import Hold
 from chimes.engine.lifecycle import Rest, Told
 from chimes.engine.storetime import StoreTime
 from chimes.model.ahead import CLOSED
+from chimes.model.ids import RunId
 from chimes.store.port import LookingAhead
 
 #: Runs in one question.
@@ -87,11 +88,10 @@ class WaitingRoom:
 
     async def _answers(self, holds: list[Hold]) -> tuple[list[Hold], list[Hold]]:
         """Without those that have been stopped."""
-        asked = [(hold.run.id, hold.run.fence) for hold in holds if not hold.handed_over]
-        answer = await self._store.confirm(asked)
+        answer = await self._store.confirm([_claim(each) for each in holds if not each.handed_over])
         left = [hold for hold in holds if not hold.handed_over]
-        sure = [hold for hold in left if hold.run.id in answer]
-        return sure, [hold for hold in left if hold.run.id not in answer]
+        sure = [hold for hold in left if _claim(hold) in answer]
+        return sure, [hold for hold in left if _claim(hold) not in answer]
 
     def _confirm(self, hold: Hold) -> None:
         hold.confirmed = True
@@ -142,3 +142,8 @@ class WaitingRoom:
     def _rest(self) -> float | None:
         times = [each - CLOSED for each in self._new] + list(self._doubtful)
         return max(0.0, self._time.seconds_until(min(times))) if times else None
+
+
+def _claim(hold: Hold) -> tuple[RunId, int]:
+    """By the fence too: a slot that was taken back may have been taken again, by this node."""
+    return hold.run.id, hold.run.fence

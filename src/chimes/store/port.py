@@ -123,7 +123,7 @@ class LookingAhead(Protocol):
     def looks_ahead(self) -> bool:
         """Whether it does, on this database."""
 
-    async def confirm(self, holds: Sequence[tuple[RunId, int]]) -> frozenset[RunId]:
+    async def confirm(self, holds: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
         """Of runs taken ahead (run id, fence) those that nothing takes back any more: closed, held
         under this fence, and not asked to stop. One that somebody is just changing is not among
         them; ask again."""

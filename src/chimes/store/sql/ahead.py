@@ -41,12 +41,12 @@ class SqlAhead(SqlBase):
     def looks_ahead(self) -> bool:
         return self._database.dialect.fast
 
-    async def confirm(self, holds: Sequence[tuple[RunId, int]]) -> frozenset[RunId]:
-        def work(tx: Tx) -> frozenset[RunId]:
+    async def confirm(self, holds: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
+        def work(tx: Tx) -> frozenset[tuple[RunId, int]]:
             clock = tx.set_clock()
             closed = None if clock is None else micros(tx.now() + CLOSED)
             found = tx.dialect.confirm(tx.connection, closed, holds)
-            return frozenset(RunId(run_id) for run_id in found)
+            return frozenset((RunId(row.id), row.fence) for row in found)
 
         return await self._database.write(work) if holds else frozenset()
 

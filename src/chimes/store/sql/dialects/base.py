@@ -132,8 +132,8 @@ class Dialect(ABC):
 
     def confirm(
         self, connection: Connection, closed: int | None, holds: Sequence[tuple[str, int]]
-    ) -> Collection[str]:
-        """The ids of those runs (id, fence) that are held, not asked to stop, planned for `closed`
+    ) -> Rows:
+        """Those of the runs (id, fence) that are held, not asked to stop, planned for `closed`
         or earlier, and not just being changed by anybody. Whoever wants to change one afterwards
         waits until this is committed. `closed` None: what the database's clock says."""
         raise NotImplementedError

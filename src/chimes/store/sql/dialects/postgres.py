@@ -157,9 +157,9 @@ class PostgresDialect(Dialect):
 
     def confirm(
         self, connection: Connection, closed: int | None, holds: Sequence[tuple[str, int]]
-    ) -> Collection[str]:
+    ) -> Rows:
         given = ([run_id for run_id, _ in holds], [fence for _, fence in holds], closed)
-        return connection.exec_driver_sql(CONFIRM, given).scalars().all()
+        return connection.exec_driver_sql(CONFIRM, given).all()
 
     def finish_plain(
         self,

@@ -123,7 +123,7 @@ SELECT next_run_at FROM schedules WHERE {DUE} AND next_run_at <= $1 ORDER BY nex
 # clock, so it either has done so by now, and then the row is gone or skipped, or finds the slot
 # closed. The list is the outer loop: without fresh statistics the planner might walk all runs.
 CONFIRM = f"""
-SELECT runs.id FROM unnest($1::text[], $2::bigint[]) AS held(id, fence)
+SELECT runs.id, runs.fence FROM unnest($1::text[], $2::bigint[]) AS held(id, fence)
 JOIN runs ON runs.id = held.id
 WHERE CASE WHEN runs.fence = held.fence THEN
   runs.status = '{RunStatus.RUNNING}' AND runs.cancel_requested = 0
