@@ -264,7 +264,11 @@ class Engine:
         """A recorder that was backing off is stopped in its rest; the store may be back by now."""
         recorder, logs = self._hands.recorder, self._hands.logs
         if logs.unfinished:
-            await logs.once()
+            try:
+                await logs.once()
+            except Exception as error:
+                # What is said about the runs matters more than their last lines.
+                self._events.emit(DutyFailed(duty=logs.name, error=error, first=True))
         while recorder.waiting:
             try:
                 await recorder.once()

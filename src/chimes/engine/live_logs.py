@@ -82,6 +82,10 @@ class LiveLogs:
 
     async def once(self) -> Rest:
         due = [hold for hold in self._watched.values() if self._due(hold)]
+        for hold in due:
+            # Before anything else runs: whoever ends meanwhile waits for what is sent now.
+            assert hold.log is not None
+            hold.log.sending = True
         failures = await asyncio.gather(*(self._bring(hold) for hold in due))
         failed = next((each for each in failures if each is not None), None)
         if failed is not None:
@@ -106,14 +110,16 @@ class LiveLogs:
         """What there is of one attempt; what went wrong with it must not hold up the others."""
         log = hold.log
         assert log is not None
-        log.sending = True
         try:
             async with self._places:
                 if log.in_doubt:
                     await self._resolve(hold, log)
-                # What is left of one that has ended goes with its verdict.
-                if self._over.get(_key(hold)) is None and not log.closed:
+                # What is left of one that has ended goes with its verdict; of one that was let
+                # go nothing else carries it.
+                while self._over.get(_key(hold)) is None and not log.closed:
                     await self._send(hold, log)
+                    if _key(hold) not in self._over or not log.pending:
+                        break
         except StoreUnavailable as error:
             return error
         except Exception as error:

@@ -65,7 +65,7 @@ def resumed_after(request: Request, after: int) -> int:
     text = request.headers.get("last-event-id", "").strip()
     if not text:
         return after
-    if not (text.isascii() and text.isdigit() and int(text[:20]) <= _LARGEST):
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= _LARGEST):
         raise InvalidInput(
             "the number of an entry, as it stood in `id:`",
             field="Last-Event-ID",
@@ -110,6 +110,10 @@ class LogTail:
     async def events(self, after: int) -> AsyncIterator[str]:
         self._followers.count += 1
         try:
+            if self._followers.count > MOST_FOLLOWERS:
+                # They came at the same moment.
+                yield "retry: 10000\n\n"
+                return
             yield "retry: 1000\n\n"
             beaten = self._clock.monotonic()
             while not self._draining:
