@@ -145,6 +145,19 @@ def test_a_named_file_must_exist(tmp_path: Path) -> None:
         load_settings(environ={}, config_file=tmp_path / "nothing.yaml")
 
 
+# C20
+def test_the_file_takes_the_names_of_eventnative(tmp_path: Path) -> None:
+    file = tmp_path / "chimes.yaml"
+    file.write_text(
+        "server:\n  admin_token: secret-token\n  port: 8001\n"
+        "  sync_tasks: {pool: {size: 4}, store_logs: {last_runs: 10}}\n"
+    )
+    file.chmod(0o600)
+    found = load_settings(environ={}, config_file=file).settings
+    assert (found.admin_token, found.port) == ("secret-token", 8001)
+    assert (found.sync_workers, found.sync_log_runs) == (4, 10)
+
+
 def test_the_file_takes_yaml_types_nested_egress_and_dashes() -> None:
     found = from_yaml(
         "data-dir: /srv/x\nport: 81\nroles: [worker]\nworkers: 5\nretry_backoff: 3s\n"
@@ -253,6 +266,8 @@ BAD_FILES = [
     ("prot: 1\n", "unknown key 'prot'; did you mean port"),
     ("1: 2\n", "unknown key '1'"),
     ("egress: {alow: []}\n", "unknown key 'egress_alow'; did you mean egress_allow"),
+    ("server: {prot: 1}\n", "unknown key 'server.prot'; did you mean server.port"),
+    ("server: 7\n", "unknown key 'server'"),
     ("port: eighty\n", "port: expected a whole number"),
     ("port: true\n", "port: expected a whole number"),
     ("host: 5\n", "host: expected text, got 5"),

@@ -22,6 +22,14 @@ UNSAFE = "unsafe_file"
 
 _RESERVED = ("sources", "schedules")
 _NESTED = {"egress": "egress_"}
+#: EventNative's names (C20), by their way through the file.
+_SERVER = "server"
+_EVENTNATIVE = {
+    "server.admin_token": "admin_token",
+    "server.port": "port",
+    "server.sync_tasks.pool.size": "sync_workers",
+    "server.sync_tasks.store_logs.last_runs": "sync_log_runs",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,9 +48,9 @@ def read_file(file: Path) -> FileContent:
     if not isinstance(data, dict):
         raise ConfigError(f"{file}: expected settings as `key: value`, got {type(data).__name__}")
     values: dict[str, object] = {}
-    for key, value in _flat(data).items():
+    for key, value in (_flat(data) | _of_eventnative(file, data.get(_SERVER))).items():
         name = str(key).replace("-", "_")
-        if name in _RESERVED:
+        if name in (*_RESERVED, _SERVER):
             continue
         if name not in FIELDS:
             raise _unknown_key(file, key)
@@ -86,8 +94,22 @@ def _flat(data: dict[object, object]) -> dict[object, object]:
     return found
 
 
-def _unknown_key(file: Path, key: object) -> ConfigError:
-    hint = nearest(str(key), (*FIELDS, *_RESERVED, *_NESTED))
+def _of_eventnative(file: Path, server: object) -> dict[object, object]:
+    found: dict[object, object] = {}
+    waiting: list[tuple[str, object]] = [] if server is None else [(_SERVER, server)]
+    while waiting:
+        path, value = waiting.pop()
+        if path in _EVENTNATIVE:
+            found[_EVENTNATIVE[path]] = value
+        elif isinstance(value, dict) and any(each.startswith(f"{path}.") for each in _EVENTNATIVE):
+            waiting += [(f"{path}.{inner}", each) for inner, each in value.items()]
+        else:
+            raise _unknown_key(file, path, tuple(_EVENTNATIVE))
+    return found
+
+
+def _unknown_key(file: Path, key: object, further: tuple[str, ...] = ()) -> ConfigError:
+    hint = nearest(str(key), (*FIELDS, *_RESERVED, *_NESTED, *further))
     return ConfigError(
         f"{file}: unknown key {str(key)[:64]!r}" + (f"; {hint}" if hint else ""), key=str(key)
     )
