@@ -210,6 +210,50 @@ async def test_a_flushed_server_is_no_new_one(
     assert (await store.counts()).schedules == 1
 
 
+async def test_a_store_that_a_stranger_founded_is_none_of_ours(
+    server: PrivateServer, store: RedisStore
+) -> None:
+    """A node that knew nothing has set the emptied server up: who was there before does not take
+    that for its store, however far its counter is, until somebody says so."""
+    await store.add_schedule(a_schedule())
+    before = await store.epoch()
+    server.admin("FLUSHALL")
+    async with opened(server.url) as stranger:
+        for _ in range(5):
+            strange = await stranger.epoch()
+        await stranger.add_schedule(a_schedule())
+        for _ in range(2):
+            with pytest.raises(StoreLost, match="chimes store init --force") as caught:
+                await store.epoch()
+            assert caught.value.details["code"] == "store_lost"
+            with pytest.raises(StoreLost):
+                await store.add_schedule(a_schedule())
+        assert (await stranger.counts()).schedules == 1
+
+        await open_redis(server.url).init()
+        assert "went back" in regress(before, await store.epoch())
+        assert "went back" in regress(strange, await stranger.epoch())
+        assert regress(strange, await store.epoch()) == "", "from now on it goes up again"
+        assert (await store.counts()).schedules == 1
+
+
+async def test_a_restarting_node_does_not_go_over_to_a_stranger(
+    server: PrivateServer, tmp_path: Path
+) -> None:
+    marker = tmp_path / "stores.json"
+    async with opened(server.url, marker=marker):
+        pass
+    server.admin("FLUSHALL")
+    async with opened(server.url, marker=tmp_path / "of-another-machine.json"):
+        pass
+    for _ in range(2):
+        with pytest.raises(StoreLost, match="holds another store than before"):
+            await open_redis(server.url, marker=marker).open()
+    await open_redis(server.url, marker=tmp_path / "a-third.json").init()
+    async with opened(server.url, marker=marker) as store:
+        assert (await store.counts()).schedules == 0
+
+
 async def test_a_restarting_node_knows_what_was_there(
     server: PrivateServer, tmp_path: Path
 ) -> None:

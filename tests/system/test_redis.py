@@ -100,10 +100,21 @@ def test_a_flushed_server_is_noticed_and_set_up_by_hand_only(
     again = chimes("store", "init", *options, home=tmp_path)
     assert again.returncode == 9
 
+    # One that was never here cannot know, and sets it up. That is not our store.
+    stranger = start(server.url, CHIMES_DATA_DIR=str(tmp_path / "elsewhere"), **SHORT_LEASE)
+    stranger.create(name="strange", **asked)
+    wait_until(lambda: "holds another store than before" in node.output, "a look at it")
+    assert node.call("GET", "/ready").status == 503
+    assert node.call("GET", "/api/v1/schedules").status == 503, "no false green"
+    started = chimes("serve", "--port", "0", *options, home=tmp_path)
+    assert started.returncode == 9
+    assert "holds another store than before" in started.stderr
+
     anew = chimes("store", "init", "--force", "--json", *options, home=tmp_path)
     assert anew.returncode == 0, anew.stderr
     wait_until(lambda: node.try_get("/ready"), "readiness after it was set up")
-    assert node.get("/api/v1/schedules")["items"] == []
+    wait_until(lambda: stranger.try_get("/ready"), "readiness of the other")
+    assert [each["name"] for each in node.get("/api/v1/schedules")["items"]] == ["strange"]
     node.create(name="new", **asked)
     verbs = [entry["verb"] for entry in node.get("/api/v1/audit")["items"]]
     assert "regress" in verbs

@@ -2,7 +2,9 @@
 that a server that was emptied or exchanged is noticed by the next call, whatever that is.
 
 Across restarts a small file in the data directory remembers the id: an empty server is then known
-to be one that has lost its data, and not a new one.
+to be one that has lost its data, and not a new one. Who has no such file cannot know better and
+sets an empty server up; but whoever used the store before takes another one for its own only if
+somebody has said `chimes store init --force`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ LAYOUT = "1"
 class Identity:
     id: str
     layout: str
-    epoch: int
+    #: Somebody said that it takes the place of whatever was there before.
+    forced: bool
 
 
 class Marker:
@@ -77,9 +80,20 @@ async def opened(connections: Connections, marker: Marker) -> Identity:
             code="store_lost",
         )
     if known and known != found.id:
+        if not found.forced:
+            raise exchanged(connections.address)
         _log.warning("the store at %s was set up anew since", connections.address.shown)
     marker.keep(found.id)
     return found
+
+
+def exchanged(address: Address) -> StoreLost:
+    return StoreLost(
+        f"store_lost: Redis at {address.shown} holds another store than before: it was emptied or"
+        " exchanged, and a node that did not know has set it up. Restore it, or go on with what is"
+        " there by chimes store init --force",
+        code="store_lost",
+    )
 
 
 async def present(connections: Connections) -> Identity | None:
@@ -105,7 +119,7 @@ async def _founded(
         "1" if create else "",
         "1" if anew else "",
     )
-    store_id, layout, epoch, _ = texts(unpacked(answer))
+    store_id, layout, founded = texts(unpacked(answer))
     if not store_id:
         return None
     if layout != LAYOUT:
@@ -113,4 +127,4 @@ async def _founded(
             f"the layout of Redis at {connections.address.shown} is {layout or 'unknown'}; this"
             f" version of Chimes needs {LAYOUT}"
         )
-    return Identity(store_id, layout, int(epoch))
+    return Identity(store_id, layout, founded == "forced")

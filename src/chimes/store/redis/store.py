@@ -16,7 +16,7 @@ from chimes.store.port import StoreStatus
 from chimes.store.redis.address import Address
 from chimes.store.redis.connections import Connections
 from chimes.store.redis.durability import checked
-from chimes.store.redis.identity import LAYOUT, Marker, opened, present, set_up_anew
+from chimes.store.redis.identity import LAYOUT, Marker, exchanged, opened, present, set_up_anew
 from chimes.store.redis.listener import Listener
 from chimes.store.redis.moving import RedisMoving
 from chimes.store.redis.records import RedisRecords
@@ -43,6 +43,8 @@ class RedisStore(RedisSchedules, RedisRecords, RedisMoving):
         self._marker = Marker(marker, address)
         self._listener: Listener | None = None
         self._note = ""
+        #: The id of a store that others founded in place of ours, once that was told.
+        self._strange_id = ""
         #: What the server's clock said last, and when that was on ours.
         self._last_now: tuple[datetime, float] | None = None
 
@@ -85,20 +87,27 @@ class RedisStore(RedisSchedules, RedisRecords, RedisMoving):
         )
 
     async def epoch(self) -> Epoch:
-        """Here, and only here, a store that was set up anew is taken for what it is: the counter
-        then is lower than before, and whoever watches it lets everything go (F41)."""
+        """Here, and only here, another store is taken for this one, if it was set up anew by hand:
+        one that a node has founded because it found nothing is none of ours. The first counter is
+        lower than any then, and whoever watches it lets everything go (F41)."""
         try:
             _, (counter,) = await self._tell("epoch")
         except StoreLost:
             found = await present(self._connections)
             if found is None:
                 raise
+            if not found.forced:
+                lost = exchanged(self._connections.address)
+                if self._strange_id != found.id:
+                    self._strange_id = found.id
+                    _log.critical("%s", lost, extra={"event": "store_lost"})
+                raise lost from None
             _log.error("the store is another one than before: it was set up anew")
             self._store_id = found.id
             self._head = None
             self._in_hand.clear()
             self._marker.keep(found.id)
-            _, (counter,) = await self._tell("epoch")
+            return Epoch(0, self._store_id)
         return Epoch(int(text(counter)), self._store_id)
 
     def counters(self) -> Mapping[str, int]:

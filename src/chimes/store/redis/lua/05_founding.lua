@@ -1,13 +1,13 @@
 -- The store itself. ARGV: prefix, new id, revision of the layout, '1' to set it up anew where it
--- is missing, '1' to give it a new id even so. The answer: id, revision, epoch, '1' if it was
--- made just now; or nothing if there is none.
+-- is missing, '1' to give it a new id even so. The answer: id, revision, how it was founded
+-- (`forced` if somebody said so, `first` if it was only found to be missing); or nothing if there
+-- is none.
 local store = ARGV[1] .. 'chimes:store'
-local made = ''
 if ARGV[5] == '1' or ARGV[4] == '1' and redis.call('EXISTS', store) == 0 then
-  redis.call('HSET', store, 'id', ARGV[2], 'layout', ARGV[3])
+  redis.call('HSET', store, 'id', ARGV[2], 'layout', ARGV[3],
+    'founded', ARGV[5] == '1' and 'forced' or 'first')
   redis.call('HSETNX', store, 'epoch', '0')
-  made = '1'
 end
-local values = redis.call('HMGET', store, 'id', 'layout', 'epoch')
-if not values[1] then return cjson.encode({'', '', '', ''}) end
-return cjson.encode({values[1], values[2] or '', values[3] or '0', made})
+local values = redis.call('HMGET', store, 'id', 'layout', 'founded')
+if not values[1] then return cjson.encode({'', '', ''}) end
+return cjson.encode({values[1], values[2] or '', values[3] or ''})
