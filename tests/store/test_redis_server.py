@@ -108,6 +108,18 @@ GOOD = {"appendonly": "yes", "appendfsync": "always", "save": "", "maxmemory-pol
         ({}, "", ""),
         ({"appendfsync": "everysec"}, "", "about the last second"),
         ({"appendfsync": "no"}, "", "not written yet"),
+        ({"no-appendfsync-on-rewrite": "no"}, "", ""),
+        ({"no-appendfsync-on-rewrite": "yes"}, "", "no-appendfsync-on-rewrite is yes"),
+        (
+            {"appendfsync": "everysec", "no-appendfsync-on-rewrite": "yes"},
+            "",
+            "no-appendfsync-on-rewrite is yes",
+        ),
+        (
+            {"appendonly": "no", "no-appendfsync-on-rewrite": "yes"},
+            "nothing is kept on disk",
+            "",
+        ),
         ({"appendonly": "no"}, "nothing is kept on disk", ""),
         ({"appendonly": "no", "save": "3600 1"}, "only snapshots are kept", ""),
         ({"maxmemory-policy": "allkeys-lru"}, "set it to noeviction", ""),
@@ -135,6 +147,18 @@ async def test_a_server_that_may_lose_a_second_says_so(server: PrivateServer) ->
     server.admin("CONFIG SET appendfsync everysec")
     async with opened(server.url) as store:
         assert "last second" in (await store.status()).degraded
+
+
+async def test_a_server_that_does_not_sync_while_it_rewrites_says_so(
+    server: PrivateServer,
+) -> None:
+    """F43: also where appendfsync is always."""
+    server.admin("CONFIG SET appendfsync always")
+    async with opened(server.url) as store:
+        assert (await store.status()).degraded == ""
+    server.admin("CONFIG SET no-appendfsync-on-rewrite yes")
+    async with opened(server.url) as store:
+        assert "no-appendfsync-on-rewrite" in (await store.status()).degraded
 
 
 async def test_settings_that_nobody_may_read(server: PrivateServer) -> None:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from chimes.errors import StoreError, StoreUnavailable, StoreUnsafe
 from chimes.store.redis.connections import Connections
 
-ASKED = ("appendonly", "appendfsync", "save", "maxmemory-policy")
+ASKED = (
+    "appendonly",
+    "appendfsync",
+    "no-appendfsync-on-rewrite",
+    "save",
+    "maxmemory-policy",
+)
 #: Scripts that say what they may do, and are refused whole when memory is short.
 OLDEST = (7, 0)
 OVERRIDE = "start with --allow-volatile (CHIMES_ALLOW_VOLATILE=true) to use it all the same"
@@ -33,6 +39,12 @@ def judged(settings: dict[str, str]) -> Durability:
         kept = f"only snapshots are kept (save {saves})" if saves else "nothing is kept on disk"
         return Durability(refused=f"appendonly is off, {kept}; set appendonly yes")
     fsync = settings.get("appendfsync", "")
+    if fsync in ("always", "everysec") and settings.get("no-appendfsync-on-rewrite") == "yes":
+        # Redis leaves the fsync out then, whatever appendfsync says.
+        return Durability(
+            note="no-appendfsync-on-rewrite is yes: a crash of the machine while Redis saves or"
+            " rewrites its file may undo what it acknowledged meanwhile; set it to no"
+        )
     if fsync == "everysec":
         return Durability(note="appendfsync is everysec: a crash may undo about the last second")
     if fsync != "always":
