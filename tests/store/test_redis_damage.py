@@ -15,6 +15,8 @@ from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.planning import plan
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import deleted
+from chimes.model.sync_task import task_id
+from chimes.model.target import SyncTarget
 from chimes.store.redis import RedisStore
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -23,8 +25,11 @@ from tests.builders import (
     a_node,
     a_run,
     a_schedule,
+    a_task,
     a_verdict,
+    an_entry,
     due_schedule,
+    log_lines,
     places,
 )
 from tests.servers.redis_places import empty_place
@@ -161,3 +166,53 @@ async def test_records_that_somebody_took_away_stop_nobody(
     assert await store.prune_runs(before=NOW + LEASE, limit=10) == 1
     await store.list_runs(RunQuery(limit=None))
     await store.list_schedules(ScheduleQuery(limit=None))
+
+
+QUEUE, INDEX = "sync_tasks_priority_queue", "sync_tasks_index:source#crm:collection#people"
+
+
+@pytest.mark.parametrize("spoiled", [QUEUE, INDEX, "sync_tasks#{}", "sync_tasks#{}:logs"])
+async def test_keys_that_others_use_can_stop_nothing(
+    store: RedisStore, client: redis.Redis, spoiled: str
+) -> None:
+    """The keys of seed 4 are a view (R4.7, R4.10-R4.12): whatever somebody makes of them, no verb
+    of ours fails, and none is done by half (F45)."""
+    target = SyncTarget(source="crm", collection="people")
+    task = a_task(target)
+    key = spoiled.format(task_id(task))
+    offered = places(offers=frozenset({target.needs}))
+
+    def spoil() -> None:
+        client.delete(key)
+        client.set(key, "mine")
+
+    spoil()
+    added, created = await store.add_unless_active(task, an_entry())
+    assert (added.id, created) == (task.id, True)
+    spoil()
+    (held,) = await store.claim(offered)
+    spoil()
+    await store.release([(held.id, held.fence)])
+    spoil()
+    (held,) = await store.claim(offered)
+    spoil()
+    assert await store.append_logs(held.id, held.fence, log_lines("one", "two"))
+    spoil()
+    (ended,) = (await store.finish([a_verdict(held, NOW)])).accepted
+    assert ended.status is RunStatus.SUCCEEDED
+    assert await the_run(store, task.id) == ended
+    assert [line.message for line in await store.read_logs(task.id)] == ["one", "two"]
+    spoil()
+    assert await store.prune_runs(before=NOW + LEASE, limit=10) == 1
+    assert (await store.list_runs(RunQuery())).items == ()
+
+
+async def test_a_view_that_somebody_spoiled_is_made_again(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    task = a_task(SyncTarget(source="crm", collection="people"))
+    for key in (QUEUE, INDEX, f"sync_tasks#{task_id(task)}"):
+        client.set(key, "mine")
+    await store.add_unless_active(task)
+    assert client.zrange(QUEUE, 0, -1) == client.zrange(INDEX, 0, -1) == [task_id(task)]
+    assert client.hget(f"sync_tasks#{task_id(task)}", "status") == "SCHEDULED"

@@ -5,7 +5,7 @@ function verbs.drop_logs()
     local values = call('HMGET', run_key(id), 'status', 'task')
     if values[1] and values[1] ~= 'queued' and values[1] ~= 'running' then
       call('DEL', C .. 'logs:' .. id)
-      if values[2] ~= '' then call('DEL', P .. 'sync_tasks#' .. values[2] .. ':logs') end
+      if values[2] ~= '' then view('DEL', P .. 'sync_tasks#' .. values[2] .. ':logs') end
     end
   end
   return {NOW}
