@@ -294,6 +294,16 @@ async def test_functions_that_are_not_there(
     assert caught.value.message.startswith(f"sources.shop.config.callable: {error}")
 
 
+async def test_modules_do_not_see_what_is_the_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in tasks: not the key to everything, nor where the store is."""
+    module = "import os\nassert not {'CHIMES_STORE', 'CHIMES_ADMIN_TOKEN'} & {*os.environ}\n"
+    monkeypatch.setenv("CHIMES_STORE", "sqlite:///private.db")
+    monkeypatch.setenv("CHIMES_ADMIN_TOKEN", "token-of-the-admin")
+    await check(tmp_path, "shop:sync", module + "def sync(*given): ...")
+
+
 async def test_a_module_that_ends_the_process(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"ended the process \(status 7\)"):
         await check(tmp_path, "shop:sync", "import os\nos._exit(7)")

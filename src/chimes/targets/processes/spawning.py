@@ -13,14 +13,18 @@ from contextlib import suppress
 PRIVATE_VARIABLES = ("CHIMES_STORE", "CHIMES_ADMIN_TOKEN")
 
 
+def environment_for_others() -> dict[str, str]:
+    """Of a process that carries out an operator's own code."""
+    return {name: value for name, value in os.environ.items() if name not in PRIVATE_VARIABLES}
+
+
 def spawned(module: str, channel: int, lifeline: int, *, private: bool) -> subprocess.Popen[bytes]:
     """Call it on the event loop's thread, which lives as long as the worker: the kernel's signal
     at the death of a parent comes when the parent's *thread* ends. `private`: without the
     variables that are the node's own business."""
-    hidden = PRIVATE_VARIABLES if private else ()
     return subprocess.Popen(  # noqa: S603 - a module of ours
         [sys.executable, "-m", module, str(channel), str(lifeline), str(os.getpid())],
-        env={name: value for name, value in os.environ.items() if name not in hidden},
+        env=environment_for_others() if private else None,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from chimes.errors import ConfigError
 from chimes.model.source import Sources
+from chimes.targets.processes.spawning import environment_for_others
 from chimes.targets.processes.traces import described
 from chimes.targets.sync.failures import DriverFailure
 from chimes.targets.sync.python_driver import function_at
@@ -45,6 +46,7 @@ def _check(named: dict[str, str], directory: str) -> None:
             capture_output=True,
             timeout=PATIENCE,
             cwd=directory or None,
+            env=environment_for_others(),
             check=False,
         )
     except subprocess.TimeoutExpired:
