@@ -114,6 +114,12 @@ async def test_not_that_of_a_program_that_failed(tmp_path: Path) -> None:
     assert kept.values == []
 
 
+async def test_a_state_file_that_is_gone_is_a_failure(tmp_path: Path) -> None:
+    kept = Kept('{"n": 1}')
+    done = await run(sh("rm $CHIMES_STATE_FILE"), tmp_path, kept)
+    assert (done.outcome.code, done.outcome.error) == ("bad_state", "CHIMES_STATE_FILE is gone")
+
+
 TAP = """
 import json, os, sys
 state = json.load(open(os.environ["CHIMES_STATE_FILE"])).get("at", 0)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from chimes.model.run import AttemptEnd
+from chimes.targets.sync.folders import private_folder, remove_leftovers
 from chimes.targets.sync.wire import LOG_LIMITS
 from tests.targets.sync_calls import MODULE, Kept, a_call, a_runner, carry_out
 from tests.targets.task_calls import alive, until
@@ -186,17 +187,37 @@ async def test_nothing_outlives_a_node_that_is_killed(tmp_path: Path, driver: st
     await until(lambda: none_alive(pids))
 
 
-async def test_folders_of_killed_nodes_are_removed(
+FOLDER = """
+import os, sys
+from chimes.targets.sync.folders import private_folder
+os.getpid = lambda: 4_999_999  # as it is called in its container
+with private_folder() as folder:
+    (folder / "config.json").write_text("{}")
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_folders_of_killed_nodes_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By their locks: in another container the same number is another process, or none."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    ended = started([sys.executable, "-c", ""])
-    ended.wait(20)
-    left = tmp_path / f"chimes-sync-{ended.pid}-abc"
-    ours = tmp_path / f"chimes-sync-{os.getpid()}-abc"
-    for folder in (left, ours):
-        folder.mkdir()
-        (folder / "config.json").write_text("{}")
-    await a_runner("python", {}, tmp_path).open()
-    assert not left.exists()
-    assert ours.exists()
+    other = subprocess.Popen(
+        [sys.executable, "-c", FOLDER],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with other, private_folder() as ours:
+        assert other.stdout is not None
+        theirs = Path(other.stdout.readline().strip())
+        remove_leftovers()
+        assert ours.exists()
+        assert (theirs / "config.json").exists()
+        other.kill()
+        other.wait(20)
+        remove_leftovers()
+        assert ours.exists()
+        assert not theirs.exists()
