@@ -214,6 +214,26 @@ async def test_a_node_killed_in_mid_task_is_replaced(
     assert len(new) == 1
 
 
+def test_nothing_that_a_task_started_outlives_a_killed_node(
+    tmp_path: Path, start: Start, sqlite_url: str
+) -> None:
+    """A program, what it started in turn, and that several times: who dies first is a race."""
+    program = (
+        'sleep 600 & touch "pid-$CHIMES_COLLECTION-$!"; touch "pid-$CHIMES_COLLECTION-$$"; wait'
+    )
+    names = [f"c{number}" for number in range(4)]
+    source = {"driver": "command", "config": {"command": ["sh", "-c", program]}}
+    write(tmp_path, shop=source | {"collections": [{"name": name} for name in names]})
+    node = serve(start, sqlite_url).ready()
+    for name in names:
+        call(node, "POST", f"/tasks?source=shop&collection={name}")
+    started = wait_until(
+        lambda: len(found := pids(tmp_path, "*")) == 2 * len(names) and found, "the tasks"
+    )
+    node.kill()
+    wait_until(lambda: not any(map(alive, started)), "the end of all of it", within=10)
+
+
 async def test_a_drained_node_ends_its_tasks(tmp_path: Path, start: Start, sqlite_url: str) -> None:
     write(tmp_path, shop=python("waits", "orders", word="w"))
     node = serve(start, sqlite_url, CHIMES_SHUTDOWN_GRACE="300ms").ready()

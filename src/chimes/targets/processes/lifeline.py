@@ -8,7 +8,6 @@ import os
 import resource
 import signal
 import sys
-from contextlib import suppress
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -17,17 +16,24 @@ PR_SET_CHILD_SUBREAPER = 36
 def die_with(parent: int, lifeline: int) -> None:
     """No task outlives its worker, nor does anything that it started (Linux)."""
     os.set_inheritable(lifeline, False)
-    if sys.platform == "linux":
+    if sys.platform == "linux" and not _group_dies_with(lifeline):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        # The worker has the other end. When it is gone the kernel signals the whole group, even
-        # if this process never lets go of the interpreter.
-        with suppress(OSError):  # some sandboxes have no such signals
-            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-            fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-            fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
     # It may have been too late for that.
     if os.getppid() != parent:
         os._exit(1)
+
+
+def _group_dies_with(lifeline: int) -> bool:
+    """The worker has the other end. When it is gone the kernel signals the whole group, even if
+    this process never lets go of the interpreter. It must not die by itself before that: then
+    nobody is left whom the end of the line would tell, and what it started lives on."""
+    try:
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+    except OSError:  # some sandboxes have no such signals
+        return False
+    return True
 
 
 def no_core_file() -> None:
