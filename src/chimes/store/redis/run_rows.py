@@ -7,7 +7,6 @@ The body of a run that this process has seen is not decoded again: the value is 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Sequence
 
 from chimes.model.change import replace
@@ -19,6 +18,7 @@ from chimes.store.codec.run import attempt_from_plain, attempt_to_plain, run_fro
 from chimes.store.codec.run import run_to_plain as _to_plain
 from chimes.store.plain import Plain, to_micros
 from chimes.store.redis.damage import mended_run
+from chimes.store.redis.seen import Seen
 from chimes.store.redis.wire import (
     Wire,
     encoded,
@@ -161,16 +161,15 @@ def log_entry(row: str, number: int) -> LogEntry:
 class RunRows:
     """Decodes records, and remembers the bodies of the latest."""
 
-    def __init__(self, size: int = 8192) -> None:
-        self._size = size
-        self._bodies: OrderedDict[str, Run] = OrderedDict()
+    def __init__(self) -> None:
+        self._bodies: Seen[Run] = Seen()
 
     def body(self, run: Run) -> str:
         plain = _to_plain(run)
         for name in _BESIDE:
             plain.pop(name, None)
         body = encoded(plain)
-        self._keep(body, run)
+        self._bodies.keep(body, run)
         return body
 
     def run(self, record: Wire) -> tuple[Run, str]:
@@ -202,7 +201,7 @@ class RunRows:
         base = self._bodies.get(body)
         if base is None:
             base = _decoded(body)
-            self._keep(body, base)
+            self._bodies.keep(body, base)
         more: Plain = json.loads(rest) if rest else {}
         attempts = more.get("attempts")
         result = more.get("result")
@@ -224,11 +223,6 @@ class RunRows:
             reason=str(more.get("reason", "")),
             attempts=tuple(map(attempt_from_plain, attempts)) if isinstance(attempts, list) else (),
         )
-
-    def _keep(self, body: str, run: Run) -> None:
-        self._bodies[body] = run
-        if len(self._bodies) > self._size:
-            self._bodies.popitem(last=False)
 
 
 def _decoded(body: str) -> Run:

@@ -4,7 +4,6 @@ runs change."""
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from chimes.model.change import replace
@@ -13,6 +12,7 @@ from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
 from chimes.store.redis.damage import mended_schedule
+from chimes.store.redis.seen import Seen
 from chimes.store.redis.wire import Wire, encoded, flag, flat, maybe_moment, micros, texts
 
 _STATUSES = {status.value: status for status in RunStatus}
@@ -104,9 +104,8 @@ class Revision:
 
 
 class ScheduleRows:
-    def __init__(self, size: int = 8192) -> None:
-        self._size = size
-        self._bodies: OrderedDict[str, Schedule] = OrderedDict()
+    def __init__(self) -> None:
+        self._bodies: Seen[Schedule] = Seen()
 
     def schedule(self, record: Wire) -> tuple[Schedule, Revision]:
         """What cannot be read of it stands as a placeholder (`damage_of`)."""
@@ -138,9 +137,7 @@ class ScheduleRows:
         base = self._bodies.get(body)
         if base is None:
             base = schedule_from_plain(json.loads(body))
-            self._bodies[body] = base
-            if len(self._bodies) > self._size:
-                self._bodies.popitem(last=False)
+            self._bodies.keep(body, base)
         return replace(
             base,
             next_slot=maybe_moment(next_slot),
