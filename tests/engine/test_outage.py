@@ -177,7 +177,7 @@ async def test_a_kind_that_nobody_here_knows_stays_in_the_queue(rig: Rig) -> Non
         store=faults.store, runner=Recording("agent"), poll_interval=timedelta(seconds=0.05)
     )
     schedule = await rig.due_now()
-    await until(lambda: faults.count["rescue"] >= 8)
+    await until(lambda: faults.count["next_available"] >= 8)
     (run,) = await rig.runs(schedule)
     assert run.status is RunStatus.QUEUED
     # About one try per poll, not a loop without a break.
