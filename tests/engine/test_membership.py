@@ -85,6 +85,16 @@ async def test_trust_ends_a_margin_before_the_lease(node: Node) -> None:
     assert not node.membership.trusted
 
 
+async def test_what_is_announced_later_does_not_make_a_node_new(node: Node) -> None:
+    """Who joined last is asked for: reading the sources again is no joining."""
+    (before,) = await node.memory.nodes()
+    node.clock.advance(5)
+    await node.membership.announce()
+    (after,) = await node.memory.nodes()
+    assert after.started_at == before.started_at
+    assert after.heartbeat_at > before.heartbeat_at
+
+
 # A heartbeat call may take long: what counts is when it was sent
 async def test_a_beat_renews_from_before_it_was_sent(
     node: Node, monkeypatch: pytest.MonkeyPatch

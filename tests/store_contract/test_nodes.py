@@ -36,6 +36,20 @@ async def test_a_node_joins_at_the_stores_time(store: Store, clock: SettableCloc
     assert await store.nodes() == (other, node)
 
 
+async def test_a_node_that_tells_what_it_offers_now_is_no_new_one(
+    store: Store, clock: SettableClock
+) -> None:
+    """Who joined last is asked for: reading the sources again is no joining."""
+    first = await store.join(a_node(), LEASE)
+    now = clock.advance(5)
+    given = a_node(offers=("sync:shop",))
+    again = await store.join(given, LEASE)
+    assert again == replace(
+        given, started_at=first.started_at, heartbeat_at=now, lease_until=now + LEASE
+    )
+    assert await store.nodes() == (again,)
+
+
 async def test_a_node_tells_how_its_tasks_are_carried_out(store: Store) -> None:
     policy = Policy(
         max_retries=3,
@@ -44,8 +58,12 @@ async def test_a_node_tells_how_its_tasks_are_carried_out(store: Store) -> None:
         max_concurrent_runs=2,
         concurrency_key="task:a",
     )
-    defaults = {"task:a": RunDefaults(policy=policy, priority=-4)}
-    given = a_node(offers=("http", "flow:z", "task:a"), defaults=defaults)
+    defaults = {
+        "task:a": RunDefaults(policy=policy, priority=-4),
+        # Of a source, which is offered as such, each collection by itself.
+        "sync:shop#orders": RunDefaults(policy=Policy(), priority=7),
+    }
+    given = a_node(offers=("http", "flow:z", "sync:shop", "task:a"), defaults=defaults)
     node = await store.join(given, LEASE)
     assert (await store.nodes()) == (node,)
     assert (node.offers, node.defaults) == (given.offers, defaults)

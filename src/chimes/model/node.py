@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import NodeId, RunId
+from chimes.model.sync_policy import is_pair_key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +27,17 @@ class Node:
     defaults: Mapping[str, RunDefaults] = field(default_factory=dict)
     #: Seconds that the node's clock was ahead of the store's at its last heartbeat.
     clock_offset: float = 0.0
+
+
+def told_by(node: Node) -> tuple[str, ...]:
+    """All that a store keeps by name: what a node offers, and the pairs of its sources, which are
+    not offered by themselves but may be started."""
+    pairs = (name for name in node.defaults if name not in node.offers)
+    return (*node.offers, *pairs)
+
+
+def offers_in(told: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in told if not is_pair_key(name))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

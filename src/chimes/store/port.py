@@ -306,7 +306,8 @@ class Store(Protocol):
 
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:
-        """Register a node; its lease runs from the store's now."""
+        """Register a node, or what it offers now; its lease runs from the store's now. One that
+        was there already keeps its `started_at`."""
 
     async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
         """Renew the lease, unless it has ended (then `alive` is False, for ever: the node has to

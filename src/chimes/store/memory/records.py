@@ -21,7 +21,13 @@ class MemoryRecords(MemoryBase):
     async def join(self, node: Node, lease: timedelta) -> Node:
         with self._lock:
             now = self._clock.now()
-            joined = replace(node, started_at=now, heartbeat_at=now, lease_until=now + lease)
+            before = self._state.nodes.get(node.id)
+            joined = replace(
+                node,
+                started_at=now if before is None else before.started_at,
+                heartbeat_at=now,
+                lease_until=now + lease,
+            )
             self._state.nodes[node.id] = joined
         await self._commit(durable=False)
         return joined

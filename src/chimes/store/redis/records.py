@@ -15,7 +15,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import Beat, Node
+from chimes.model.node import Beat, Node, offers_in, told_by
 from chimes.model.run import Run, lost, unreadable
 from chimes.store.codec.records import audit_from_plain, key_from_plain, key_to_plain
 from chimes.store.codec.schedule import policy_from_plain, policy_to_plain
@@ -33,10 +33,15 @@ CHUNK = 200
 class RedisRecords(RedisBase):
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:
-        now, (until,) = await self._tell(
+        now, (until, since) = await self._tell(
             "join", node.id, _length(lease), _node_body(node), _offset(node.clock_offset)
         )
-        return replace(node, started_at=now, heartbeat_at=now, lease_until=moment(text(until)))
+        return replace(
+            node,
+            started_at=moment(text(since)),
+            heartbeat_at=now,
+            lease_until=moment(text(until)),
+        )
 
     async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
         now, answer = await self._tell("beat", node_id, _length(lease), micros(clock), urgent=True)
@@ -226,10 +231,10 @@ def _remembered(row: str) -> Remembered:
 
 def _node_body(node: Node) -> str:
     offers = {
-        needs: None
-        if (own := node.defaults.get(needs)) is None
+        name: None
+        if (own := node.defaults.get(name)) is None
         else {"policy": policy_to_plain(own.policy), "priority": own.priority}
-        for needs in node.offers
+        for name in told_by(node)
     }
     return encoded(
         {
@@ -249,7 +254,7 @@ def _node(fields: list[str]) -> Node:
         version=plain["version"],
         roles=tuple(plain["roles"]),
         capacity=plain["capacity"],
-        offers=tuple(plain["offers"]),
+        offers=offers_in(plain["offers"]),
         defaults=_defaults(plain["offers"]),
         started_at=moment(started),
         heartbeat_at=moment(heartbeat),

@@ -17,7 +17,7 @@ from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.locking import hold_places, hold_runs
 from chimes.store.sql.rows.mending import readable_run
-from chimes.store.sql.rows.parts import micros
+from chimes.store.sql.rows.parts import micros, moment_of
 from chimes.store.sql.rows.records import node_of, node_values
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.sql_changes import audit_sql_changes
@@ -50,6 +50,7 @@ TROUBLED = select(
         select(runs.c.holder).where(text(HELD), runs.c.holder.not_in(_ALIVE)).exists(),
     )
 )
+_SINCE = select(nodes.c.started_at).where(nodes.c.id == bindparam("node_id"))
 _REMOVE = delete(nodes).where(nodes.c.id == bindparam("node_id"))
 _FORGET_EMPTY = delete(nodes).where(
     nodes.c.lease_until <= bindparam("now"),
@@ -61,7 +62,13 @@ class SqlNodes(SqlBase):
     async def join(self, node: Node, lease: timedelta) -> Node:
         def work(tx: Tx) -> Node:
             now = tx.now()
-            joined = replace(node, started_at=now, heartbeat_at=now, lease_until=now + lease)
+            before = tx.first(_SINCE, {"node_id": node.id})
+            joined = replace(
+                node,
+                started_at=now if before is None else moment_of(before.started_at),
+                heartbeat_at=now,
+                lease_until=now + lease,
+            )
             tx.run(_REMOVE, {"node_id": node.id})
             tx.run(insert(nodes), node_values(joined))
             return joined

@@ -45,11 +45,12 @@ end
 -- Nodes.
 function verbs.join()
   local until_ = whole(now + tonumber(args[2]))
+  local since = call('HGET', C .. 'node:' .. args[1], 'started') or NOW
   call('DEL', C .. 'node:' .. args[1])
-  call('HSET', C .. 'node:' .. args[1], 'body', args[3], 'started', NOW, 'heartbeat', NOW,
+  call('HSET', C .. 'node:' .. args[1], 'body', args[3], 'started', since, 'heartbeat', NOW,
     'lease', until_, 'offset', args[4])
   call('ZADD', C .. 'leases', until_, args[1])
-  return {NOW, until_}
+  return {NOW, until_, since}
 end
 
 -- args: node, lease, the node's own clock.

@@ -14,7 +14,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.kept_state import KeptState
-from chimes.model.node import Node
+from chimes.model.node import Node, offers_in, told_by
 from chimes.store.codec.schedule import policy_from_plain, policy_to_plain
 from chimes.store.port import Remembered
 from chimes.store.sql.rows.parts import (
@@ -41,7 +41,7 @@ def node_values(node: Node) -> dict[str, Value]:
         "heartbeat_at": micros(node.heartbeat_at),
         "lease_until": micros(node.lease_until),
         "clock_offset": node.clock_offset,
-        "offers": encode({needs: _defaults_shown(node, needs) for needs in node.offers}),
+        "offers": encode({name: _defaults_shown(node, name) for name in told_by(node)}),
     }
 
 
@@ -56,7 +56,7 @@ def node_of(row: Row[Any]) -> Node:
         heartbeat_at=moment_of(row.heartbeat_at),
         lease_until=moment_of(row.lease_until),
         clock_offset=row.clock_offset,
-        offers=tuple(offers),
+        offers=offers_in(offers),
         defaults=_defaults_read(offers),
     )
 
