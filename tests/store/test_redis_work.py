@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import pytest
 import redis
@@ -16,8 +17,10 @@ from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery, RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.planning import AnyFiring, FireContext, plan
 from chimes.model.run import RunStatus
-from chimes.model.schedule import Schedule
+from chimes.model.schedule import Schedule, deleted
 from chimes.store.redis import RedisStore, connections, firing
+from chimes.store.redis.schedule_rows import Revision, ScheduleRows
+from chimes.store.redis.wire import Wire
 from chimes.testing import SettableClock
 from tests.builders import (
     ALICE,
@@ -303,3 +306,63 @@ async def test_many_changes_at_once_get_their_turn(url: str, store: RedisStore) 
         entries = await other.list_audit(AuditQuery(limit=500))
         assert [entry.number for entry in entries] == list(range(200, 0, -1))
         assert verify_chain(list(reversed(entries))) is None
+
+
+# --- namespaces -------------------------------------------------------------------------------
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Wire]:
+    """The schedules that were read, one after the other."""
+    found: list[Wire] = []
+    original = ScheduleRows.schedule
+
+    def counted(self: ScheduleRows, record: Wire) -> tuple[Schedule, Revision]:
+        found.append(record)
+        return original(self, record)
+
+    monkeypatch.setattr(ScheduleRows, "schedule", counted)
+    return found
+
+
+@pytest.mark.parametrize("given", [{}, {"owner": ALICE}, {"enabled": True}, {"limit": 2}])
+async def test_a_small_namespace_is_found_without_reading_the_large_one(
+    store: RedisStore, decoded: list[Wire], given: dict[str, Any]
+) -> None:
+    """Each node asks for the schedules of its file once a lease."""
+    for number in range(120):
+        await store.add_schedule(a_schedule(owner=(ALICE, BOB)[number % 2]))
+    few = [await store.add_schedule(a_schedule(namespace="sync", owner=ALICE)) for _ in range(3)]
+    query = ScheduleQuery(**({"namespace": "sync", "limit": None} | given))
+    decoded.clear()
+    page = await store.list_schedules(query)
+    wanted = sorted(few, key=lambda each: each.id)[: query.limit]
+    assert [each.id for each in page.items] == [each.id for each in wanted]
+    assert await store.count_schedules(replace(query, limit=None)) == 3
+    assert len(decoded) <= 6
+
+
+async def test_a_small_owner_is_found_in_a_large_namespace(
+    store: RedisStore, decoded: list[Wire]
+) -> None:
+    for _ in range(120):
+        await store.add_schedule(a_schedule(namespace="large", owner=BOB))
+    mine = await store.add_schedule(a_schedule(namespace="large", owner=ALICE))
+    decoded.clear()
+    page = await store.list_schedules(ScheduleQuery(namespace="large", owner=ALICE))
+    assert [each.id for each in page.items] == [mine.id]
+    assert len(decoded) == 1
+
+
+async def test_a_namespace_has_what_is_in_it_now(store: RedisStore) -> None:
+    moved, gone, kept = [await store.add_schedule(a_schedule(namespace="a")) for _ in range(3)]
+    await store.change_schedule(moved.id, lambda was, at: replace(was, namespace="b"))
+    await store.change_schedule(gone.id, lambda was, at: deleted(was, at, "me"))
+
+    async def held(namespace: str) -> list[str]:
+        query = ScheduleQuery(namespace=namespace)
+        found = [each.id for each in (await store.list_schedules(query)).items]
+        assert await store.count_schedules(query) == len(found)
+        return found
+
+    assert await held("a") == [kept.id]
+    assert await held("b") == [moved.id]
+    assert await held("c") == []

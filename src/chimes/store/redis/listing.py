@@ -101,7 +101,7 @@ class RedisListing(RedisBase):
     # --- schedules ----------------------------------------------------------------------------
     async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
         found: list[Schedule] = []
-        for walk in _schedule_walks(query):
+        for walk in _schedule_walks(query, await self._schedule_facet(query)):
             left = None if query.limit is None else query.limit - len(found)
             if left is not None and left < 0:
                 break
@@ -122,11 +122,20 @@ class RedisListing(RedisBase):
 
     async def count_schedules(self, query: ScheduleQuery) -> int:
         every = replace(query, after=None, limit=None, sort=ScheduleSort.CREATED_AT)
-        if every == ScheduleQuery(limit=None, descending=query.descending, owner=query.owner):
-            facet = "schedules" if query.owner is None else f"schedules:owner:{query.owner}"
-            _, (answer,) = await self._ask("sizes", [facet])
+        facets = _schedule_facets(query)
+        neither = replace(every, owner=None, namespace=None)
+        if len(facets) == 1 and neither == ScheduleQuery(limit=None, descending=query.descending):
+            _, (answer,) = await self._ask("sizes", facets)
             return int(texts(answer)[0])
         return len((await self.list_schedules(every)).items)
+
+    async def _schedule_facet(self, query: ScheduleQuery) -> str:
+        """The smallest set by creation that holds every match."""
+        facets = _schedule_facets(query)
+        if len(facets) == 1 or not _by_creation(query):
+            return facets[0]
+        _, (answer,) = await self._ask("sizes", facets)
+        return min(zip(map(int, texts(answer)), facets, strict=True))[1]
 
     def _schedule(self, record: Wire) -> Schedule:
         return self._schedules.schedule(record)[0]
@@ -221,7 +230,22 @@ def _run_walk(facet: str, query: RunQuery) -> Walk | None:
     )
 
 
-def _schedule_walks(query: ScheduleQuery) -> list[Walk]:
+def _schedule_facets(query: ScheduleQuery) -> list[str]:
+    """Sets by creation, each of which holds every match."""
+    found: list[str] = []
+    if query.owner is not None:
+        found.append(f"schedules:owner:{query.owner}")
+    if query.namespace is not None:
+        found.append(f"schedules:namespace:{query.namespace}")
+    return found or ["schedules"]
+
+
+def _by_creation(query: ScheduleQuery) -> bool:
+    return query.name is None and query.sort is ScheduleSort.CREATED_AT
+
+
+def _schedule_walks(query: ScheduleQuery, facet: str) -> list[Walk]:
+    """`facet`: the set to take by creation."""
     down = query.descending
     if query.name is not None:
         return [
@@ -243,7 +267,6 @@ def _schedule_walks(query: ScheduleQuery) -> list[Walk]:
         ]
     if query.sort is ScheduleSort.UPDATED_AT:
         return [Walk(facet="schedules:updated", kind="schedule", descending=down)]
-    facet = "schedules" if query.owner is None else f"schedules:owner:{query.owner}"
     return [Walk(facet=facet, kind="schedule", descending=down)]
 
 

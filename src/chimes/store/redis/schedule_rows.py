@@ -80,6 +80,7 @@ def all_fields(schedule: Schedule) -> list[str]:
                 "last_run": micros(schedule.last_run_at),
                 "last_success": micros(schedule.last_success_at),
                 "name": schedule.name,
+                "namespace": schedule.namespace,
                 "owner": str(schedule.owner),
                 "created": micros(schedule.created_at),
                 "updated": micros(schedule.updated_at),

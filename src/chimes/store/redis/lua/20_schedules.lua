@@ -3,7 +3,9 @@ local SCHEDULE = {
   'body', 'next_slot', 'next_run', 'last_slot', 'last_enqueued', 'last_run', 'last_status',
   'last_error', 'last_success', 'fired', 'purged', 'rev', 'summary_rev', 'id',
 }
-local LISTED = {'name', 'owner', 'created', 'updated', 'enabled', 'deleted', 'next_run'}
+local LISTED = {
+  'name', 'owner', 'created', 'updated', 'enabled', 'deleted', 'next_run', 'namespace',
+}
 
 local function schedule_key(id)
   return C .. 'schedule:' .. id
@@ -30,6 +32,7 @@ local function stands(id, s)
   at('schedules', id, s.created)
   at('schedules:updated', id, s.updated)
   at('schedules:owner:' .. s.owner, id, s.created)
+  at('schedules:namespace:' .. s.namespace, id, s.created)
   at('schedules:name', s.name .. '\0' .. id, '0')
   if s.next_run ~= '' then
     at('schedules:next', id, s.next_run)
