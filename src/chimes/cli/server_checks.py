@@ -41,7 +41,7 @@ def redis_checks(location: StoreLocation) -> list[Check]:
         return [Check("store", BAD, str(error), fix)]
     found = [Check("store", OKAY, f"{seen.location}, {seen.version}")]
     if seen.durability:
-        fix = "appendfsync always keeps everything that was acknowledged"
+        fix = "appendonly yes, appendfsync always and no-appendfsync-on-rewrite no lose nothing"
         found.append(Check("durability", WARN, seen.durability, fix))
     else:
         found.append(Check("durability", OKAY, "what is acknowledged is on disk"))
