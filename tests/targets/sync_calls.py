@@ -62,12 +62,19 @@ class Carried:
         return [message for each, message in self.lines if each == level]
 
 
-def a_runner(driver: str, config: dict[str, Any], directory: Path, **given: Any) -> SyncRunner:
+def a_runner(
+    driver: str,
+    config: dict[str, Any],
+    directory: Path,
+    *,
+    collections: tuple[str, ...] = (PAIR.collection,),
+    **given: Any,
+) -> SyncRunner:
     source = Source(
         id=PAIR.source,
         driver=driver,
         config=config,
-        collections=(Collection(name=PAIR.collection),),
+        collections=tuple(Collection(name=name) for name in collections),
     )
     sources = Sources({source.id: source}, str(directory))
     options: dict[str, Any] = {"egress": EgressRules, "stall_after": timedelta(seconds=60)}

@@ -150,6 +150,29 @@ async def test_states_of_a_tap_are_kept_at_once(tmp_path: Path) -> None:
     assert [json.loads(line)["record"]["id"] for line in lines] == [1, 2, 3, 4, 5, 6]
 
 
+async def test_each_collection_may_have_an_output_of_its_own(tmp_path: Path) -> None:
+    config = py(TAP, format="singer", output="out/{source}-{collection}.jsonl")
+    assert (await run(config, tmp_path)).outcome.end is AttemptEnd.SUCCEEDED
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["shop-orders.jsonl"]
+
+
+MANY = """
+import json
+for number in range(1500):
+    print(json.dumps({"type": "RECORD", "record": {"id": number, "pad": "x" * 2999}}))
+"""
+
+
+async def test_taps_that_share_an_output_write_whole_lines(tmp_path: Path) -> None:
+    (tmp_path / "out.jsonl").write_bytes(b'{"type": "RECORD", "record": {"id": 5')
+    runner = a_runner("command", py(MANY, format="singer", output="out.jsonl"), tmp_path)
+    done = await asyncio.gather(carry_out(runner), carry_out(runner))
+    assert [each.outcome.result for each in done] == [{"records": 1500}] * 2
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    found = [json.loads(line)["record"]["id"] for line in lines]
+    assert sorted(found) == sorted([*range(1500)] * 2)
+
+
 async def test_what_was_kept_last_counts_however_it_ends(tmp_path: Path) -> None:
     """Also where the store takes its time."""
     state = """echo '{"type": "STATE", "value": 7}'; """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import gzip
 import json
 import sqlite3
@@ -14,9 +16,12 @@ from aiohttp import web
 
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd
+from chimes.model.target import SyncTarget
+from chimes.targets.sync.appending import appending, write_all
 from chimes.targets.sync.failures import DriverFailure
 from chimes.targets.sync.http_paging import higher
 from tests.targets.sync_calls import Carried, Kept, a_runner, carry_out
+from tests.targets.task_calls import until
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -214,6 +219,62 @@ async def test_a_run_that_fails_half_way_leaves_nothing(api: Api, tmp_path: Path
 
 
 # SQLite
+
+
+async def test_collections_may_share_a_database(api: Api, tmp_path: Path) -> None:
+    """While one is being pulled the others go on: it is locked only for writing."""
+    users_done = asyncio.Event()
+
+    async def handle(request: web.Request) -> web.Response:
+        if request.query["page"] == "1":
+            return web.json_response(ids(1))
+        if request.path == "/orders":
+            await users_done.wait()
+        return web.json_response([])
+
+    api.handler = handle
+    config = sqlite(api, pagination={"style": "page"}) | {"url": f"{api.url}/{{collection}}"}
+    runner = a_runner("http_json", config, tmp_path, collections=("orders", "users"))
+    orders = asyncio.create_task(carry_out(runner))
+    await until(lambda: "2" in [each["page"] for each in api.queries])
+    users = SyncTarget(source="shop", collection="users")
+    try:
+        done = await asyncio.wait_for(carry_out(runner, target=users), 20)
+        assert done.outcome.result == {"records": 1, "pages": 2}, done.text
+        assert rows(tmp_path, "SELECT name FROM sqlite_master WHERE type = 'table'") == [("users",)]
+    finally:
+        users_done.set()
+        assert (await orders).outcome.end is AttemptEnd.SUCCEEDED
+    assert rows(tmp_path) == [(1,)]
+
+
+async def test_a_torn_line_is_not_glued_to_the_next(api: Api, tmp_path: Path) -> None:
+    """What a process that was killed in the middle has left."""
+    for before, kept in (
+        ('{"id": 1}\n{"id": 2, "na', ids(1)),
+        ('{"id": 2, "na', []),
+        ('{"id": 1}\n{"id": 2}', ids(1, 2)),
+        ('{"id": 1}\n' + '{"id": "' + "x" * 200_000, ids(1)),
+    ):
+        (tmp_path / "out.jsonl").write_text(before)
+        api.pages(ids(2, 3))
+        await pull(jsonl(api), tmp_path)
+        assert lines(tmp_path) == kept + ids(2, 3)
+
+
+def test_what_could_not_be_written_as_a_whole_is_taken_back(tmp_path: Path) -> None:
+    """A full disk, for example."""
+    file = tmp_path / "out.jsonl"
+    file.write_text('{"id": 1}\n')
+
+    def fill() -> None:
+        with appending(file) as stream:
+            write_all(stream, b'{"id": 2}\n{"id"')
+            raise OSError(errno.ENOSPC, "no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        fill()
+    assert file.read_text() == '{"id": 1}\n'
 
 
 async def test_a_record_pulled_again_replaces_itself(api: Api, tmp_path: Path) -> None:

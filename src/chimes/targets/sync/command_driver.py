@@ -80,7 +80,7 @@ class _Files:
 
 
 def _tap(config: CommandConfig, request: Request, tether: Tether) -> Tap:
-    output = Path(request.directory, config.output) if config.output else None
+    output = Path(request.directory, request.filled(config.output)) if config.output else None
     return Messages(tether, output) if config.format == SINGER else Lines(tether)
 
 

@@ -1,16 +1,16 @@
-"""Where pulled records go. Nothing is there before `commit`, and then all of it."""
+"""Where pulled records go. Nothing is there before `commit`. A process that is killed during it
+leaves nothing in a database, and whole lines in a file, which the next run writes again."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from chimes.targets.sync.appending import appending, write_all
 from chimes.targets.sync.failures import DriverFailure
 from chimes.targets.sync.http_config import Output
 from chimes.targets.sync.http_paging import Record
@@ -19,6 +19,9 @@ from chimes.targets.sync.wire import Request
 #: More fields than this are a mistake in `records`.
 MOST_COLUMNS = 500
 _LARGEST_INTEGER = 2**63
+#: Seconds that others may take to write what they have pulled; the time of the task ends it too.
+PATIENCE = 600.0
+_PIECE = 1024 * 1024
 
 
 class Sink(Protocol):
@@ -32,39 +35,57 @@ class Sink(Protocol):
 
 def sink_for(output: Output, request: Request) -> Sink:
     """Raises DriverFailure if there can be none."""
-    path = Path(request.directory, _filled(output.path, request))
+    path = Path(request.directory, request.filled(output.path))
+    draft = Path(request.private, "records.jsonl")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if output.format == "jsonl":
-            return JsonLines(path, Path(request.private, "records.jsonl"))
-        return Sqlite(path, _filled(output.table, request), output.key)
+            return JsonLines(path, Draft(draft))
+        return Sqlite(path, request.filled(output.table), output.key, Draft(draft))
     except (OSError, sqlite3.Error) as error:
         raise DriverFailure("no_output", f"output {path}: {error}") from None
 
 
-def _filled(text: str, request: Request) -> str:
-    return text.replace("{source}", request.source).replace("{collection}", request.collection)
+class Draft:
+    """Records until all of them are there: in a file, as they may be more than the memory holds."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file.open("w+b")
+
+    def add(self, records: Iterable[Record]) -> None:
+        for record in records:
+            text = json.dumps(record, ensure_ascii=False)
+            self._file.write(text.encode(errors="replace") + b"\n")
+
+    def pieces(self) -> Iterator[bytes]:
+        self._file.seek(0)
+        while piece := self._file.read(_PIECE):
+            yield piece
+
+    def records(self) -> Iterator[Record]:
+        self._file.seek(0)
+        for line in self._file:
+            yield json.loads(line)
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class JsonLines:
-    def __init__(self, path: Path, draft: Path) -> None:
+    def __init__(self, path: Path, draft: Draft) -> None:
         self._path = path
-        self._draft = draft.open("w+b")
+        self._draft = draft
         # Found out now, not after an hour of pulling.
         path.open("ab").close()
 
     def add(self, records: Sequence[Record]) -> None:
-        for record in records:
-            self._draft.write(json.dumps(record, ensure_ascii=False).encode(errors="replace"))
-            self._draft.write(b"\n")
+        self._draft.add(records)
 
     def commit(self) -> None:
-        self._draft.seek(0)
-        with self._path.open("ab") as stream:
-            # Several collections may share the file.
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            shutil.copyfileobj(self._draft, stream)
-            stream.flush()
+        # Several collections may share the file.
+        with appending(self._path) as stream:
+            for piece in self._draft.pieces():
+                write_all(stream, piece)
             os.fsync(stream.fileno())
 
     def close(self) -> None:
@@ -73,33 +94,53 @@ class JsonLines:
 
 class Sqlite:
     """A table with a column for each field; what is no plain value is JSON in it. With a key a
-    record that is there already is replaced, so that pulling it again changes nothing."""
+    record that is there already is replaced, so that pulling it again changes nothing. Several
+    collections may share the file, so it is locked only while all records are written at once."""
 
-    def __init__(self, path: Path, table: str, key: tuple[str, ...]) -> None:
+    def __init__(self, path: Path, table: str, key: tuple[str, ...], draft: Draft) -> None:
         self._table = _quoted(table)
         self._key = key
-        self._database = sqlite3.connect(path, timeout=60.0, isolation_level=None)
+        self._draft = draft
+        self._database = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+        # Found out now, not after an hour of pulling.
         self._database.execute("BEGIN IMMEDIATE")
+        self._database.execute("ROLLBACK")
         #: As they are compared there, by what they are called.
+        self._columns: dict[str, str] = {}
+        #: Of the records, as they are compared.
+        self._fields: set[str] = set()
+
+    def add(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self._check(record)
+        self._draft.add(records)
+
+    def commit(self) -> None:
+        self._database.execute("BEGIN IMMEDIATE")
         self._columns = {
             str(row[1]).casefold(): str(row[1])
             for row in self._database.execute(f"PRAGMA table_info({self._table})")
         }
-
-    def add(self, records: Sequence[Record]) -> None:
-        for record in records:
+        for record in self._draft.records():
             self._add(record)
-
-    def commit(self) -> None:
         self._database.execute("COMMIT")
 
     def close(self) -> None:
         self._database.close()
+        self._draft.close()
 
-    def _add(self, record: Record) -> None:
+    def _check(self, record: Record) -> None:
         for field in self._key:
             if record.get(field) is None:
                 raise DriverFailure("bad_answer", f"a record has no {field!r}, which is its key")
+        folded = {name.casefold() for name in record}
+        if len(folded) < len(record):
+            raise DriverFailure("bad_answer", "a record has fields that differ in case only")
+        self._fields |= folded
+        if len(self._fields) > MOST_COLUMNS:
+            raise _too_many_fields()
+
+    def _add(self, record: Record) -> None:
         if not record:
             return
         self._make_room(record)
@@ -115,9 +156,6 @@ class Sqlite:
     def _make_room(self, record: Iterable[str]) -> None:
         """A table and columns for all fields of a record."""
         names = list(record)
-        folded = {name.casefold() for name in names}
-        if len(folded) < len(names):
-            raise DriverFailure("bad_answer", "a record has fields that differ in case only")
         if not self._columns:
             key = f", PRIMARY KEY ({', '.join(map(_quoted, self._key))})" if self._key else ""
             self._database.execute(
@@ -127,9 +165,13 @@ class Sqlite:
         for name in names:
             if name.casefold() not in self._columns:
                 if len(self._columns) >= MOST_COLUMNS:
-                    raise DriverFailure("bad_answer", f"over {MOST_COLUMNS} different fields")
+                    raise _too_many_fields()
                 self._database.execute(f"ALTER TABLE {self._table} ADD COLUMN {_quoted(name)}")
                 self._columns[name.casefold()] = name
+
+
+def _too_many_fields() -> DriverFailure:
+    return DriverFailure("bad_answer", f"over {MOST_COLUMNS} different fields")
 
 
 def _quoted(name: str) -> str:

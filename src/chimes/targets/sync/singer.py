@@ -6,19 +6,23 @@ STATE message says is kept at once, so that the next run goes on from there.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Self
 
 from chimes.targets.processes.limits import MAX_LINE
 from chimes.targets.processes.splitting import LineSplitter
+from chimes.targets.sync.appending import appending, write_all
 from chimes.targets.sync.failures import DriverFailure
 from chimes.targets.sync.tether import Tether
 
 CUT = " … (cut)"
 _STATE = b'"STATE"'
+#: Bytes of records that are written together.
+_AT_ONCE = 64 * 1024
 
 Message = Mapping[str, object]
 
@@ -110,11 +114,13 @@ class Messages(Tap):
     def __init__(self, tether: Tether, output: Path | None) -> None:
         super().__init__(tether)
         self._records = 0
-        self._file: BinaryIO | None = None
+        self._output = output
+        #: Whole lines that are still to be written.
+        self._unwritten = bytearray()
         if output is not None:
             try:
                 output.parent.mkdir(parents=True, exist_ok=True)
-                self._file = output.open("ab")
+                output.open("ab").close()
             except OSError as error:
                 raise DriverFailure("no_output", f"output: {error}") from None
 
@@ -122,9 +128,26 @@ class Messages(Tap):
     def result(self) -> Mapping[str, object]:
         return {"records": self._records, **super().result}
 
+    def ended(self) -> None:
+        super().ended()
+        self._write()
+
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        # After `ended` there is nothing left; before it, something else has gone wrong.
+        with contextlib.suppress(DriverFailure):
+            self._write()
+
+    def _write(self) -> None:
+        """Other collections may write to the same file."""
+        lines = bytes(self._unwritten)
+        self._unwritten.clear()
+        if self._output is None or not lines:
+            return
+        try:
+            with appending(self._output) as stream:
+                write_all(stream, lines)
+        except OSError as error:
+            raise DriverFailure("no_output", f"output: {error}") from None
 
     def _said(self, line: bytes, whole: bool) -> None:
         if not whole and len(line) >= self._longest:
@@ -134,12 +157,13 @@ class Messages(Tap):
             self._log("info", line)
         elif message["type"] == "RECORD":
             self._records += 1
-            if self._file is not None:
-                self._file.write(line + b"\n")
+            if self._output is not None:
+                self._unwritten += line + b"\n"
+                if len(self._unwritten) >= _AT_ONCE:
+                    self._write()
         elif message["type"] == "STATE" and "value" in message:
-            if self._file is not None:
-                # What the state stands for must be there before it.
-                self._file.flush()
+            # What the state stands for must be there before it.
+            self._write()
             self._keep(message)
 
 

@@ -58,6 +58,10 @@ class Request:
         fields = json.loads(line)
         return cls(**(fields | {"path": tuple(fields["path"])}))
 
+    def filled(self, text: str) -> str:
+        """With the names of the pair in place of `{source}` and `{collection}`."""
+        return text.replace("{source}", self.source).replace("{collection}", self.collection)
+
     @property
     def kept(self) -> object:
         """The state as a value; None if there is none."""
