@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.doors.auth import authenticate
 from chimes.doors.context import Doorway
-from chimes.errors import StoreError
+from chimes.errors import StoreError, StoreLost
 from chimes.model.listing import Counts
 
 STORE_SECONDS = 2.0
@@ -58,6 +58,8 @@ async def _store_trouble(doorway: Doorway, *, only_if_down: bool = False) -> str
             status = await doorway.store.status()
             # A store on a server is asked; another one reads a clock.
             await doorway.store.now()
+    except StoreLost as error:
+        return error.message
     except (StoreError, TimeoutError):
         return "the store cannot be reached"
     return "" if only_if_down else status.degraded

@@ -274,6 +274,16 @@ class TestReading:
 
 class TestListing:
     # R4.16
+    async def test_a_window_may_mean_everything(self, door: Door) -> None:
+        task = await door.post()
+        for start, end in (
+            ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"),
+            ("1900-01-01T00:00:00Z", "9999-12-31T00:00:00Z"),
+        ):
+            asked = WINDOW | {"start": start, "end": end}
+            answer = await door.client.get("/tasks", params=asked)
+            assert [each["id"] for each in answer.json()["tasks"]] == [task]
+
     async def test_oldest_first_within_the_window(self, door: Door) -> None:
         made = []
         for collection in ("orders", "clients_eu", "orders", "orders"):

@@ -91,10 +91,21 @@ def window_from(given: Mapping[str, str]) -> tuple[datetime | None, datetime | N
     )
 
 
+#: What `parse_moment` takes.
+FIRST_YEAR, LAST_YEAR = 1970, 9998
+
+
 def moment_from(text: str, name: str) -> datetime:
-    """RFC 3339, with or without a fraction."""
+    """RFC 3339, with or without a fraction. The beginning and the end of all time, as windows are
+    written that mean everything, are as early and as late as anything can be."""
     # A plus sign that was not escaped arrives as a space.
     unescaped = text.replace(" ", "+") if "T" in text else text
+    year = unescaped[:4]
+    if year.isascii() and year.isdigit() and unescaped[4:5] == "-":
+        if int(year) < FIRST_YEAR:
+            unescaped = f"{FIRST_YEAR}{unescaped[4:]}"
+        elif int(year) > LAST_YEAR:
+            unescaped = f"{LAST_YEAR}{unescaped[4:]}"
     try:
         return parse_moment(unescaped, field=name)
     except InvalidInput as error:
