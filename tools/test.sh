@@ -6,4 +6,6 @@ cd "$(dirname "$0")/.."
 bin=.venv/bin
 sh tools/packages.sh
 make --no-print-directory check
-exec "$bin/pytest" -n "${CHIMES_TEST_WORKERS:-auto}" --dist worksteal -q "$@"
+# Most tests wait for processes and servers, so there are more of them than cores.
+workers=${CHIMES_TEST_WORKERS:-$(($(getconf _NPROCESSORS_ONLN) * 2))}
+exec "$bin/pytest" -n "$workers" --dist worksteal -q "$@"
