@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -21,10 +22,12 @@ from chimes.app.source_file import SourceFile
 from chimes.app.source_schedules import PairDefaults, SourceSchedules
 from chimes.clock import SystemClock
 from chimes.config import Settings, load_settings, store_location
-from chimes.errors import ConfigError, Conflict, NotAllowed
+from chimes.errors import ConfigError, Conflict, InvalidInput, NotAllowed
 from chimes.model.access import Actor, Role
+from chimes.model.defaults import RunDefaults
+from chimes.model.ids import NodeId
 from chimes.model.listing import ScheduleQuery
-from chimes.model.policy import Misfire, Overlap
+from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.schedule import Schedule
 from chimes.model.source import Sources
 from chimes.service.sources import KnownSources
@@ -157,6 +160,52 @@ async def test_schedules_of_others_in_the_namespace_are_left(rig: Rig) -> None:
     assert set(await rig.stored()) == {"shop/orders", "by hand"}
 
 
+async def live(rig: Rig, name: str, *keys: str) -> None:
+    """A node that has these pairs."""
+    policy = RunDefaults(policy=Policy(), priority=200)
+    offers = tuple(sorted({key.partition("#")[0] for key in keys}))
+    node = a_node(name, offers=offers, defaults=dict.fromkeys(keys, policy))
+    await rig.services.store.join(node, Settings().lease)
+
+
+async def test_nodes_with_different_collections_let_each_other_be(rig: Rig) -> None:
+    """A rolling change of files: the older one neither removes nor changes what the newer has."""
+    older = read_sources(raw(shop={"orders": "@daily"}), "", NOW)
+    newer = raw(shop={"orders": "@hourly", "new": "@daily"})
+    await live(rig, "older", "sync:shop#orders")
+    await live(rig, "newer", "sync:shop#orders", "sync:shop#new")
+    await rig.write(newer)
+    before = await rig.stored()
+    await rig.schedules.clear_up(older, own_node="older")
+    assert await rig.stored() == before
+    changes = {each.name: each.what for each in await rig.schedules.plan(older, "older")}
+    assert changes == {"shop/new": "kept", "shop/orders": "updated"}
+    # What somebody else took away comes back; what nobody has any more goes.
+    await rig.services.schedules.delete(ADMIN, before["shop/new"].id)
+    await rig.schedules.clear_up(rig.known.now, own_node="newer")
+    assert set(await rig.stored()) == {"shop/new", "shop/orders"}
+    await rig.services.store.leave(NodeId("newer"))
+    await rig.schedules.clear_up(older, own_node="older")
+    assert set(await rig.stored()) == {"shop/orders"}
+
+
+async def test_nothing_is_done_and_undone_for_ever(rig: Rig) -> None:
+    """A node that carries out nothing makes no schedules that others would take away again; one
+    whose file has the collection without a schedule takes none away but once."""
+    files = read_sources(raw(files={"all": "@daily"}), "", NOW)
+    rig.known.put(files)
+    await rig.schedules.clear_up(files)
+    assert await rig.stored() == {}
+    await live(rig, "worker", "sync:files#all")
+    await rig.schedules.clear_up(files)
+    before = await rig.stored()
+    assert set(before) == {"files/all"}
+    without = read_sources(raw(files={"all": ""}), "", NOW)
+    await rig.schedules.clear_up(without)
+    assert await rig.stored() == before
+    assert [each.what for each in await rig.schedules.write(without)] == ["deleted"]
+
+
 # Reading again
 
 
@@ -179,6 +228,63 @@ async def test_a_mistake_leaves_what_is_in_force(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         await file.reload()
     assert file.known.now is before
+
+
+def attached(rig: Rig, folder: Path, lease: str = "1s") -> SourceFile:
+    """A node with the file of the folder."""
+    environ = {"CHIMES_LEASE": lease}
+    loaded = load_settings(environ=environ, config_file=folder / "chimes.yaml")
+    file = SourceFile(loaded, SystemClock())
+
+    async def nothing() -> None: ...
+
+    file.attach(rig.schedules, announce=nothing, own_node=lambda: "own")
+    return file
+
+
+async def test_what_the_service_refuses_is_not_in_force_by_half(rig: Rig, tmp_path: Path) -> None:
+    """F73: the rules for schedules are looked at before anything is."""
+    a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    file = attached(rig, tmp_path)
+    rig.known.put(file.known.now)
+    await file.begin()
+    before, stored = file.known.now, await rig.stored()
+    a_file(tmp_path, raw(shop={"aaa": "@daily", "bad": "@every 50ms"}))
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match="collection shop/bad: "):
+            await file.reload(dry_run=dry_run)
+        assert file.known.now is before
+        assert await rig.stored() == stored
+
+
+async def test_keeping_up_goes_on_after_a_refusal(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A quota, for example, may be raised."""
+    a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    file = attached(rig, tmp_path, lease="1s")
+    rig.known.put(file.known.now)
+    await live(rig, "own", "sync:shop#orders")
+    refused = asyncio.Event()
+    really = rig.schedules.clear_up
+
+    async def clear_up(*given: Any) -> None:
+        if not refused.is_set():
+            refused.set()
+            raise InvalidInput("too many schedules", field="owner", code="quota")
+        await really(*given)
+
+    monkeypatch.setattr(rig.schedules, "clear_up", clear_up)
+    monkeypatch.setattr("chimes.app.source_file.PAUSE", 0.01)
+    keeping = asyncio.create_task(file.keep_up())
+    try:
+        async with asyncio.timeout(20):
+            while not await rig.stored():
+                await asyncio.sleep(0.02)
+                assert not keeping.done()
+    finally:
+        keeping.cancel()
+    assert "the schedules of the sources are refused" in caplog.text
 
 
 async def test_only_an_admin_may_have_it_read_again(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from chimes.app.source_schedules import SourceSchedules
 from chimes.clock import Clock
 from chimes.config import LoadedSettings
 from chimes.config.file import read_file, readable_by_others
-from chimes.errors import ConfigError, StoreError
+from chimes.errors import ChimesError, ConfigError, StoreError
 from chimes.log import configure_logging
 from chimes.model.source import Sources
 from chimes.service.sources import KnownSources, Reloaded, SourceChange
@@ -94,6 +94,7 @@ class SourceFile:
             content = await asyncio.to_thread(read_file, file)
             sources = sources_in(content.sources, file, self._clock)
             await self._check(sources)
+            self._check_schedules(sources)
             if dry_run:
                 return await self._plan(sources)
             self._ours = self._ours or content.sources is not None
@@ -128,20 +129,34 @@ class SourceFile:
 
     async def keep_up(self) -> None:
         """Writes what the store did not take, as soon as it does. Schedules that were left because
-        another node had their source are removed when that node is gone."""
+        another node had their collection are removed when that node is gone, and those that
+        somebody removed although a node has theirs are made again."""
         lease = self._loaded.settings.lease.total_seconds()
+        refusal = ""
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._unwritten.wait(), lease)
-            await asyncio.sleep(PAUSE)
+            if not refusal:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._unwritten.wait(), lease)
+            await asyncio.sleep(lease if refusal else PAUSE)
+            refused = ""
             try:
                 async with self._one_at_a_time:
-                    changes = await self._plan(self.known.now)
-                    gone = any(change.what == "deleted" for change in changes)
-                    if gone or self._unwritten.is_set():
-                        await self._write()
+                    await self._catch_up()
             except StoreError:
                 logger.debug("the store cannot say which schedules there are")
+            except ChimesError as error:
+                refused = error.message
+                if refused != refusal:
+                    logger.error(
+                        "the schedules of the sources are refused", extra={"error": refused}
+                    )
+            refusal = refused
+
+    async def _catch_up(self) -> None:
+        if self._unwritten.is_set():
+            await self._write()
+        elif self._schedules is not None and self.writes:
+            await self._schedules.clear_up(self.known.now, self._own_node())
 
     @property
     def writes(self) -> bool:
@@ -153,6 +168,15 @@ class SourceFile:
             await check_callables(sources)
         except ConfigError as error:
             raise ConfigError(f"{self._loaded.file}: {error.message}", **error.details) from None
+
+    def _check_schedules(self, sources: Sources) -> None:
+        """Before anything of a new file is in force: half of one is nobody's wish (F73)."""
+        if self._schedules is not None and self.writes:
+            try:
+                self._schedules.check(sources, self.known.now, self._clock.now())
+            except ConfigError as error:
+                file = self._loaded.file
+                raise ConfigError(f"{file}: {error.message}", **error.details) from None
 
     async def _plan(self, sources: Sources) -> list[SourceChange]:
         if self._schedules is None or not self.writes:
