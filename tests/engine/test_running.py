@@ -8,16 +8,16 @@ from itertools import pairwise
 
 import pytest
 
-from chimes.engine import hands
+from chimes.engine import capacity, hands
 from chimes.engine.attempt_log import USUAL
-from chimes.engine.events import RunRetrying, TargetBroken, TargetStuck
+from chimes.engine.events import RunHandedOn, RunRetrying, TargetBroken, TargetStuck
 from chimes.errors import StoreUnavailable
 from chimes.model.planning import manual_run
 from chimes.model.policy import Backoff, Policy
 from chimes.model.run import AttemptEnd, Outcome, Reason, RunStatus
-from chimes.targets.base import Call
+from chimes.targets.base import Call, NotHere
 from tests.builders import a_run
-from tests.engine.rig import FAILURE, SUCCESS, Faults, Rig, eventually, until
+from tests.engine.rig import FAILURE, SUCCESS, Faults, Recording, Rig, eventually, until
 
 
 # C7
@@ -262,3 +262,41 @@ async def test_no_more_is_claimed_while_too_many_verdicts_wait(rig: Rig) -> None
     faults.failing = {}
     for run in runs:
         await rig.reached(run.id, RunStatus.SUCCEEDED)
+
+
+# A node with an older file than others takes what it does not have
+async def test_what_only_another_node_can_do_is_given_back(rig: Rig) -> None:
+    async def not_here(call: Call) -> Outcome:
+        raise NotHere
+
+    rig.runner.script = [not_here]
+    now = await rig.now()
+    run = a_run(available_at=now, created_at=now)
+    await rig.engine()
+    await rig.store.add_runs([run])
+    await until(lambda: rig.told(RunHandedOn))
+    await eventually(lambda: rig.run(run.id), lambda found: found.status is RunStatus.QUEUED)
+    # It is not taken again at once, by the one that cannot do it.
+    await asyncio.sleep(3 * rig.settings.poll_interval.total_seconds())
+    assert len(rig.runner.calls) == 1
+    other = Recording()
+    await rig.engine(runner=other)
+    done = await rig.reached(run.id, RunStatus.SUCCEEDED)
+    assert [attempt.end for attempt in done.attempts] == [AttemptEnd.SUCCEEDED]
+    assert len(other.calls) == 1
+    assert not rig.told(TargetBroken)
+
+
+async def test_it_is_offered_again_after_a_while(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "STAND_BACK", 0.05)
+
+    async def not_here(call: Call) -> Outcome:
+        raise NotHere
+
+    rig.runner.script = [not_here, not_here, SUCCESS]
+    now = await rig.now()
+    run = a_run(available_at=now, created_at=now)
+    await rig.engine()
+    await rig.store.add_runs([run])
+    await rig.reached(run.id, RunStatus.SUCCEEDED)
+    assert len(rig.runner.calls) == 3

@@ -11,6 +11,7 @@ import pytest
 
 from chimes.model.run import AttemptEnd
 from chimes.model.target import SyncTarget
+from chimes.targets.base import NotHere
 from chimes.targets.sync.runner import SyncRunner
 from tests.targets.sync_calls import MODULE, Carried, Kept, a_runner, carry_out
 
@@ -160,3 +161,19 @@ async def test_a_store_that_refuses_the_state(tmp_path: Path) -> None:
     """The attempt must not end well without what it wanted to keep."""
     with pytest.raises(RuntimeError, match="no such table"):
         await run("counts", tmp_path, Kept(error=RuntimeError("no such table")))
+
+
+async def test_what_only_another_node_has_is_left_to_it(tmp_path: Path) -> None:
+    """While nodes are given a new file one by one."""
+    target = SyncTarget(source="shop", collection="new")
+    asked: list[SyncTarget] = []
+
+    async def elsewhere(pair: SyncTarget) -> bool:
+        asked.append(pair)
+        return len(asked) == 1
+
+    runner = a_runner("python", {}, tmp_path, elsewhere=elsewhere)
+    with pytest.raises(NotHere):
+        await carry_out(runner, target=target)
+    assert (await carry_out(runner, target=target)).outcome.code == "unknown_collection"
+    assert asked == [target, target]

@@ -22,8 +22,10 @@ from chimes.engine.events import Events, Listener
 from chimes.engine.lifecycle import Poller
 from chimes.engine.metrics import Metrics
 from chimes.engine.reports import Reports
-from chimes.errors import ChimesError
+from chimes.errors import ChimesError, StoreUnavailable
 from chimes.model.defaults import RunDefaults
+from chimes.model.target import SyncTarget
+from chimes.service.targets import pair_is_offered
 from chimes.targets.base import TargetRunner
 from chimes.targets.flow import FlowRunner
 from chimes.targets.http_callback import HttpCallback
@@ -195,10 +197,19 @@ def _sync_runner(runtime: Runtime) -> TargetRunner:
     from chimes.targets.sync.runner import SyncRunner
 
     services, settings = runtime.services, runtime.settings
+
+    async def elsewhere(target: SyncTarget) -> bool:
+        try:
+            return await pair_is_offered(services.store, target)
+        except StoreUnavailable:
+            # Nobody knows; giving it back loses nothing.
+            return True
+
     return SyncRunner(
         lambda: services.sources.now,
         egress=services.egress.now,
         places=settings.sync_workers,
         stall_after=settings.sync_stall_after,
         clock=runtime.clock,
+        elsewhere=elsewhere,
     )

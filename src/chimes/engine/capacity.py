@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from chimes.engine.pools import Pool
+
+#: Seconds; longer than other nodes take to look into the queue.
+STAND_BACK = 5.0
 
 
 @dataclass(slots=True)
@@ -35,7 +39,25 @@ class Capacity:
         self.asked = 0
         self.doubtful = False
         self._stirred = stirred
+        #: What is left to other nodes, by how often.
+        self._resting: Counter[str] = Counter()
         self._signal()
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """What may be claimed now."""
+        offers = self.pool.offers
+        return offers.difference(self._resting) if self._resting else offers
+
+    def stand_back(self, needs: str) -> None:
+        """For a while others come first: what was given back would be claimed again at once."""
+        self._resting[needs] += 1
+        asyncio.get_running_loop().call_later(STAND_BACK, self._step_up, needs)
+
+    def _step_up(self, needs: str) -> None:
+        self._resting[needs] -= 1
+        if not self._resting[needs]:
+            del self._resting[needs]
 
     @property
     def free(self) -> int:

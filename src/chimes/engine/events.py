@@ -81,7 +81,8 @@ class RunDropped:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunHandedOn:
-    """This node gave a flow back in the middle: another one goes on with it."""
+    """This node gave a flow back in the middle, or what only others can carry out: another one
+    goes on with it."""
 
     run: Run
 

@@ -18,7 +18,7 @@ from chimes.failpoints import hit
 from chimes.model.policy import OnLost
 from chimes.model.run import Attempt, AttemptEnd, Outcome, Verdict, judged
 from chimes.store.port import Store
-from chimes.targets.base import Call, TargetRunner
+from chimes.targets.base import Call, NotHere, TargetRunner
 
 
 class Execution:
@@ -63,6 +63,11 @@ class Execution:
             task.uncancel()
             if outcome is None:
                 return self.stopped(hold)
+        except NotHere:
+            hold.begun = False
+            hold.capacity.stand_back(hold.run.target.needs)
+            self._events.emit(RunHandedOn(run=hold.run))
+            return None
         except Exception as error:
             self._events.emit(TargetBroken(run=hold.run, error=error))
             outcome = Outcome(

@@ -117,7 +117,7 @@ class Reports:
             case RunDropped(run=run):
                 self._line(logging.WARNING, "attempt stopped", run=run, why=str(event.why))
             case RunHandedOn(run=run):
-                self._line(logging.INFO, "flow given back, to go on elsewhere", run=run)
+                self._line(logging.INFO, "given back, to go on elsewhere", run=run)
             case RunRescued(run=run):
                 self._line(logging.WARNING, "rescued", run=run)
             case TargetStuck(run=run):

@@ -43,7 +43,7 @@ class Worker:
         if not self._membership.trusted:
             # Not until the store says so: it may be the one that does not answer (F21).
             return After(self._poll.total_seconds())
-        if not self._capacity.pool.offers:
+        if not self._capacity.offers:
             return After(self._poll.total_seconds())
         if not self._capacity.free:
             return Told(event=self._capacity.room)
@@ -81,6 +81,4 @@ class Worker:
         return poll
 
     def _places(self, free: int) -> Places:
-        return Places(
-            node_id=self._membership.node_id, offers=self._capacity.pool.offers, free=free
-        )
+        return Places(node_id=self._membership.node_id, offers=self._capacity.offers, free=free)

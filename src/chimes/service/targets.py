@@ -107,6 +107,11 @@ async def _offered_pair(
     )
 
 
+async def pair_is_offered(store: Store, target: SyncTarget) -> bool:
+    """By any node that is alive."""
+    return any(target.key in node.defaults for node in await _alive(store))
+
+
 async def check_source(store: Store, source: str, here: Mapping[str, RunDefaults]) -> None:
     """InvalidInput if nobody has it."""
     _collections(source, here, await _alive(store))

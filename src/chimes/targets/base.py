@@ -73,6 +73,10 @@ class Call:
     complete: Complete | None = None
 
 
+class NotHere(Exception):
+    """Only another node can carry the run out, and there is one. Nothing has happened."""
+
+
 class TargetRunner(Protocol):
     kind: str
     #: It has no effect of its own, only child runs: an attempt may be stopped at any moment and
@@ -95,4 +99,5 @@ class TargetRunner(Protocol):
 
     async def execute(self, call: Call) -> Outcome:
         """One attempt, within `call.run.policy.timeout` as a total deadline. Never raises for
-        what the other side does; being cancelled (asyncio) means: stop now."""
+        what the other side does; being cancelled (asyncio) means: stop now. NotHere before any
+        effect: the run is given back, and this node leaves its kind to others for a while."""

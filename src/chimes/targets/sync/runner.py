@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +16,7 @@ from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.source import Source, Sources
 from chimes.model.target import SyncTarget
 from chimes.redaction import Redactor
-from chimes.targets.base import Call
+from chimes.targets.base import Call, NotHere
 from chimes.targets.processes.channel import LogLine
 from chimes.targets.processes.child import GRACE, Child, surely
 from chimes.targets.processes.lines import RunLog
@@ -49,14 +49,17 @@ class SyncRunner:
         places: int = 16,
         stall_after: timedelta = timedelta(seconds=60),
         clock: Clock | None = None,
+        elsewhere: Callable[[SyncTarget], Awaitable[bool]] | None = None,
     ) -> None:
         """`sources`: those of the file as it was last read. A task goes on with what it started
-        with."""
+        with. `elsewhere`: whether another node has a pair that is not among them, as while nodes
+        are given a new file one by one."""
         self._sources = sources
         self._egress = egress
         self._places = places
         self._stall_after = stall_after
         self._clock = clock or SystemClock()
+        self._elsewhere = elsewhere
 
     @property
     def places(self) -> int:
@@ -83,6 +86,8 @@ class SyncRunner:
         if sys.platform == "win32":
             return _refused(call, "not_supported", "this system has no process groups")
         if source is None or source.collection(target.collection) is None:
+            if self._elsewhere is not None and await self._elsewhere(target):
+                raise NotHere
             return _refused(call, "unknown_collection", _unknown(sources, target))
         assert call.state is not None, "the engine gives sync tasks their state"
         log = RunLog(call.log, LOG_LIMITS, Redactor(secrets_in(dict(source.config))))
