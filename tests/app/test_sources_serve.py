@@ -127,6 +127,30 @@ async def test_two_nodes_with_one_file_make_one_task_per_tick(
     assert json.loads(state.value)["n"] >= 6
 
 
+async def test_nodes_with_an_older_file_leave_what_is_new_to_the_others(
+    tmp_path: Path, start: Start, shared_url: str
+) -> None:
+    """A new file is brought in node by node; the older one has the same source."""
+    write(tmp_path, shop=python("counts", "orders"))
+    older = serve(start, shared_url).ready()
+    new = {"name": "new", "schedule": "@yearly"}
+    write(tmp_path, shop=python("counts", "orders", new))
+    newer = serve(start, shared_url).ready()
+    async with store_of(shared_url) as services:
+
+        async def ended(number: int) -> list[Run]:
+            return await eventually(
+                lambda: runs(services, RunStatus.SUCCEEDED, RunStatus.FAILED),
+                lambda found: len(found) == number,
+            )
+
+        for number in range(1, 9):
+            # Also the older one knows of it, from the others.
+            call((older, newer)[number % 2], "POST", "/tasks?source=shop&collection=new")
+            assert [run.error for run in await ended(number)] == [""] * number
+        assert set(await schedules(services)) == {"shop/new"}
+
+
 async def test_a_file_is_read_again_on_sighup(
     tmp_path: Path, start: Start, sqlite_url: str
 ) -> None:
