@@ -107,7 +107,7 @@ async def until_runs(store: SqlStore, count: int, *statuses: RunStatus) -> list[
 # I2, I9
 async def test_nobody_is_early_and_nobody_comes_twice(store: SqlStore, site: Site) -> None:
     site.node()
-    _, slot = await crowd(store, 2.5)
+    _, slot = await crowd(store, 5)
     ended = await until_runs(store, CROWD, RunStatus.SUCCEEDED)
     calls = site.calls()
     assert Counter(number for number, _ in calls) == Counter(range(CROWD))

@@ -61,7 +61,8 @@ def test_every_slot_once_while_nodes_and_server_are_killed(
         receiver.wait_for("/s0", len(receiver.calls("/s0")) + 1)
     wait_until(lambda: steady.try_get("/ready"), "readiness")
     for schedule in made:
-        assert steady.call("POST", f"/api/v1/schedules/{schedule['id']}/pause").status == 200
+        path = f"/api/v1/schedules/{schedule['id']}/pause"
+        wait_until(lambda path=path: steady.call("POST", path).status == 200, "the pause")
     for schedule in made:
         rows = wait_until(lambda id=schedule["id"]: _at_rest(steady.runs(id)), "the backlog")
         slots = sorted(instant(row["slot"]) for row in rows)
