@@ -124,11 +124,12 @@ class Execution:
 
     def _begin(self, hold: Hold) -> None:
         hold.began = self._clock.monotonic()
-        now = self._time.at(hold.began)
-        hold.begun = True
-        hold.began_at = now
         run = hold.run
         due = run.planned_at if run.attempt == 1 else run.available_at
+        # The store has said that it is due: a guess at its time that lies before is wrong.
+        now = max(self._time.at(hold.began), due)
+        hold.begun = True
+        hold.began_at = now
         self._events.emit(RunStarted(run=run, lag=(now - due).total_seconds()))
 
     async def _execute(self, hold: Hold) -> Outcome:
@@ -158,7 +159,7 @@ class Execution:
     def _verdict(self, hold: Hold, outcome: Outcome) -> Verdict:
         run = hold.run
         ended = self._clock.monotonic() if hold.ended is None else hold.ended
-        now = self._time.at(ended)
+        now = max(self._time.at(ended), hold.began_at or run.created_at)
         hold.seconds = ended - hold.began if hold.begun else 0.0
         attempt = outcome.completed or Attempt(
             number=run.attempt,
