@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.app.process import Start, Worker
+from tests.servers.redis_places import empty_place
 
 #: Those that several processes can share.
 SHARED = ("sqlite", "postgresql", "mariadb")
@@ -22,7 +23,7 @@ def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def _url(request: pytest.FixtureRequest, kind: str) -> str:
+def store_url(request: pytest.FixtureRequest, kind: str) -> str:
     match kind:
         case "memory":
             return "memory://"
@@ -32,6 +33,8 @@ def _url(request: pytest.FixtureRequest, kind: str) -> str:
         case "postgresql":
             found: str = request.getfixturevalue("postgres_url")
             return found
+        case "redis":
+            return empty_place()
         case _:
             there: str = request.getfixturevalue("mariadb_url")
             return there
@@ -40,17 +43,17 @@ def _url(request: pytest.FixtureRequest, kind: str) -> str:
 @pytest.fixture(params=ALL)
 def url(request: pytest.FixtureRequest) -> str:
     """A store of each kind that an application may use."""
-    return _url(request, request.param)
+    return store_url(request, request.param)
 
 
 @pytest.fixture(params=SHARED)
 def shared_url(request: pytest.FixtureRequest) -> str:
-    return _url(request, request.param)
+    return store_url(request, request.param)
 
 
 @pytest.fixture
 def sqlite_url(request: pytest.FixtureRequest) -> str:
-    return _url(request, "sqlite")
+    return store_url(request, "sqlite")
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.run import AttemptEnd, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import SyncTarget
+from tests.app.conftest import SHARED, store_url
 from tests.app.looking import eventually
 from tests.app.process import Start, Worker, wait_until
 from tests.targets.task_calls import alive
@@ -99,6 +100,12 @@ async def runs(services: Services, *statuses: RunStatus) -> list[Run]:
 
 def pids(folder: Path, collection: str = "orders") -> list[int]:
     return [int(each.name.split("-")[2]) for each in folder.glob(f"pid-{collection}-*")]
+
+
+@pytest.fixture(params=(*SHARED, "redis"))
+def shared_url(request: pytest.FixtureRequest) -> str:
+    """Where the seed has its tasks, too."""
+    return store_url(request, request.param)
 
 
 async def test_two_nodes_with_one_file_make_one_task_per_tick(
