@@ -11,6 +11,7 @@ from pathlib import Path
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import ConfigError, InvalidInput
+from chimes.model.access import Quota
 from chimes.model.defaults import RunDefaults
 from chimes.model.egress import Egress, EgressByMode, EgressRules
 from chimes.model.target import Target
@@ -99,7 +100,7 @@ async def build_services(
         with_keys=with_keys,
     )
     limits = Limits(
-        schedules_per_owner=settings.max_schedules_per_owner,
+        quotas=(Quota(limit=settings.max_schedules_per_owner),),
         shortest_interval_member=SHORTEST_FOR_MEMBERS,
         shortest_interval_admin=SHORTEST_FOR_ADMINS,
     )

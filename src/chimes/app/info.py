@@ -9,7 +9,7 @@ from typing import assert_never
 
 from chimes.doors.compat.catbird.wire import cron_spec
 from chimes.model.schedule import Schedule
-from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, TaskTarget
+from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, SyncTarget, TaskTarget
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,5 +81,7 @@ def _target(schedule: Schedule) -> tuple[str, Mapping[str, object]]:
             return name, given
         case SyncTarget(source=source, collection=collection):
             return f"{source}/{collection}", {}
+        case AgentTarget(prompt=prompt):
+            return prompt, {}
         case _:
             assert_never(schedule.target)

@@ -19,8 +19,10 @@ from chimes.config.reading import (
     names,
     number,
     path,
+    price,
     rate,
     roles,
+    seconds,
     text,
     zone,
 )
@@ -48,6 +50,7 @@ class Field:
 
 
 _SHORT = duration(least=timedelta(milliseconds=1))
+_POLL = seconds(least=timedelta(milliseconds=1))
 _LEASE = duration(least=timedelta(seconds=1), most=timedelta(hours=1))
 
 _ALL = (
@@ -70,11 +73,16 @@ _ALL = (
     Field("log_format", choice("auto", "json", "text")),
     Field("lease", _LEASE),
     Field("heartbeat", _SHORT),
-    Field("poll_interval", _SHORT),
+    Field("poll_interval", _POLL, ("SOFTNIX_SCHEDULER_POLL_INTERVAL_SEC",)),
     Field("app", text),
     Field("use_db_driven_scheduling", flag),
     Field("shutdown_grace", duration()),
-    Field("max_dispatch_per_tick", number(0, 10_000_000)),
+    Field("dispatch_tick", _POLL, ("SOFTNIX_SCHEDULER_POLL_INTERVAL_SEC",)),
+    Field(
+        "max_dispatch_per_tick",
+        number(0, 10_000_000),
+        ("SOFTNIX_SCHEDULER_MAX_DISPATCH_PER_TICK",),
+    ),
     Field("retention", duration(least=timedelta(hours=1))),
     Field("allow_private_targets", flag),
     Field("egress_allow", names),
@@ -86,6 +94,31 @@ _ALL = (
     Field("auth_keys_file", path, ("AUTH_KEYS_FILE",)),
     Field("max_schedules_per_owner", number(1, 10_000_000)),
     Field("requests_per_second", rate),
+    Field(
+        "max_active_per_owner", number(0, 10_000_000), ("SOFTNIX_SCHEDULER_MAX_ACTIVE_PER_OWNER",)
+    ),
+    Field("softnix_default_timezone", zone, ("SOFTNIX_SCHEDULER_DEFAULT_TIMEZONE",)),
+    Field("softnix_scheduler_enabled", flag, ("SOFTNIX_SCHEDULER_ENABLED",)),
+    Field("dispatch_attempts", number(1, 100), ("SOFTNIX_SCHEDULER_RETRY_MAX_ATTEMPTS",)),
+    Field("dispatch_backoff", seconds(), ("SOFTNIX_SCHEDULER_RETRY_BACKOFF_SEC",)),
+    Field("agent_pipeline", choice("", "openai", "runs")),
+    Field("agent_url", text),
+    Field("agent_model", text),
+    Field("agent_api_key", text, secret=True),
+    Field("agent_max_tokens", number(0, 1_000_000)),
+    Field("agent_timeout", _SHORT),
+    Field("agent_input_price", price),
+    Field("agent_output_price", price),
+    Field("agent_callback_url", text),
+    Field("telegram_token", text, secret=True),
+    Field("telegram_api_url", text),
+    Field("telegram_allowed_chats", names),
+    Field("telegram_webhook_url", text),
+    Field("telegram_webhook_secret", text, secret=True),
+    Field("telegram_per_minute", number(1, 10_000), ("SOFTNIX_TELEGRAM_RATE_LIMIT_PER_MINUTE",)),
+    Field("smtp_url", text, secret_part=True),
+    Field("smtp_from", text),
+    Field("public_url", text),
 )
 
 FIELDS: Mapping[str, Field] = {field.name: field for field in _ALL}

@@ -6,6 +6,7 @@ what was given.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from datetime import timedelta
@@ -57,15 +58,24 @@ def number(least: int, most: int) -> Read:
 
 
 def rate(value: object) -> float:
-    found: float = math.nan
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        try:
-            found = float(value)
-        except (ValueError, OverflowError):
-            found = math.nan
+    found = _float(value)
     if not (math.isfinite(found) and found > 0):
         raise Expected("a number above 0")
     return found
+
+
+def price(value: object) -> float:
+    found = _float(value)
+    if not (math.isfinite(found) and found >= 0):
+        raise Expected("a number, 0 or more")
+    return found
+
+
+def _float(value: object) -> float:
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):
+            return float(value)
+    return math.nan
 
 
 def flag(value: object) -> bool:
@@ -96,6 +106,17 @@ def duration(*, least: timedelta = timedelta(0), most: timedelta = timedelta(day
         return found
 
     return read
+
+
+def seconds(*, least: timedelta = timedelta(0)) -> Read:
+    """A duration; a bare number, as in the names that end in _SEC, means seconds (R1.38)."""
+    read = duration(least=least)
+
+    def either(value: object) -> object:
+        number = _float(value)
+        return read(value if math.isnan(number) else f"{number:.6f}s")
+
+    return either
 
 
 def names(value: object) -> tuple[str, ...]:

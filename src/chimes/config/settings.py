@@ -46,7 +46,9 @@ class Settings:
     #: False: what the application declares is timed in memory unless it says otherwise (R2.15).
     use_db_driven_scheduling: bool = True
     shutdown_grace: timedelta = timedelta(seconds=30)
-    #: Schedules fired in one pass; 0: no cap (C13).
+    #: How long a tick is, for the cap on what is fired in one (R1.38).
+    dispatch_tick: timedelta = timedelta(seconds=15)
+    #: Schedules fired in one tick; 0: no cap (C13).
     max_dispatch_per_tick: int = 0
     retention: timedelta = timedelta(days=30)
     #: None: allowed in open mode only (RELIABILITY 9).
@@ -61,3 +63,44 @@ class Settings:
     auth_keys_file: Path | None = None
     max_schedules_per_owner: int = 1000
     requests_per_second: float = 20.0
+    #: Active schedules of an owner that were made through the Softnix door or a chat (R1.38);
+    #: None: 20 where keys are on, and for chats.
+    max_active_per_owner: int | None = None
+    #: The zone of schedules made through the Softnix door and in chats, where their owner has
+    #: chosen none (C3).
+    softnix_default_timezone: str = "Asia/Bangkok"
+    #: False: schedules made through the Softnix door do not fire (R1.38).
+    softnix_scheduler_enabled: bool = True
+    #: Attempts to hand a prompt over, in total, and the first wait between them (R1.32).
+    dispatch_attempts: int = 3
+    dispatch_backoff: timedelta = timedelta(seconds=5)
+    #: `openai` (a chat endpoint) or `runs` (a run pipeline); empty: agent targets are not offered.
+    agent_pipeline: str = ""
+    #: Without `/v1` and without `/runs`.
+    agent_url: str = ""
+    agent_model: str = ""
+    agent_api_key: str = ""
+    #: Of an answer, unless the target says otherwise; 0: as many as the model likes.
+    agent_max_tokens: int = 0
+    #: How long an agent run may take, unless its policy says otherwise.
+    agent_timeout: timedelta = timedelta(minutes=10)
+    #: Prices of a million tokens, for the cost of a run.
+    agent_input_price: float = 0.0
+    agent_output_price: float = 0.0
+    #: Where the pipeline can call this server back; empty: it is polled only.
+    agent_callback_url: str = ""
+    telegram_token: str = ""
+    telegram_api_url: str = "https://api.telegram.org"
+    #: Chats that the bot answers; empty: nobody.
+    telegram_allowed_chats: tuple[str, ...] = ()
+    #: Where Telegram can reach this server; empty: long polling.
+    telegram_webhook_url: str = ""
+    #: What Telegram sends along with each update; empty: made from the token.
+    telegram_webhook_secret: str = ""
+    #: Messages that a chat may send (R1.37).
+    telegram_per_minute: int = 30
+    #: smtp://user:password@host:port, or smtps://; empty: no e-mail.
+    smtp_url: str = ""
+    smtp_from: str = ""
+    #: The address of the dashboard, for links in messages.
+    public_url: str = ""

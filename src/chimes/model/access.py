@@ -27,6 +27,32 @@ class Owner:
 SYSTEM_OWNER = Owner()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quota:
+    """How many schedules an owner may have; deleted ones do not count."""
+
+    limit: int
+    #: Count only those that will still fire: enabled, with a next run (R1.13).
+    active: bool = False
+    #: Count only those of this namespace.
+    namespace: str | None = None
+
+
+class Scope(StrEnum):
+    """What a key is for. One without scopes may do all that its role may; with scopes it may do
+    no more than they say, and never more than its role."""
+
+    READ = "read"
+    #: Pause, resume, run, cancel.
+    OPERATE = "operate"
+    #: Create, edit, delete.
+    WRITE = "write"
+    #: It is in the hands of agent runs: it makes no schedules (S75, F67).
+    AGENT = "agent"
+    #: With `agent`: it may make schedules, but none whose target is an agent again.
+    AGENT_SCHEDULES = "agent_schedules"
+
+
 class Role(StrEnum):
     """From least to most: a viewer reads its owner's objects, a member changes them, an operator
     sees all and may pause, resume, run and cancel, an admin may do everything."""
@@ -81,6 +107,7 @@ class ApiKey:
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
     revoked_at: datetime | None = None
+    scopes: tuple[Scope, ...] = ()
 
     def usable(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

@@ -12,6 +12,8 @@ ScheduleId = NewType("ScheduleId", str)
 RunId = NewType("RunId", str)
 NodeId = NewType("NodeId", str)
 KeyId = NewType("KeyId", str)
+DeliveryId = NewType("DeliveryId", str)
+InboxId = NewType("InboxId", str)
 
 SLOT_NAMESPACE = uuid.UUID("8a3f6b52-6f0e-5d0b-9d5c-3c1c0c4d1e57")
 DECLARED_NAMESPACE = uuid.UUID("0c5a4a1c-3f5e-5a34-9a34-3f7f1b2a6d10")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 from chimes.model.access import Owner
-from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.delivery import DeliveryState
+from chimes.model.ids import DeliveryId, NodeId, RunId, ScheduleId
+from chimes.model.recipient import Channel
 from chimes.model.run import Origin, RunStatus
 
 Row = TypeVar("Row", covariant=True)
@@ -91,8 +93,41 @@ class AuditQuery:
     owner: str | None = None
     object_id: str | None = None
     verb: str | None = None
+    actor: str | None = None
+    door: str | None = None
     before: int | None = None
     limit: int = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeliveryQuery:
+    """Newest first (created_at, id)."""
+
+    owner: Owner | None = None
+    run_id: RunId | None = None
+    schedule_id: ScheduleId | None = None
+    states: tuple[DeliveryState, ...] = ()
+    channel: Channel | None = None
+    #: Only these, at most a thousand.
+    ids: tuple[DeliveryId, ...] | None = None
+    after: Position | None = None
+    limit: int | None = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InboxQuery:
+    """Newest first (created_at, id). What is snoozed beyond `now` is left out unless asked for."""
+
+    owner: Owner | None = None
+    run_id: RunId | None = None
+    schedule_id: ScheduleId | None = None
+    unread: bool | None = None
+    starred: bool | None = None
+    archived: bool | None = False
+    #: Only those whose snooze has ended by then, or that have none; None: all.
+    awake_at: datetime | None = None
+    after: Position | None = None
+    limit: int | None = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,3 +137,5 @@ class Counts:
     #: Due now and not yet fired.
     due: int
     runs: dict[RunStatus, int]
+    #: Deliveries by state.
+    deliveries: dict[DeliveryState, int] = field(default_factory=dict)

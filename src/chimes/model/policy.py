@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from chimes.model.recipient import Recipient
+
 
 class Misfire(StrEnum):
     """What becomes of slots that are later than the grace."""
@@ -62,6 +64,8 @@ class Policy:
     on_lost: OnLost = OnLost.RETRY
     #: A receiver that answers 410 Gone wants no more calls: pause the schedule (F65).
     pause_on_gone: bool = True
+    #: Who is told how its runs end. Part of the policy, so that a run has it as it was (ADR 24).
+    delivery: tuple[Recipient, ...] = ()
 
     @property
     def concurrency_limit(self) -> int:

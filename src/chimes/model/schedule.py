@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from chimes.model.access import SYSTEM_OWNER, Owner
+from chimes.errors import QuotaExceeded
+from chimes.model.access import SYSTEM_OWNER, Owner, Quota
 from chimes.model.change import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
@@ -69,6 +70,21 @@ class Schedule:
     updated_at: datetime
     updated_by: str = ""
     deleted_at: datetime | None = None
+
+
+def counts_against(schedule: Schedule, quota: Quota) -> bool:
+    if schedule.deleted_at is not None or quota.namespace not in (None, schedule.namespace):
+        return False
+    return not quota.active or (schedule.enabled and schedule.next_run_at is not None)
+
+
+def quota_exceeded(owner: Owner, quota: Quota) -> QuotaExceeded:
+    what = "active schedules" if quota.active else "schedules"
+    return QuotaExceeded(
+        f"{owner} already has {quota.limit} {what}, as many as are allowed",
+        quota="active_schedules" if quota.active else "schedules",
+        limit=quota.limit,
+    )
 
 
 def planned(schedule: Schedule, after: datetime) -> Schedule:

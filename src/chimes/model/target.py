@@ -76,4 +76,22 @@ class SyncTarget:
         return f"sync:{self.source}#{self.collection}"
 
 
-Target = HttpTarget | TaskTarget | FlowTarget | SyncTarget
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentTarget:
+    """A prompt for the configured run pipeline (R1.10). Output is data: it calls nothing here."""
+
+    prompt: str
+    #: `openai` or `runs`; empty: as configured.
+    pipeline: str = ""
+    #: Empty: as configured.
+    model: str = ""
+    #: Of the answer; None: as configured.
+    max_tokens: int | None = None
+    kind: Literal["agent"] = "agent"
+
+    @property
+    def needs(self) -> str:
+        return self.kind
+
+
+Target = HttpTarget | TaskTarget | FlowTarget | SyncTarget | AgentTarget

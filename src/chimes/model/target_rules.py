@@ -14,10 +14,19 @@ from typing import assert_never
 from chimes.errors import InvalidInput
 from chimes.model.egress import Egress
 from chimes.model.http_url import parse_http_url
-from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, Target, TaskTarget
+from chimes.model.target import (
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    SyncTarget,
+    Target,
+    TaskTarget,
+)
 
 MAX_BODY_BYTES = 64 * 1024
 MAX_ARGUMENT_BYTES = 64 * 1024
+MAX_PROMPT_BYTES = 64 * 1024
+MAX_TOKENS = 1_000_000
 MAX_ARGUMENT_DEPTH = 32
 MAX_NAME_LENGTH = 200
 MAX_SOURCE_NAME_LENGTH = 100
@@ -61,8 +70,33 @@ def check_target(target: Target, *, egress: Egress | None = None) -> None:
         case SyncTarget():
             check_source_name(target.source, "source")
             check_source_name(target.collection, "collection")
+        case AgentTarget():
+            check_prompt(target)
         case _:
             assert_never(target)
+
+
+def check_prompt(target: AgentTarget) -> None:
+    if not target.prompt.strip():
+        raise InvalidInput("a prompt is needed", field="prompt", code="missing")
+    if len(_encoded(target.prompt, "prompt")) > MAX_PROMPT_BYTES:
+        raise InvalidInput(
+            f"a prompt has at most {MAX_PROMPT_BYTES} bytes", field="prompt", code="too_long"
+        )
+    if "\x00" in target.prompt:
+        raise InvalidInput("a NUL character is not allowed", field="prompt", code="not_text")
+    if target.pipeline not in ("", "openai", "runs"):
+        raise InvalidInput(
+            "a pipeline is openai or runs", field="pipeline", code="unknown_pipeline"
+        )
+    if len(target.model) > MAX_NAME_LENGTH or _CONTROL.search(target.model):
+        raise InvalidInput(
+            f"a model has at most {MAX_NAME_LENGTH} characters", field="model", code="bad_name"
+        )
+    if target.max_tokens is not None and not 1 <= target.max_tokens <= MAX_TOKENS:
+        raise InvalidInput(
+            f"max_tokens lies between 1 and {MAX_TOKENS}", field="max_tokens", code="out_of_range"
+        )
 
 
 def check_name(name: str) -> None:

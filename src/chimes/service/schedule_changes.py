@@ -14,7 +14,7 @@ from chimes.errors import (
     StaleVersion,
     StoreUnavailable,
 )
-from chimes.model.access import Actor, Owner, Role
+from chimes.model.access import Actor, Owner, Quota, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import ScheduleId
@@ -50,7 +50,7 @@ _FIRE_BATCH = 500
 class Limits:
     """Limits that hold where keys are on; in open mode there are none (None)."""
 
-    schedules_per_owner: int | None = None
+    quotas: tuple[Quota, ...] = ()
     shortest_interval_member: timedelta = SHORTEST_INTERVAL
     shortest_interval_admin: timedelta = SHORTEST_INTERVAL
 

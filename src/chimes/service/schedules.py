@@ -116,9 +116,7 @@ class ScheduleService(ScheduleChanges):
             owner=schedule.owner,
             changes=changes_between(None, schedule),
         )
-        return await self._store.add_schedule(
-            schedule, note, quota=self._limits().schedules_per_owner
-        )
+        return await self._store.add_schedule(schedule, note, quotas=self._limits().quotas)
 
     async def change(
         self,

@@ -19,7 +19,7 @@ from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
 from chimes.model.source import HIGH, LONGEST_SYNC_TIMEOUT, SYNC_TIMEOUT, task_policy
 from chimes.model.sync_policy import is_pair_key, pair_of_key
-from chimes.model.target import HttpTarget, SyncTarget, Target
+from chimes.model.target import AgentTarget, HttpTarget, SyncTarget, Target
 from chimes.store.port import Store
 from chimes.triggers.reading import nearest
 
@@ -67,7 +67,7 @@ async def offered(
     """What a task or a flow says about its runs: to the application `here`, else to the live node
     that joined last. One that nobody offers would wait for ever: InvalidInput. Only names are
     compared; nothing is looked up or imported because of one (S66)."""
-    if isinstance(target, HttpTarget):
+    if isinstance(target, HttpTarget | AgentTarget):
         return None
     if isinstance(target, SyncTarget):
         return await _offered_pair(store, target, here)

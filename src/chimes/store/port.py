@@ -15,13 +15,23 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
-from chimes.model.access import ApiKey
+from chimes.model.access import ApiKey, Quota
 from chimes.model.audit import AuditEntry
-from chimes.model.ids import KeyId, NodeId, RunId, ScheduleId
+from chimes.model.delivery import Delivery, DeliveryVerdict, InboxItem
+from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.kept_state import KeptState
-from chimes.model.listing import AuditQuery, Counts, Page, RunQuery, ScheduleQuery
+from chimes.model.listing import (
+    AuditQuery,
+    Counts,
+    DeliveryQuery,
+    InboxQuery,
+    Page,
+    RunQuery,
+    ScheduleQuery,
+)
 from chimes.model.node import Beat, Node
 from chimes.model.planning import AnyFiring, FireContext
+from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, Run, Verdict
 from chimes.model.schedule import Schedule
 
@@ -91,7 +101,19 @@ class RunLog:
 
 
 #: What a store consists of, apart from what only lives as long as the processes (nodes, requests).
-Item = Schedule | Run | RunLog | AuditEntry | ApiKey | KeptState
+Item = Schedule | Run | RunLog | AuditEntry | ApiKey | KeptState | Delivery | InboxItem
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taken:
+    """What came of asking for tokens."""
+
+    #: None, or as many as were asked for.
+    granted: int
+    #: Whole tokens that are left.
+    remaining: int
+    #: When as many as were asked for will be there; zero if they were granted.
+    wait: timedelta
 
 
 @runtime_checkable
@@ -160,10 +182,11 @@ class Store(Protocol):
 
     # --- schedules ----------------------------------------------------------------------------
     async def add_schedule(
-        self, schedule: Schedule, audit: AuditEntry | None = None, *, quota: int | None = None
+        self, schedule: Schedule, audit: AuditEntry | None = None, *, quotas: Sequence[Quota] = ()
     ) -> Schedule:
-        """Raises AlreadyExists if the id was ever used, QuotaExceeded if the owner already has
-        `quota` schedules that are not deleted (counted in the same transaction, S25)."""
+        """Raises AlreadyExists if the id was ever used, QuotaExceeded if the schedule counts
+        against one of `quotas` and its owner already has that many (counted in the same
+        transaction, serial with others of that owner, S25)."""
 
     async def get_schedule(self, schedule_id: ScheduleId) -> Schedule | None:
         """Also a deleted one: callers look at `deleted_at`."""
@@ -175,6 +198,7 @@ class Store(Protocol):
         audit: AuditEntry | None = None,
         *,
         runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
+        quotas: Sequence[Quota] = (),
     ) -> Schedule:
         """Read, apply the pure `change`, write, append `audit`: one transaction, serial with
         fire_due and finish, so that nothing is overwritten. NotFound if there is none or it is
@@ -183,7 +207,8 @@ class Store(Protocol):
         `runs` is called with the value *before* the change; its rows are inserted in the same
         transaction (a slot that has its row already keeps that one). A change that sets
         `deleted_at` ends the waiting runs of the schedule as canceled (reason schedule_deleted);
-        a running one goes on to its end (C16)."""
+        a running one goes on to its end (C16). `quotas` as in add_schedule, where the schedule
+        counts after the change and did not before."""
 
     async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
         """Without the deleted ones; order is total (id breaks ties) and stable under inserts."""
@@ -262,7 +287,12 @@ class Store(Protocol):
 
         Here and in every other verb that ends a run: if that run is a flow, its unfinished child
         runs are asked to stop in the same transaction (`abandoned`). The end of a child wakes
-        those who wait for work: its flow may go on."""
+        those who wait for work: its flow may go on.
+
+        Here and in every other verb that ends a run, or inserts one that has ended: its `outbox`
+        is written in the same transaction (a delivery whose id exists stays as it is), and those
+        who wait for work are woken if there is any. The run before it of the same schedule is the
+        one that the schedule's `last_status` told of until then."""
 
     async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
         """Give runs that have not begun back (run id, fence); those not owned are left alone, and
@@ -291,6 +321,52 @@ class Store(Protocol):
     async def drop_logs(self, run_ids: Sequence[RunId]) -> None:
         """Forget the logs of those of these runs, at most a thousand, that have ended; the others
         keep theirs."""
+
+    # --- deliveries and inbox -----------------------------------------------------------------
+    async def claim_deliveries(
+        self, channels: Collection[Channel], *, limit: int, hold: timedelta, overdue: timedelta
+    ) -> tuple[Delivery, ...]:
+        """Hand out up to `limit` pending deliveries with available_at <= now, oldest available_at
+        first, then id; each comes back `delivery_begun`. Those of other channels only if they have
+        been available for more than `overdue`: nobody who can send them has come. Two callers
+        never get the same one before `hold` is over."""
+
+    async def finish_deliveries(self, verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+        """`delivery_settled`, each only under its current fence, with the inbox items they bring;
+        those that were accepted, as they are now."""
+
+    async def retry_delivery(
+        self, delivery_id: DeliveryId, audit: AuditEntry | None = None
+    ) -> Delivery | None:
+        """`delivery_reopened`; None: no such delivery. Wakes."""
+
+    async def list_deliveries(self, query: DeliveryQuery) -> Page[Delivery]: ...
+
+    async def next_delivery(self) -> datetime | None:
+        """The earliest available_at of what is pending; cheap, from an index."""
+
+    async def add_inbox(self, item: InboxItem) -> InboxItem:
+        """One whose id exists is answered with the existing one."""
+
+    async def list_inbox(self, query: InboxQuery) -> Page[InboxItem]: ...
+
+    async def count_unread(self, query: InboxQuery) -> int:
+        """How many unread ones the query matches on all its pages."""
+
+    async def change_inbox(
+        self, item_id: InboxId, change: Callable[[InboxItem, datetime], InboxItem]
+    ) -> InboxItem:
+        """As change_schedule; NotFound if there is none."""
+
+    async def prune_messages(self, *, before: datetime, limit: int) -> int:
+        """Forget deliveries that finished before `before`, and inbox items created before it that
+        are not starred; how many."""
+
+    # --- shared limits ------------------------------------------------------------------------
+    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> Taken:
+        """A bucket that all nodes share, by the store's clock: `rate` tokens come in a second, at
+        most `burst` lie in it, and it begins full. All of `count` or none. It may be forgotten
+        when it is full, and need not survive a crash."""
 
     # --- state of targets ---------------------------------------------------------------------
     async def keep_state(self, run_id: RunId, fence: int, name: str, value: str) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
+from chimes.model.delivery import Delivery, InboxItem
 from chimes.model.listing import (
+    DeliveryQuery,
+    InboxQuery,
     Page,
     Position,
     RunQuery,
@@ -44,6 +47,28 @@ def select_runs(rows: Iterable[Run], query: RunQuery) -> Page[Run]:
         chosen,
         lambda row: run_value(row, query.sort),
         descending=query.descending,
+        after=query.after,
+        limit=query.limit,
+    )
+
+
+def select_deliveries(rows: Iterable[Delivery], query: DeliveryQuery) -> Page[Delivery]:
+    chosen = [row for row in rows if matches_delivery(row, query)]
+    return page(
+        chosen,
+        lambda row: to_micros(row.created_at),
+        descending=True,
+        after=query.after,
+        limit=query.limit,
+    )
+
+
+def select_inbox(rows: Iterable[InboxItem], query: InboxQuery) -> Page[InboxItem]:
+    chosen = [row for row in rows if matches_inbox(row, query)]
+    return page(
+        chosen,
+        lambda row: to_micros(row.created_at),
+        descending=True,
         after=query.after,
         limit=query.limit,
     )
@@ -94,6 +119,33 @@ def matches_run(row: Run, query: RunQuery) -> bool:
         and (query.until is None or row.planned_at < query.until)
         and (query.created_since is None or row.created_at >= query.created_since)
         and (query.created_until is None or row.created_at <= query.created_until)
+    )
+
+
+def matches_delivery(row: Delivery, query: DeliveryQuery) -> bool:
+    return (
+        query.owner in (None, row.owner)
+        and query.run_id in (None, row.run_id)
+        and query.schedule_id in (None, row.schedule_id)
+        and (not query.states or row.state in query.states)
+        and query.channel in (None, row.recipient.channel)
+        and (query.ids is None or row.id in query.ids)
+    )
+
+
+def matches_inbox(row: InboxItem, query: InboxQuery) -> bool:
+    return (
+        query.owner in (None, row.owner)
+        and query.run_id in (None, row.run_id)
+        and query.schedule_id in (None, row.schedule_id)
+        and query.unread in (None, row.read_at is None)
+        and query.starred in (None, row.starred)
+        and query.archived in (None, row.archived_at is not None)
+        and (
+            query.awake_at is None
+            or row.snoozed_until is None
+            or row.snoozed_until <= query.awake_at
+        )
     )
 
 

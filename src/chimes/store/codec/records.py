@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chimes.model.access import ApiKey, Role
+from chimes.model.access import ApiKey, Role, Scope
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, RunId
 from chimes.model.kept_state import KeptState
@@ -63,6 +63,7 @@ def key_to_plain(key: ApiKey) -> Plain:
         "expires_at": maybe_text(key.expires_at),
         "last_used_at": maybe_text(key.last_used_at),
         "revoked_at": maybe_text(key.revoked_at),
+        "scopes": [scope.value for scope in key.scopes],
     }
 
 
@@ -79,6 +80,7 @@ def key_from_plain(data: object) -> ApiKey:
         expires_at=read.maybe_time("expires_at"),
         last_used_at=read.maybe_time("last_used_at"),
         revoked_at=read.maybe_time("revoked_at"),
+        scopes=tuple(Scope(str(each)) for each in read.items("scopes")),
     )
     read.done()
     return key

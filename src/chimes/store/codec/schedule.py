@@ -9,9 +9,17 @@ from chimes.errors import InvalidInput
 from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
+from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Dependency, Schedule
-from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, Target, TaskTarget
+from chimes.model.target import (
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    SyncTarget,
+    Target,
+    TaskTarget,
+)
 from chimes.store.plain import MICROSECOND, Plain, Reader, maybe_text, to_text, without_empty
 from chimes.triggers import trigger_from_dict
 
@@ -45,7 +53,34 @@ def policy_to_plain(policy: Policy) -> Plain:
     }
     if policy.concurrency_key is not None:
         plain["concurrency_key"] = policy.concurrency_key
+    if policy.delivery:
+        plain["delivery"] = [recipient_to_plain(each) for each in policy.delivery]
     return plain
+
+
+def recipient_to_plain(recipient: Recipient) -> Plain:
+    return without_empty(
+        {
+            "channel": recipient.channel.value,
+            "to": recipient.to,
+            "on": [occasion.value for occasion in recipient.on],
+            "language": recipient.language,
+            "signing_secrets": list(recipient.signing_secrets),
+        }
+    )
+
+
+def recipient_from_plain(data: object) -> Recipient:
+    read = Reader(data)
+    recipient = Recipient(
+        channel=Channel(read.text("channel")),
+        to=read.text("to", ""),
+        on=tuple(Occasion(str(each)) for each in read.items("on")),
+        language=read.text("language", ""),
+        signing_secrets=tuple(str(each) for each in read.items("signing_secrets")),
+    )
+    read.done()
+    return recipient
 
 
 def policy_from_plain(data: object) -> Policy:
@@ -65,6 +100,7 @@ def policy_from_plain(data: object) -> Policy:
         timeout=read.seconds("timeout", usual.timeout),
         on_lost=OnLost(read.text("on_lost", usual.on_lost)),
         pause_on_gone=read.flag("pause_on_gone", usual.pause_on_gone),
+        delivery=tuple(recipient_from_plain(each) for each in read.items("delivery")),
     )
     read.done()
     return policy
@@ -88,6 +124,16 @@ def target_to_plain(target: Target) -> Plain:
                 "source": target.source,
                 "collection": target.collection,
             }
+        case AgentTarget():
+            return without_empty(
+                {
+                    "kind": target.kind,
+                    "prompt": target.prompt,
+                    "pipeline": target.pipeline,
+                    "model": target.model,
+                    "max_tokens": target.max_tokens,
+                }
+            )
 
 
 def _http_to_plain(target: HttpTarget) -> Plain:
@@ -129,12 +175,22 @@ def _sync_target(read: Reader) -> SyncTarget:
     return SyncTarget(source=read.text("source"), collection=read.text("collection"))
 
 
+def _agent_target(read: Reader) -> AgentTarget:
+    return AgentTarget(
+        prompt=read.text("prompt"),
+        pipeline=read.text("pipeline", ""),
+        model=read.text("model", ""),
+        max_tokens=read.maybe_integer("max_tokens"),
+    )
+
+
 #: One line per kind of target.
 TARGETS: Mapping[str, Callable[[Reader], Target]] = {
     "http": _http_target,
     "task": _task_target,
     "flow": _flow_target,
     "sync": _sync_target,
+    "agent": _agent_target,
 }
 
 

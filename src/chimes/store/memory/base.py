@@ -9,6 +9,7 @@ from datetime import datetime
 
 from chimes.clock import Clock, SystemClock
 from chimes.model.audit import AuditEntry, paused_by_receiver
+from chimes.model.delivery import outbox
 from chimes.model.ids import RunId
 from chimes.model.run import Run, Verdict, abandoned, cancel_asked, claimed, lost, queue_order
 from chimes.model.schedule import paused, recorded
@@ -38,6 +39,7 @@ class MemoryBase:
 
     def _record(self, run: Run, verdict: Verdict | None, now: datetime) -> None:
         self._abandon_children(run, now)
+        self._post(run, now)
         schedule = self._state.schedules.get(run.schedule_id) if run.schedule_id else None
         if schedule is None or not run.status.terminal:
             return
@@ -47,6 +49,14 @@ class MemoryBase:
             schedule = paused(schedule, now, "chimes", note=note)
             self._audit(paused_by_receiver(schedule.id, str(schedule.owner), note, now))
         self._state.put_schedule(schedule)
+
+    def _post(self, run: Run, now: datetime) -> None:
+        """What is to be delivered because it has ended."""
+        schedule = self._state.schedules.get(run.schedule_id) if run.schedule_id else None
+        previous = schedule.last_status if schedule else None
+        for delivery in outbox(run, previous, now):
+            if self._state.add_delivery(delivery):
+                self.wake()
 
     def _abandon_children(self, run: Run, now: datetime) -> None:
         if run.status.terminal and run.resumable:

@@ -94,6 +94,8 @@ class MemoryRecords(MemoryBase):
                 if query.owner in (None, entry.owner)
                 and query.object_id in (None, entry.object_id)
                 and query.verb in (None, entry.verb)
+                and query.actor in (None, entry.actor)
+                and query.door in (None, entry.door)
                 and (query.before is None or entry.number < query.before)
             ]
             return tuple(found[: query.limit])

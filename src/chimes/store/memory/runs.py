@@ -37,6 +37,7 @@ class MemoryRuns(MemoryBase):
                     existing = self._unless_over(run)
                     existing = replace(existing, blocked=self._state.held_back(existing))
                     self._state.insert_run(existing)
+                    self._post(existing, self._clock.now())
                 answer.append(existing)
             self._audit(audit)
         await self._commit()

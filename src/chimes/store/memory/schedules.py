@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from chimes.errors import AlreadyExists, NotFound, QuotaExceeded
+from chimes.errors import AlreadyExists, NotFound
+from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
@@ -18,7 +19,7 @@ from chimes.model.planning import (
     stops_only_its_own,
 )
 from chimes.model.run import Reason, Run, canceled
-from chimes.model.schedule import Schedule, set_aside
+from chimes.model.schedule import Schedule, counts_against, quota_exceeded, set_aside
 from chimes.store.memory.base import MemoryBase
 from chimes.store.port import Fired, Places, Planner, ScheduleChange
 from chimes.store.selection import select_schedules
@@ -26,20 +27,27 @@ from chimes.store.selection import select_schedules
 
 class MemorySchedules(MemoryBase):
     async def add_schedule(
-        self, schedule: Schedule, audit: AuditEntry | None = None, *, quota: int | None = None
+        self, schedule: Schedule, audit: AuditEntry | None = None, *, quotas: Sequence[Quota] = ()
     ) -> Schedule:
         with self._lock:
             if schedule.id in self._state.schedules:
                 raise AlreadyExists(f"schedule {schedule.id} exists already")
-            if quota is not None:
-                owned = ScheduleQuery(owner=schedule.owner, limit=None)
-                if len(select_schedules(self._state.schedules.values(), owned).items) >= quota:
-                    raise QuotaExceeded(f"{schedule.owner} has {quota} schedules already")
+            self._check_quotas(None, schedule, quotas)
             self._state.put_schedule(schedule)
             self._audit(audit)
         await self._commit()
         self.wake()
         return schedule
+
+    def _check_quotas(
+        self, before: Schedule | None, after: Schedule, quotas: Sequence[Quota]
+    ) -> None:
+        every = self._state.schedules.values()
+        for quota in quotas:
+            if counts_against(after, quota) and not (before and counts_against(before, quota)):
+                owned = sum(s.owner == after.owner and counts_against(s, quota) for s in every)
+                if owned >= quota.limit:
+                    raise quota_exceeded(after.owner, quota)
 
     async def get_schedule(self, schedule_id: ScheduleId) -> Schedule | None:
         return self._state.schedules.get(schedule_id)
@@ -51,6 +59,7 @@ class MemorySchedules(MemoryBase):
         audit: AuditEntry | None = None,
         *,
         runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
+        quotas: Sequence[Quota] = (),
     ) -> Schedule:
         with self._lock:
             now = self._clock.now()
@@ -58,13 +67,16 @@ class MemorySchedules(MemoryBase):
             if before is None or before.deleted_at is not None:
                 raise NotFound(f"schedule {schedule_id} not found")
             after = change(before, now)
+            self._check_quotas(before, after, quotas)
             for run in runs(before, now) if runs else ():
-                self._state.insert_run(run)
+                if self._state.insert_run(run):
+                    self._post(run, now)
             self._state.put_schedule(after)
             if after.deleted_at is not None:
                 for run in self._state.waiting_of(schedule_id):
                     ended = canceled(run, Reason.SCHEDULE_DELETED, now)
                     self._state.put_run(ended)
+                    self._post(ended, now)
                     # Runs of other schedules may share its concurrency key.
                     self._unblock(ended)
                     self._abandon_children(ended, now)
@@ -136,6 +148,8 @@ class MemorySchedules(MemoryBase):
     def _fire(self, firing: AnyFiring, now: datetime) -> list[Run]:
         free = {run.id for run in firing.runs if self._state.existing(run) is None}
         inserted = [run for run in new_rows(firing.runs, free) if self._state.insert_run(run)]
+        for run in inserted:
+            self._post(run, now)
         self._state.put_schedule(firing.schedule)
         for run_id in firing.cancel if inserted else ():
             self._cancel(self._state.runs[run_id], Reason.REPLACED, now)

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry, chained
-from chimes.model.ids import KeyId, NodeId, RunId, ScheduleId
+from chimes.model.delivery import Delivery, DeliveryState, InboxItem
+from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.kept_state import KeptState
 from chimes.model.listing import Counts
 from chimes.model.node import Node
@@ -28,6 +29,10 @@ class State:
     keys: dict[KeyId, ApiKey] = field(default_factory=dict)
     states: dict[str, KeptState] = field(default_factory=dict)
     requests: dict[tuple[str, str], tuple[Remembered, datetime]] = field(default_factory=dict)
+    deliveries: dict[DeliveryId, Delivery] = field(default_factory=dict)
+    inbox: dict[InboxId, InboxItem] = field(default_factory=dict)
+    #: Tokens in a bucket, and when that was.
+    buckets: dict[str, tuple[float, datetime]] = field(default_factory=dict)
 
     # Indexes; derived from the above by put_schedule and put_run.
     by_slot: dict[tuple[ScheduleId, datetime], RunId] = field(default_factory=dict)
@@ -191,7 +196,11 @@ class State:
         statuses: dict[RunStatus, int] = {}
         for run in self.runs.values():
             statuses[run.status] = statuses.get(run.status, 0) + 1
+        states: dict[DeliveryState, int] = {}
+        for delivery in self.deliveries.values():
+            states[delivery.state] = states.get(delivery.state, 0) + 1
         return Counts(
+            deliveries=states,
             schedules=len(present),
             enabled=sum(s.enabled for s in present),
             due=sum(1 for s in present if self._waits(s) and (s.next_run_at or now) <= now),
@@ -207,16 +216,18 @@ class State:
             *self.audit,
             *self.keys.values(),
             *self.states.values(),
+            *self.deliveries.values(),
+            *self.inbox.values(),
         ]
 
     def adopt(self, item: Item) -> bool:
         match item:
+            case Run():
+                return self.insert_run(released(item) if item.status is RunStatus.RUNNING else item)
             case Schedule():
                 if item.id in self.schedules:
                     return False
                 self.put_schedule(item)
-            case Run():
-                return self.insert_run(released(item) if item.status is RunStatus.RUNNING else item)
             case RunLog():
                 if item.run_id in self.logs:
                     return False
@@ -225,12 +236,20 @@ class State:
                 if self.audit and self.audit[-1].number >= item.number:
                     return False
                 self.audit.append(item)
-            case ApiKey():
-                if item.id in self.keys:
-                    return False
-                self.keys[item.id] = item
-            case KeptState():
-                if item.name in self.states:
-                    return False
-                self.states[item.name] = item
+            case _:
+                return self._adopt_record(item)
         return True
+
+    def _adopt_record(self, item: ApiKey | KeptState | Delivery | InboxItem) -> bool:
+        match item:
+            case ApiKey():
+                return self.keys.setdefault(item.id, item) is item
+            case KeptState():
+                return self.states.setdefault(item.name, item) is item
+            case Delivery():
+                return self.add_delivery(item)
+            case InboxItem():
+                return self.inbox.setdefault(item.id, item) is item
+
+    def add_delivery(self, delivery: Delivery) -> bool:
+        return self.deliveries.setdefault(delivery.id, delivery) is delivery

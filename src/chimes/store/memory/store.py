@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
 from chimes.model.listing import Counts
+from chimes.store.memory.messages import MemoryMessages
 from chimes.store.memory.records import MemoryRecords
 from chimes.store.memory.runs import MemoryRuns
 from chimes.store.memory.schedules import MemorySchedules
 from chimes.store.port import Item, StoreStatus
 
 
-class MemoryStore(MemorySchedules, MemoryRuns, MemoryRecords):
+class MemoryStore(MemorySchedules, MemoryRuns, MemoryRecords, MemoryMessages):
     async def open(self) -> None:
         return None
 

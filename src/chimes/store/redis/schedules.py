@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from chimes.errors import AlreadyExists, Conflict, NotFound, QuotaExceeded
+from chimes.errors import AlreadyExists, Conflict, NotFound
+from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Reason, Run, canceled
-from chimes.model.schedule import Schedule
+from chimes.model.schedule import Schedule, quota_exceeded
 from chimes.store.port import ScheduleChange
 from chimes.store.redis.base import Conflicted
 from chimes.store.redis.damage import damage_of
@@ -22,19 +23,18 @@ from chimes.store.redis.wire import Wire, micros, moment, rows, text
 
 class RedisSchedules(RedisFiring):
     async def add_schedule(
-        self, schedule: Schedule, audit: AuditEntry | None = None, *, quota: int | None = None
+        self, schedule: Schedule, audit: AuditEntry | None = None, *, quotas: Sequence[Quota] = ()
     ) -> Schedule:
         expected: list[Wire] = [["schedule", schedule.id, "", ""]]
-        if quota is not None:
-            expected.append(["quota", str(schedule.owner), str(quota)])
+        for quota in quotas:
+            expected.append(["quota", str(schedule.owner), str(quota.limit)])
         ops: list[Wire] = [["schedule", schedule.id, all_fields(schedule)]]
         try:
             async with self._turn(audit):
                 await self._commit(expected, ops, [audit] if audit else (), wakes=True)
         except Conflicted as conflict:
             if str(conflict) == "quota":
-                message = f"{schedule.owner} has {quota} schedules already"
-                raise QuotaExceeded(message) from None
+                raise quota_exceeded(schedule.owner, quotas[0]) from None
             raise AlreadyExists(f"schedule {schedule.id} exists already") from None
         self.wake()
         return schedule
@@ -50,6 +50,7 @@ class RedisSchedules(RedisFiring):
         audit: AuditEntry | None = None,
         *,
         runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
+        quotas: Sequence[Quota] = (),
     ) -> Schedule:
         async def attempt() -> Schedule:
             now, (answer,) = await self._ask("schedules", [schedule_id], "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -19,10 +20,13 @@ from chimes.store.sql.locking import hold_places, hold_runs
 from chimes.store.sql.rows.mending import readable_run
 from chimes.store.sql.rows.parts import micros, moment_of
 from chimes.store.sql.rows.records import node_of, node_values
+from chimes.store.sql.server import IDLE_SECONDS
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.sql_changes import audit_sql_changes
 from chimes.store.sql.tables import HELD, nodes, runs, sql_changes
 from chimes.store.sql.without_schedules import write_runs
+
+_log = logging.getLogger(__name__)
 
 _RENEW = (
     update(nodes)
@@ -115,6 +119,9 @@ class SqlNodes(SqlBase):
         about = micros(await self._database.about_now())
 
         def needed(tx: Tx) -> bool:
+            ended = tx.dialect.end_stalled(tx.connection, IDLE_SECONDS)
+            if ended:
+                _log.warning("ended %d sessions whose node stands still", ended)
             row = tx.first(TROUBLED, {"now": about})
             assert row is not None
             return bool(row[0])

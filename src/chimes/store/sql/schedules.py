@@ -7,12 +7,13 @@ from datetime import datetime
 
 from sqlalchemy import func, select, text
 
-from chimes.errors import AlreadyExists, Conflict, NotFound, QuotaExceeded
+from chimes.errors import AlreadyExists, Conflict, NotFound
+from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.run import Reason, Run, canceled
-from chimes.model.schedule import Schedule
+from chimes.model.schedule import Schedule, counts_against, quota_exceeded
 from chimes.store.port import ScheduleChange
 from chimes.store.sql.ahead import without_ahead
 from chimes.store.sql.base import (
@@ -37,17 +38,16 @@ from chimes.store.sql.tables import WAITING, runs, schedules
 
 class SqlSchedules(SqlBase):
     async def add_schedule(
-        self, schedule: Schedule, audit: AuditEntry | None = None, *, quota: int | None = None
+        self, schedule: Schedule, audit: AuditEntry | None = None, *, quotas: Sequence[Quota] = ()
     ) -> Schedule:
         values = schedule_values(schedule)
 
         def work(tx: Tx) -> Schedule:
-            if quota is not None:
+            if quotas:
                 hold_owner(tx, schedule.owner)
             if tx.run(tx.dialect.insert_new(schedules), values) == 0:
                 raise AlreadyExists(f"schedule {schedule.id} exists already")
-            if quota is not None and _reached(tx, schedule, quota):
-                raise QuotaExceeded(f"{schedule.owner} has {quota} schedules already")
+            _check_quotas(tx, None, schedule, quotas)
             if audit is not None:
                 append_audit(tx, audit)
             tx.wakes = True
@@ -65,6 +65,7 @@ class SqlSchedules(SqlBase):
         audit: AuditEntry | None = None,
         *,
         runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
+        quotas: Sequence[Quota] = (),
     ) -> Schedule:
         def work(tx: Tx) -> Schedule:
             before, damage = load_schedule_and_damage(tx, schedule_id)
@@ -75,6 +76,7 @@ class SqlSchedules(SqlBase):
             before, now = without_ahead(tx, before, tx.now())
             after = change(before, now)
             _refuse_placeholders(before, after, damage)
+            _check_quotas(tx, before, after, quotas)
             new = runs(before, now) if runs else ()
             hold_places(tx, [(run.schedule_id, run.concurrency_key) for run in new])
             taken = Taken(tx, new)
@@ -113,11 +115,31 @@ def _refuse_placeholders(before: Schedule, after: Schedule, damage: Collection[s
         raise Conflict(f"{before.last_error}; replace the {' and the '.join(kept)}, or delete it")
 
 
-def _reached(tx: Tx, new: Schedule, quota: int) -> bool:
+def _check_quotas(
+    tx: Tx, before: Schedule | None, after: Schedule, quotas: Sequence[Quota]
+) -> None:
+    counted = [
+        quota
+        for quota in quotas
+        if counts_against(after, quota) and not (before and counts_against(before, quota))
+    ]
+    if counted and before is not None:
+        hold_owner(tx, after.owner)
+    for quota in counted:
+        if _reached(tx, after, quota):
+            raise quota_exceeded(after.owner, quota)
+
+
+def _reached(tx: Tx, new: Schedule, quota: Quota) -> bool:
     """Whether its owner had as many before; counts no further than it has to."""
-    conditions = schedule_conditions(ScheduleQuery(owner=new.owner), tx.dialect)
+    query = ScheduleQuery(
+        owner=new.owner, namespace=quota.namespace, enabled=True if quota.active else None
+    )
+    conditions = schedule_conditions(query, tx.dialect)
+    if quota.active:
+        conditions = [*conditions, schedules.c.next_run_at.is_not(None)]
     others = select(schedules.c.id).where(*conditions, schedules.c.id != new.id)
-    return len(tx.rows(others.limit(quota))) >= quota
+    return len(tx.rows(others.limit(quota.limit))) >= quota.limit
 
 
 def _count(tx: Tx, query: ScheduleQuery) -> int:

@@ -41,6 +41,11 @@ class Dialect(ABC):
         """Whether somebody else held a row for as long as a session waits."""
         return False
 
+    def end_stalled(self, connection: Connection, seconds: float) -> int:
+        """End our sessions that have waited so long in the middle of a statement for a client
+        which stands still, where the limits of a session do not: how many (F17)."""
+        return 0
+
     # --- expressions --------------------------------------------------------------------------
     @abstractmethod
     def among(self, column: Column[Any], name: str) -> ColumnElement[bool]:

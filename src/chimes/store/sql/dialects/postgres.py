@@ -40,6 +40,7 @@ from chimes.store.sql.dialects.postgres_statements import (
     COMING,
     CONFIRM,
     DUE_SCHEDULES,
+    END_STALLED,
     FINISH_PLAIN,
     FIRE_PLAIN,
     NEXT_AVAILABLE,
@@ -72,6 +73,9 @@ class PostgresDialect(Dialect):
 
     def lock_timed_out(self, error: Exception) -> bool:
         return getattr(getattr(error, "orig", None), "sqlstate", None) == _LOCK_NOT_AVAILABLE
+
+    def end_stalled(self, connection: Connection, seconds: float) -> int:
+        return _integer(connection.exec_driver_sql(END_STALLED, (seconds,)).scalar()) or 0
 
     def among(self, column_: Column[Any], name: str) -> ColumnElement[bool]:
         return column_ == any_(cast(bindparam(name, type_=ARRAY(Text)), ARRAY(Text)))

@@ -23,6 +23,16 @@ def _names(columns: Iterable[Column[Any]], prefix: str = "") -> str:
 # clock_timestamp, because now() stands still during a transaction.
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
+# F17: a driver prepares and executes a statement in two messages. A client that stops between them
+# is neither idle in its transaction nor in a statement to the server, so no limit of the session
+# ends it (before 17 there is none for a whole transaction); it only waits for the client to read.
+END_STALLED = """
+SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user AND application_name = 'chimes'
+AND state = 'active' AND wait_event_type = 'Client' AND wait_event = 'ClientRead'
+AND state_change < clock_timestamp() - make_interval(secs => $1)
+"""
+
 # The first entry of the index is the answer.
 NEXT_DUE = f"SELECT min(next_run_at) FROM schedules WHERE {DUE}"
 

@@ -1,0 +1,196 @@
+"""Handing results over: who is told of which runs, and the outbox in which each message waits.
+
+A delivery is written in the transaction that ends its run, and is then work of its own: it has its
+own attempts, and whatever becomes of it never changes the run (R1.11).
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from chimes.model.access import Owner
+from chimes.model.change import replace
+from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
+from chimes.model.recipient import Occasion, Recipient
+from chimes.model.run import Origin, Run, RunStatus
+
+DELIVERY_NAMESPACE = uuid.UUID("5b9f0c3e-8f0b-5a86-b2b7-6f3d1d0a7c11")
+#: In total, the first one included.
+MOST_ATTEMPTS = 8
+FIRST_WAIT = timedelta(seconds=5)
+LONGEST_WAIT = timedelta(hours=1)
+
+_FAILED = frozenset({RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN, RunStatus.MISSED})
+
+
+class DeliveryState(StrEnum):
+    #: Waits for its (next) attempt, or is under way.
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    #: The dead letter: given up, with the error that ended it.
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Delivery:
+    #: The same for the same run and recipient, so that nobody is written to twice by a repeat.
+    id: DeliveryId
+    run_id: RunId
+    schedule_id: ScheduleId | None
+    schedule_name: str = ""
+    owner: Owner
+    #: A snapshot, with its secrets.
+    recipient: Recipient
+    #: Why it was written: success, failure or recovery; `always` for any other end.
+    occasion: Occasion
+    state: DeliveryState = DeliveryState.PENDING
+    #: Begun so far.
+    attempts: int = 0
+    #: Rises with every claim; a verdict carries it.
+    fence: int = 0
+    #: Parts of the message that the other side has already: a repeat goes on after them.
+    progress: int = 0
+    created_at: datetime
+    #: Not before; while it is under way, when its sender counts as lost.
+    available_at: datetime
+    #: When it was delivered or given up.
+    finished_at: datetime | None = None
+    error: str = ""
+    #: Stable word for the kind of failure, e.g. `blocked`.
+    code: str = ""
+    #: What the other side calls it, e.g. the number of a message.
+    receipt: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Artifact:
+    """Something that a run made, and where it can be had."""
+
+    name: str
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InboxItem:
+    """A message in the owner's inbox. It holds its own text, because runs are forgotten earlier."""
+
+    id: InboxId
+    owner: Owner
+    run_id: RunId | None
+    schedule_id: ScheduleId | None
+    schedule_name: str = ""
+    title: str
+    #: Markdown, as data: whoever shows it makes it safe.
+    text: str = ""
+    #: The run's, as a word; empty for a notice of another kind.
+    status: str = ""
+    artifacts: tuple[Artifact, ...] = ()
+    created_at: datetime
+    read_at: datetime | None = None
+    starred: bool = False
+    archived_at: datetime | None = None
+    snoozed_until: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeliveryVerdict:
+    """What became of an attempt. Neither sent nor to be tried again means: give up."""
+
+    delivery_id: DeliveryId
+    fence: int
+    sent: bool = False
+    retry_in: timedelta | None = None
+    progress: int = 0
+    error: str = ""
+    code: str = ""
+    receipt: str = ""
+    #: Put into the inbox in the same transaction (an item that is there already stays).
+    inbox: InboxItem | None = None
+
+
+def outbox(run: Run, previous: RunStatus | None, now: datetime) -> tuple[Delivery, ...]:
+    """What is to be delivered because this run has ended. `previous`: how the run of the same
+    schedule before it ended. A step of a flow tells nobody: its flow does."""
+    recipients = run.policy.delivery
+    if not recipients or not run.status.terminal or run.origin is Origin.CHILD:
+        return ()
+    occasion = occasion_of(run.status, previous)
+    if occasion is None:
+        return ()
+    return tuple(
+        _delivery(run, recipient, occasion, now)
+        for recipient in dict.fromkeys(recipients)
+        if recipient.wants(occasion)
+    )
+
+
+def occasion_of(status: RunStatus, previous: RunStatus | None) -> Occasion | None:
+    """None: nobody is told of slots that were skipped on purpose."""
+    if status is RunStatus.SUCCEEDED:
+        return Occasion.RECOVERY if previous in _FAILED else Occasion.SUCCESS
+    if status in _FAILED:
+        return Occasion.FAILURE
+    return Occasion.ALWAYS if status is RunStatus.CANCELED else None
+
+
+def _delivery(run: Run, recipient: Recipient, occasion: Occasion, now: datetime) -> Delivery:
+    name = f"{run.id}\0{recipient.channel}\0{recipient.to}"
+    return Delivery(
+        id=DeliveryId(str(uuid.uuid5(DELIVERY_NAMESPACE, name))),
+        run_id=run.id,
+        schedule_id=run.schedule_id,
+        schedule_name=run.schedule_name,
+        owner=run.owner,
+        recipient=recipient,
+        occasion=occasion,
+        created_at=now,
+        available_at=now,
+    )
+
+
+def delivery_begun(delivery: Delivery, now: datetime, hold: timedelta) -> Delivery:
+    """In the hands of a sender, who has this long before it counts as lost."""
+    return replace(
+        delivery,
+        attempts=delivery.attempts + 1,
+        fence=delivery.fence + 1,
+        available_at=now + hold,
+    )
+
+
+def delivery_accepts(delivery: Delivery, fence: int) -> bool:
+    return delivery.state is DeliveryState.PENDING and delivery.fence == fence
+
+
+def delivery_settled(delivery: Delivery, verdict: DeliveryVerdict, now: datetime) -> Delivery:
+    after = replace(
+        delivery,
+        progress=max(delivery.progress, verdict.progress),
+        error=verdict.error,
+        code=verdict.code,
+        receipt=verdict.receipt or delivery.receipt,
+    )
+    if verdict.sent:
+        return replace(after, state=DeliveryState.DELIVERED, finished_at=now)
+    if verdict.retry_in is not None and delivery.attempts < MOST_ATTEMPTS:
+        return replace(after, available_at=now + verdict.retry_in)
+    return replace(after, state=DeliveryState.DEAD, finished_at=now)
+
+
+def delivery_reopened(delivery: Delivery, now: datetime) -> Delivery:
+    """By hand: a dead letter (or one that waits) is tried again from now on."""
+    if delivery.state is DeliveryState.DELIVERED:
+        return delivery
+    return replace(
+        delivery, state=DeliveryState.PENDING, attempts=0, available_at=now, finished_at=None
+    )
+
+
+def retry_wait(attempts: int, asked: timedelta | None = None) -> timedelta:
+    """How long to wait after this many attempts; the other side may ask for more."""
+    doubled = 1 << max(0, min(attempts - 1, 20))
+    wait = min(FIRST_WAIT * doubled, LONGEST_WAIT)
+    return wait if asked is None else max(wait, min(asked, timedelta(days=1)))
