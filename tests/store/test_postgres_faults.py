@@ -228,6 +228,33 @@ async def test_a_verdict_is_repeated_after_a_lost_answer(link: Link) -> None:
     await store.close()
 
 
+# --- sessions whose node stands still -----------------------------------------------------------
+async def test_a_session_that_stopped_in_mid_statement_is_ended(
+    store: SqlStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # F17: prepared and not executed, it is neither idle nor at work, and no limit of its own ends
+    # it; the rows that it holds would be held for as long as its node stands still.
+    held = await store.add_schedule(a_schedule())
+    stopped = await asyncpg.connect(postgres_url, server_settings={"application_name": "chimes"})
+    other = await asyncpg.connect(postgres_url, server_settings={"application_name": "other"})
+    for connection in (stopped, other):
+        await connection.execute("BEGIN")
+    await stopped.execute("SELECT FROM schedules FOR UPDATE")
+    for connection in (stopped, other):
+        await connection.prepare("SELECT 1 AS unheard_of")
+    await store.rescue(limit=1)
+    assert not stopped.is_closed(), "it has its time"
+    monkeypatch.setattr("chimes.store.sql.nodes.IDLE_SECONDS", 0.1)
+    await asyncio.sleep(0.2)  # the time that it stands still
+    await store.rescue(limit=1)
+    async with asyncio.timeout(3):
+        await store.change_schedule(held.id, lambda schedule, _: replace(schedule, name="new"))
+    assert not other.is_closed(), "a session of somebody else"
+    await other.fetchval("SELECT 1")
+    await other.close()
+    stopped.terminate()
+
+
 # --- a server that stops ------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[Server]:

@@ -243,8 +243,9 @@ def test_locks_of_a_node_that_stands_still_are_freed(
     goes_on(receiver)
     sleeper = start(server_url, **failing_at("fire.before_commit@2:stop:150"))
     wait_until(lambda: standing(sleeper), "it to stand still", within=60)
-    for number in range(3):
-        goes_on(receiver, f"/tick{number}", calls=14)
+    wanted = {path: len(receiver.calls(path)) + 14 for path in ("/tick0", "/tick1", "/tick2")}
+    for path, calls in wanted.items():
+        receiver.wait_for(path, calls, within=60)
     assert standing(sleeper), "all that while"
     sleeper.kill()
     every_slot_once(steady, ticks)
