@@ -1,33 +1,22 @@
-"""Trigger to words, in any language that has a module of its own.
-
-A language is one module with the functions of `Language`; it is loaded when it is asked for.
-"""
+"""Trigger to words, in any language that has a module of its own; it is loaded when asked for."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from importlib import import_module
-from typing import Protocol, cast
+from typing import cast
 
 from chimes.errors import InvalidInput
-from chimes.language.cautions import Caution, cautions
+from chimes.language.cautions import cautions
+from chimes.language.sentence import Language, sentence
 from chimes.triggers import Note, Trigger
 
 #: One line per language.
-LANGUAGES = {"en": "chimes.language.en"}
-
-
-class Language(Protocol):
-    """What a language module offers."""
-
-    def sentence(self, trigger: Trigger) -> str:
-        """What the trigger does, exactly; the zone is always named where one applies."""
-
-    def note(self, note: Note) -> str:
-        """What is special about one fire."""
-
-    def caution(self, caution: Caution) -> str:
-        """What the author of a trigger may not have meant."""
+LANGUAGES = {
+    "en": "chimes.language.en",
+    "th": "chimes.language.th",
+    "zh": "chimes.language.zh",
+}
 
 
 def describe(trigger: Trigger, lang: str = "en") -> str:
@@ -38,7 +27,7 @@ def describe(trigger: Trigger, lang: str = "en") -> str:
 @lru_cache(maxsize=4096)
 def _described(trigger: Trigger, lang: str) -> str:
     # Lists show the words of every row, and a trigger never changes.
-    return _language(lang).sentence(trigger)
+    return sentence(_language(lang), trigger)
 
 
 def note_in_words(note: Note, lang: str = "en") -> str:

@@ -6,53 +6,71 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from chimes.language.cautions import Caution
+from chimes.language.days import Days
 from chimes.language.en_days import days_phrase, years_phrase
-from chimes.language.en_limits import duration_words, limits, moment_words
+from chimes.language.en_limits import (
+    at_most,
+    dates,
+    duration_words,
+    every_words,
+    excepting,
+    holidays,
+    moment_words,
+    since,
+    until,
+    windows,
+    zone_words,
+)
 from chimes.language.en_times import time_phrase
-from chimes.language.masks import interval_of, read
-from chimes.triggers import Cron, Every, Note, Once, Trigger, parse_duration
+from chimes.language.times import Times
+from chimes.triggers import Dst, Note
+
+__all__ = [
+    "BETWEEN",
+    "at_most",
+    "caution",
+    "clock_changes",
+    "dates",
+    "delayed",
+    "every",
+    "excepting",
+    "holidays",
+    "note",
+    "on_days",
+    "once",
+    "since",
+    "until",
+    "windows",
+]
+
+BETWEEN = "; "
 
 
-def sentence(trigger: Trigger) -> str:
-    match trigger:
-        case Cron():
-            words = _cron(trigger)
-        case Every():
-            words = _interval(trigger.every, trigger.anchor)
-            if trigger.jitter:
-                words += f", each run up to {duration_words(trigger.jitter)} later"
-        case Once():
-            words = f"Once, on {moment_words(trigger.local(trigger.instant), weekday=True)}"
-            words += f", {zone_words(trigger.zone)}"
-        case _:
-            assert_never(trigger)
-    named = zone_words(trigger.zone)
-    zone = "" if named in words.rpartition(", ")[2] else f" {named}"
-    return "; ".join([words, *limits(trigger, zone)])
-
-
-def _cron(trigger: Cron) -> str:
-    every = interval_of(trigger)
-    if every is not None:
-        return _interval(parse_duration(every), trigger.anchor)
-    reading = read(trigger)
-    times, days = time_phrase(reading), days_phrase(reading.days)
-    if times.startswith("at "):
-        words = f"{days} {times}"
+def on_days(days: Days, times: Times, zone: str) -> str:
+    which, when = days_phrase(days), time_phrase(times)
+    if when.startswith("at "):
+        words = f"{which} {when}"
     else:
-        words = times if days == "every day" else f"{times}, {days.removesuffix(',')}"
-    words += years_phrase(reading.days)
-    words = f"{words[0].upper()}{words[1:]}, {zone_words(trigger.zone)}"
-    return words if trigger.dst == "chimes" else f"{words}; clock changes as in {trigger.dst}"
+        words = when if days.all else f"{when}, {which.removesuffix(',')}"
+    words += years_phrase(days.years)
+    return f"{words[0].upper()}{words[1:]}, {zone_words(zone)}"
 
 
-def _interval(step: timedelta, anchor: datetime | None) -> str:
-    words = f"Every {duration_words(step, each=True)}"
+def once(moment: datetime, zone: str) -> str:
+    return f"Once, on {moment_words(moment, weekday=True)}, {zone_words(zone)}"
+
+
+def every(step: timedelta, anchor: datetime | None) -> str:
+    words = f"Every {every_words(step)}"
     return words if anchor is None else f"{words}, counted from {moment_words(anchor)} UTC"
 
 
-def zone_words(zone: str) -> str:
-    return zone if zone == "UTC" else f"{zone} time"
+def delayed(jitter: timedelta) -> str:
+    return f", each run up to {duration_words(jitter)} later"
+
+
+def clock_changes(rules: Dst) -> str:
+    return f"clock changes as in {rules}"
 
 
 def note(note: Note) -> str:

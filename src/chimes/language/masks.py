@@ -101,6 +101,17 @@ def spans(values: Numbers) -> list[tuple[int, int]]:
     return found
 
 
+def stretches(values: Numbers, *, least: int = 3) -> list[tuple[int, int]]:
+    """As `spans`; those with fewer than `least` values are given one by one."""
+    found: list[tuple[int, int]] = []
+    for first, last in spans(values):
+        if last - first + 1 >= least:
+            found.append((first, last))
+        else:
+            found += [(value, value) for value in range(first, last + 1)]
+    return found
+
+
 def steps(values: Numbers, *, least: int = 4) -> Steps | None:
     """The values as a progression in steps of two or more, if they are one."""
     if len(values) < least:

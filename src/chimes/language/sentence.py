@@ -1,0 +1,108 @@
+"""A trigger as a sentence: its order is the same in every language, its words are the language's.
+
+A language is a module that offers what `Language` lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Protocol, assert_never
+
+from chimes.language.cautions import Caution
+from chimes.language.days import Days, days_of
+from chimes.language.limits import shown_dates
+from chimes.language.masks import interval_of, read
+from chimes.language.times import Times, times_of
+from chimes.triggers import Calendar, Cron, Dst, Every, Note, Once, Trigger, Window, parse_duration
+from chimes.triggers.calendar import OnExcluded
+
+
+class Language(Protocol):
+    """The words of one language. Moments are worded as their own clock shows them."""
+
+    #: Between the clauses of a sentence.
+    BETWEEN: str
+
+    def on_days(self, days: Days, times: Times, zone: str) -> str:
+        """At times of some days; the zone is named."""
+
+    def once(self, moment: datetime, zone: str) -> str: ...
+
+    def every(self, step: timedelta, anchor: datetime | None) -> str:
+        """An interval; the anchor is in UTC."""
+
+    def delayed(self, jitter: timedelta) -> str:
+        """Goes on from `every`: each run up to this much later."""
+
+    def clock_changes(self, rules: Dst) -> str: ...
+
+    def since(self, moment: datetime, zone: str | None) -> str:
+        """The first moment; the zone is None where the sentence has named it already."""
+
+    def until(self, moment: datetime, zone: str | None) -> str: ...
+
+    def at_most(self, count: int) -> str: ...
+
+    def holidays(self, country: str) -> str: ...
+
+    def windows(self, windows: Sequence[Window]) -> str: ...
+
+    def dates(self, shown: Sequence[str], more: int) -> str:
+        """Single dates, and how many more there are that are not shown."""
+
+    def excepting(self, days: str, then: OnExcluded) -> str:
+        """Not on those days, which are in words already; and what happens instead."""
+
+    def note(self, note: Note) -> str:
+        """What is special about one fire."""
+
+    def caution(self, caution: Caution) -> str:
+        """What the author of a trigger may not have meant."""
+
+
+def sentence(language: Language, trigger: Trigger) -> str:
+    """What the trigger does, exactly; the zone is always named where one applies."""
+    zone: str | None = None
+    match trigger:
+        case Cron():
+            every = interval_of(trigger)
+            if every is None:
+                reading = read(trigger)
+                days, times = days_of(reading.days), times_of(reading)
+                words = language.on_days(days, times, trigger.zone)
+            else:
+                zone = trigger.zone
+                words = language.every(parse_duration(every), trigger.anchor)
+        case Every():
+            zone = trigger.zone
+            words = language.every(trigger.every, trigger.anchor)
+            words += language.delayed(trigger.jitter) if trigger.jitter else ""
+        case Once():
+            words = language.once(trigger.local(trigger.instant), trigger.zone)
+        case _:
+            assert_never(trigger)
+    return language.BETWEEN.join([words, *_limits(language, trigger, zone)])
+
+
+def _limits(language: Language, trigger: Trigger, zone: str | None) -> list[str]:
+    found: list[str] = []
+    if isinstance(trigger, Cron) and trigger.dst != "chimes":
+        found.append(language.clock_changes(trigger.dst))
+    if trigger.start_at is not None:
+        found.append(language.since(trigger.local(trigger.start_at), zone))
+    if trigger.end_at is not None:
+        found.append(language.until(trigger.local(trigger.end_at), zone))
+    if trigger.max_runs is not None:
+        found.append(language.at_most(trigger.max_runs))
+    return [*found, *(_excluded(language, each) for each in trigger.exclude)]
+
+
+def _excluded(language: Language, calendar: Calendar) -> str:
+    if calendar.holidays is not None:
+        days = language.holidays(calendar.holidays)
+    elif calendar.weekly:
+        days = language.windows(calendar.weekly)
+    else:
+        days = language.dates(*shown_dates(calendar))
+    return language.excepting(days, calendar.on_excluded)
