@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,12 @@ from tests.store_contract.stores import KINDS, Home
 
 CROWD = 80
 PLACES = 200
-SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+    # As soon as they are seen: a busy machine has all the time until they are due.
+    monkeypatch.setattr("chimes.engine.scheduler.AHEAD", timedelta(minutes=1))
     kind = next(each for each in KINDS if each.name == "postgresql")
     home = Home(kind, tmp_path, SystemClock())
     # The database's own clock is asked, as on a node.
@@ -43,12 +45,19 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     await home.close()
 
 
-async def crowd(rig: Rig, seconds: float = 1.5, count: int = CROWD, **given: Any) -> list[Schedule]:
+async def crowd(
+    rig: Rig,
+    seconds: float = 1.5,
+    count: int = CROWD,
+    priorities: Sequence[int] = (0,),
+    **given: Any,
+) -> list[Schedule]:
     """Schedules due together, in a while."""
     slot = await rig.now() + timedelta(seconds=seconds)
     trigger = Every(FAR, anchor=slot)
     values = {"trigger": trigger, "next_slot": slot, "next_run_at": slot} | given
-    made = [a_schedule(**values) for _ in range(count)]
+    ranks = islice(cycle(priorities), count)
+    made = [a_schedule(priority=priority, **values) for priority in ranks]
     await rig.store.load(made)
     return made
 
@@ -59,13 +68,24 @@ def slot_of(made: list[Schedule]) -> datetime:
     return slot
 
 
-async def taken(rig: Rig, count: int = CROWD) -> list[Run]:
-    """The runs once they are in somebody's hands, before their time."""
-    runs = await eventually(
-        lambda: rig.runs(None, RunStatus.RUNNING), lambda runs: len(runs) >= count
-    )
-    assert all(run.ahead for run in runs)
-    return runs
+async def taken(
+    rig: Rig, seconds: float = 1.5, *, left: float = 0.5, by: int = CROWD, **given: Any
+) -> tuple[list[Schedule], list[Run]]:
+    """A crowd, and the runs of it (`by` of them) that are in somebody's hands while there are still
+    `left` seconds. A machine may be too busy for that: then there is another crowd, later."""
+    for more in (1, 2, 4, 8):
+        made = await crowd(rig, seconds * more, **given)
+        slot = slot_of(made)
+        runs = await eventually(rig.runs, lambda runs: len(runs) >= by, within=30)
+        if all(run.ahead for run in runs) and await rig.now() < slot - timedelta(seconds=left):
+            assert len(runs) == by
+            return made, runs
+        await all_ended(rig, len(made))
+        await until(lambda: all(not engine.running for engine in rig.engines))
+        await rig.store.prune_runs(before=slot + FAR, limit=len(made))
+        rig.runner.calls.clear()
+        rig.events.clear()
+    raise AssertionError("no crowd was taken before its time")
 
 
 async def all_ended(rig: Rig, count: int) -> list[Run]:
@@ -79,7 +99,7 @@ async def all_ended(rig: Rig, count: int) -> list[Run]:
 # I1, I2, I9
 async def test_a_crowd_begins_at_its_time_once_each(rig: Rig) -> None:
     await rig.engine(workers=PLACES, poll_interval=timedelta(seconds=30))
-    made = await crowd(rig)
+    made, _ = await taken(rig)
     slot = slot_of(made)
     runs = await all_ended(rig, CROWD)
     assert all(run.ahead and run.created_at < slot for run in runs)
@@ -89,7 +109,7 @@ async def test_a_crowd_begins_at_its_time_once_each(rig: Rig) -> None:
     for run in runs:
         (attempt,) = run.attempts
         assert run.started_at == slot
-        assert slot <= attempt.started_at < slot + SECOND
+        assert slot <= attempt.started_at < slot + timedelta(seconds=10)  # no poll has come by
         assert run.finished_at is not None
         assert run.finished_at >= slot
     assert sum(len(event.schedules) for event in rig.told(SchedulesFired)) == CROWD
@@ -99,14 +119,11 @@ async def test_a_crowd_begins_at_its_time_once_each(rig: Rig) -> None:
 
 async def test_the_higher_rank_goes_first(rig: Rig) -> None:
     await rig.engine(workers=PLACES)
-    slot = await rig.now() + timedelta(seconds=2)
-    trigger = Every(FAR, anchor=slot)
-    given = {"trigger": trigger, "next_slot": slot, "next_run_at": slot}
-    await rig.store.load([a_schedule(priority=number % 3, **given) for number in range(CROWD)])
-    await taken(rig)
+    await taken(rig, priorities=(0, 1, 2))
     await all_ended(rig, CROWD)
     order = [call.run.priority for call in rig.runner.calls]
     assert order == sorted(order, reverse=True)
+    assert set(order) == {0, 1, 2}
 
 
 async def test_few_are_not_taken_before_their_time(rig: Rig) -> None:
@@ -121,8 +138,8 @@ async def test_few_are_not_taken_before_their_time(rig: Rig) -> None:
 
 async def test_a_place_is_left_for_what_comes_meanwhile(rig: Rig) -> None:
     await rig.engine(workers=60)
-    await crowd(rig, seconds=2.0)
-    await rig.once_at(await rig.now() + timedelta(seconds=1.5))
+    made, _ = await taken(rig, by=60 - 6)
+    await rig.once_at(slot_of(made) - timedelta(seconds=0.3))
     runs = await all_ended(rig, CROWD + 1)
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
     assert sum(run.ahead for run in runs) == 60 - 6
@@ -163,9 +180,8 @@ class Changes:
 # F55
 async def test_who_is_paused_deleted_or_moved_in_time_does_not_run(rig: Rig) -> None:
     await rig.engine(workers=PLACES)
-    made = await crowd(rig, seconds=2.0)
+    made, _ = await taken(rig)
     slot = slot_of(made)
-    await taken(rig)
     later = slot + timedelta(hours=1)
     changes = Changes(rig, slot)
     await changes.make(
@@ -183,9 +199,8 @@ async def test_who_is_paused_deleted_or_moved_in_time_does_not_run(rig: Rig) -> 
 
 async def test_who_is_changed_and_still_due_runs_once(rig: Rig) -> None:
     await rig.engine(workers=PLACES)
-    made = await crowd(rig, seconds=2.0)
+    made, _ = await taken(rig)
     slot = slot_of(made)
-    await taken(rig)
     changes = Changes(rig, slot)
     await changes.make(made, lambda s, now: edited(s, replace(s, name="new"), now, "me"))
     runs = await all_ended(rig, CROWD)
@@ -198,8 +213,7 @@ async def test_who_is_changed_and_still_due_runs_once(rig: Rig) -> None:
 
 async def test_a_run_that_is_canceled_while_it_waits_never_begins(rig: Rig) -> None:
     await rig.engine(workers=PLACES)
-    await crowd(rig, seconds=2.0)
-    runs = await taken(rig)
+    _, runs = await taken(rig)
     await rig.store.cancel_run(runs[0].id, Reason.CANCELED_BY_HAND)
     ended = {run.id: run for run in await all_ended(rig, CROWD)}
     assert ended[runs[0].id].status is RunStatus.CANCELED
@@ -212,8 +226,7 @@ async def test_a_run_that_is_canceled_while_it_waits_never_begins(rig: Rig) -> N
 async def test_a_node_that_stops_gives_back_what_waits(rig: Rig) -> None:
     first = await rig.engine(workers=PLACES)
     second = await rig.engine(workers=PLACES, roles=("worker",))
-    made = await crowd(rig, seconds=2.5)
-    await taken(rig)
+    made, _ = await taken(rig)
     # A busy machine may come to this when they have begun.
     begun = {call.run.id for call in rig.runner.calls}
     await first.drain(timedelta(seconds=5))
@@ -232,8 +245,7 @@ async def test_a_node_that_lost_its_lease_begins_nothing_that_waited(rig: Rig) -
     await rig.engine(
         store=faults.store, workers=PLACES, lease=lease, heartbeat=timedelta(seconds=0.4)
     )
-    made = await crowd(rig, seconds=3.0)
-    await taken(rig)
+    made, _ = await taken(rig, seconds=3.0, left=2.0)
     faults.failing = {"beat": StoreUnavailable("cut"), "release": StoreUnavailable("cut")}
     faults.failing |= {"join": StoreUnavailable("cut"), "leave": StoreUnavailable("cut")}
     await until(lambda: not rig.engines[0].trusted)
@@ -250,9 +262,8 @@ async def test_a_node_that_lost_its_lease_begins_nothing_that_waited(rig: Rig) -
 async def test_a_store_that_does_not_answer_makes_it_late_not_early(rig: Rig) -> None:
     faults = Faults(rig.store)
     await rig.engine(store=faults.store, workers=PLACES)
+    made, _ = await taken(rig)
     faults.failing = {"confirm": StoreUnavailable("down")}
-    made = await crowd(rig)
-    await taken(rig)
     await eventually(rig.now, lambda now: now > slot_of(made) + timedelta(seconds=0.3))
     assert rig.runner.calls == []
     faults.failing = {}
@@ -273,10 +284,10 @@ async def test_an_answer_that_is_lost_costs_nothing_but_time(rig: Rig) -> None:
 
 
 async def test_the_started_mark_is_written_at_the_begin(rig: Rig) -> None:
-    rig.runner.script = [rig.runner.wait]
     await rig.engine(workers=PLACES)
-    await crowd(rig, policy=Policy(on_lost=OnLost.STOP))
-    assert not any(run.started for run in await taken(rig))
+    _, runs = await taken(rig, policy=Policy(on_lost=OnLost.STOP))
+    rig.runner.script = [rig.runner.wait]
+    assert not any(run.started for run in runs)
     await until(lambda: len(rig.runner.calls) == CROWD)
     assert all(run.started for run in await rig.runs())
     rig.runner.gate.set()
@@ -286,9 +297,8 @@ async def test_the_started_mark_is_written_at_the_begin(rig: Rig) -> None:
 # I2: whoever looks, each slot is one node's
 async def test_two_nodes_share_a_crowd(rig: Rig) -> None:
     await asyncio.gather(*(rig.engine(workers=PLACES) for _ in range(2)))
-    made = await crowd(rig, count=3 * CROWD, seconds=2.0)
+    made, _ = await taken(rig, 2.0, by=3 * CROWD, count=3 * CROWD)
     runs = await all_ended(rig, 3 * CROWD)
     assert {run.id for run in runs} == {slot_run_id(each.id, slot_of(made)) for each in made}
     assert set(Counter(call.run.id for call in rig.runner.calls).values()) == {1}
-    assert all(run.fence > 1 for run in runs if run.ahead)
-    assert any(run.ahead for run in runs)
+    assert all(run.ahead and run.fence > 1 for run in runs)
