@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,7 @@ CautionCode = Literal[
     "either_day",
     "both_days",
     "uneven_step",
+    "uneven_months",
     "every_minute",
     "often",
     "short_months",
@@ -39,12 +41,19 @@ _SIZES: dict[Unit, tuple[int, int]] = {
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caution:
     code: CautionCode
-    #: uneven_step: the field, its step, and the gap at the seam (0: it depends on the month).
+    #: uneven_step: the field, its step, and the gap at the seam; where that depends on the month,
+    #: uneven_months: days and their step.
     unit: Unit = "minute"
     step: int = 0
     gap: int = 0
     #: every_minute, often: fires a day. short_months: the first day that some months lack.
     count: int = 0
+
+    def filled(self, words: Mapping[CautionCode, str], unit: str, larger: str) -> str:
+        """The words for it with its numbers, its unit and the next larger one filled in."""
+        return words[self.code].format(
+            step=self.step, gap=self.gap, count=self.count, unit=unit, larger=larger
+        )
 
 
 def cautions(trigger: Trigger) -> tuple[Caution, ...]:
@@ -97,6 +106,6 @@ def _seam(unit: Unit, text: str, step: int) -> Caution | None:
     if step == 1 or count == 1:
         return None
     if unit == "day":
-        return Caution(code="uneven_step", unit=unit, step=step)
+        return Caution(code="uneven_months", unit=unit, step=step)
     gap = low + size + first - low - (first + (count - 1) * step)
     return None if gap == step else Caution(code="uneven_step", unit=unit, step=step, gap=gap)

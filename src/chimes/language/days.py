@@ -21,16 +21,19 @@ WORKING = (1, 2, 3, 4, 5)
 _FROM_MONDAY = (1, 2, 3, 4, 5, 6, 0)
 
 
+DateKind = Literal["day", "days", "step", "nearest", "from_end", "nearest_from_end", "last_working"]
+
+
 @dataclass(frozen=True, slots=True)
 class DateTerm:
     """One kind of date of a month.
 
-    `days`: from `first` to `last`, which may be the same. `step`: every `step` days of these.
+    `day`: `first`. `days`: from `first` to `last`. `step`: every `step` days of these.
     `nearest`: the Monday to Friday nearest to `first`. `from_end`: `first` days before the last;
     `nearest_from_end`: the Monday to Friday nearest to that. `last_working`: the last one.
     """
 
-    kind: Literal["days", "step", "nearest", "from_end", "nearest_from_end", "last_working"]
+    kind: DateKind
     first: int = 0
     last: int = 0
     step: int = 1
@@ -98,7 +101,10 @@ def _dates(days: DayFields) -> tuple[DateTerm, ...]:
     if stepped := steps(dates):
         found.append(DateTerm("step", stepped.first, stepped.last, stepped.step))
     else:
-        found += [DateTerm("days", first, last) for first, last in stretches(dates)]
+        found += [
+            DateTerm("day" if first == last else "days", first, last)
+            for first, last in stretches(dates)
+        ]
     found += [DateTerm("nearest", day) for day in sorted(set(days.nearest))]
     found += [DateTerm("from_end", back) for back in sorted(set(days.last), reverse=True)]
     found += [

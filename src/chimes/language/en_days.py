@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import assert_never
-
-from chimes.language.days import DateTerm, Days, Weekdays, is_stretch, weekday_stretches
+from chimes.language.days import DateKind, DateTerm, Days, Weekdays, is_stretch, weekday_stretches
 from chimes.language.en_times import joined, ordinal, ranges
-from chimes.language.masks import Numbers, steps, stretches
+from chimes.language.masks import Numbers, steps, stretches, told
 
 WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July", "August"),
     *("September", "October", "November", "December"),
 )
+_DATES: dict[DateKind, str] = {
+    "day": "the {first}",
+    "days": "the {first} to the {last}",
+    "step": "every {step} day from the {first} to the {last}",
+    "nearest": "the weekday nearest the {first}",
+    "from_end": "{end}",
+    "nearest_from_end": "the weekday nearest {end}",
+    "last_working": "the last weekday",
+}
 _NTH = ("first", "second", "third", "fourth", "fifth")
 
 
@@ -40,28 +47,16 @@ def years_phrase(years: Numbers | None) -> str:
 
 def weekday_list(weekdays: Numbers, *, least: int = 3) -> list[str]:
     """Names from Monday on; unbroken stretches as `Monday to Friday`."""
-    return [
-        WEEKDAYS[first] if first == last else f"{WEEKDAYS[first]} to {WEEKDAYS[last]}"
-        for first, last in weekday_stretches(weekdays, least=least)
-    ]
+    return told(weekday_stretches(weekdays, least=least), WEEKDAYS.__getitem__, " to ")
 
 
 def _date(term: DateTerm) -> str:
-    first, last = ordinal(term.first), ordinal(term.last)
-    match term.kind:
-        case "days":
-            return f"the {first}" if term.first == term.last else f"the {first} to the {last}"
-        case "step":
-            return f"every {ordinal(term.step)} day from the {first} to the {last}"
-        case "nearest":
-            return f"the weekday nearest the {first}"
-        case "from_end":
-            return _from_end(term.first)
-        case "nearest_from_end":
-            return f"the weekday nearest {_from_end(term.first)}"
-        case "last_working":
-            return "the last weekday"
-    assert_never(term.kind)
+    return _DATES[term.kind].format(
+        first=ordinal(term.first),
+        last=ordinal(term.last),
+        step=ordinal(term.step),
+        end=_from_end(term.first),
+    )
 
 
 def _from_end(back: int) -> str:
@@ -109,9 +104,4 @@ def _of_months(months: Numbers | None) -> str:
 
 
 def _month_names(months: Numbers) -> str:
-    return joined(
-        [
-            MONTHS[first - 1] if first == last else f"{MONTHS[first - 1]} to {MONTHS[last - 1]}"
-            for first, last in stretches(months)
-        ]
-    )
+    return joined(told(stretches(months), lambda month: MONTHS[month - 1], " to "))

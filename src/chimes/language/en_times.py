@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chimes.language.masks import Numbers, steps, stretches
+from chimes.language.masks import Numbers, steps, stretches, told
 from chimes.language.times import At, Listed, Rate, Repeated, Times, Values
 
 
 def time_phrase(times: Times) -> str:
-    match times:
-        case At():
-            return f"at {joined(times.clocks)}"
-        case Repeated():
-            return _repeated(times)
-        case Listed():
-            return _listed(times)
+    if isinstance(times, At):
+        return f"at {joined(times.clocks)}"
+    return _repeated(times) if isinstance(times, Repeated) else _listed(times)
 
 
 def _repeated(times: Repeated) -> str:
@@ -60,9 +56,7 @@ def _values(values: Values) -> str:
 
 def ranges(values: Numbers) -> list[str]:
     """Each value, stretches of three or more as `a to b`."""
-    return [
-        str(first) if first == last else f"{first} to {last}" for first, last in stretches(values)
-    ]
+    return told(stretches(values), str, " to ")
 
 
 def ordinal(number: int) -> str:

@@ -6,6 +6,7 @@ schedule read the same and nothing that was misread can hide behind its own text
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -110,6 +111,13 @@ def stretches(values: Numbers, *, least: int = 3) -> list[tuple[int, int]]:
         else:
             found += [(value, value) for value in range(first, last + 1)]
     return found
+
+
+def told(pairs: Iterable[tuple[int, int]], name: Callable[[int], str], to: str) -> list[str]:
+    """Stretches in words: `Monday`, `Monday to Friday`."""
+    return [
+        name(first) if first == last else f"{name(first)}{to}{name(last)}" for first, last in pairs
+    ]
 
 
 def steps(values: Numbers, *, least: int = 4) -> Steps | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import assert_never
-
-from chimes.language.days import DateTerm, Days, Weekdays, weekday_stretches
-from chimes.language.masks import Numbers, steps, stretches
+from chimes.language.days import DateKind, DateTerm, Days, Weekdays, weekday_stretches
+from chimes.language.masks import Numbers, steps, stretches, told
 from chimes.language.th_times import glued, joined, ranges
 
 WEEKDAYS = (
@@ -17,6 +15,16 @@ MONTHS = (
     *("กรกฎาคม", "สิงหาคม", "กันยายน", "ตุลาคม", "พฤศจิกายน", "ธันวาคม"),
 )
 # In letters: วันเสาร์ที่ 2 could as well be a Saturday that is the second of its month.
+_PLAIN = ("day", "days")
+_DATES: dict[DateKind, str] = {
+    "day": "วันที่ {first}",
+    "days": "วันที่ {first} ถึง {last}",
+    "step": "ทุก {step} วัน ตั้งแต่วันที่ {first} ถึง {last}",
+    "nearest": "วันทำการที่ใกล้วันที่ {first} ที่สุด",
+    "from_end": "{end}",
+    "nearest_from_end": "วันทำการที่ใกล้ {end}ที่สุด",
+    "last_working": "วันทำการสุดท้าย",
+}
 _NTH = ("แรก", "ที่สอง", "ที่สาม", "ที่สี่", "ที่ห้า")
 _WORKING = "วันทำการ"
 
@@ -45,41 +53,23 @@ def years_phrase(years: Numbers | None) -> str:
 
 def weekday_list(weekdays: Numbers) -> list[str]:
     """Names from Monday on; unbroken stretches as `วันจันทร์ถึงวันศุกร์`."""
-    return [
-        WEEKDAYS[first] if first == last else f"{WEEKDAYS[first]}ถึง{WEEKDAYS[last]}"
-        for first, last in weekday_stretches(weekdays)
-    ]
+    return told(weekday_stretches(weekdays), WEEKDAYS.__getitem__, "ถึง")
 
 
 def _on_dates(dates: tuple[DateTerm, ...], months: Numbers | None) -> str:
-    if all(term.kind == "days" for term in dates):
-        names = f"วันที่ {joined([_span(term) for term in dates])}"
-    else:
-        names = joined([_date(term) for term in dates])
-    if dates[0].kind == "days":
-        return glued(f"ทุก{names}", "ของเดือน" if months is None else _of_months(months))
-    return glued(names, _of_months(months))
-
-
-def _span(term: DateTerm) -> str:
-    return str(term.first) if term.first == term.last else f"{term.first} ถึง {term.last}"
+    names = [_date(term) for term in dates]
+    if all(term.kind in _PLAIN for term in dates):
+        # วันที่ is said once for all of them.
+        names[1:] = [name.removeprefix("วันที่ ") for name in names[1:]]
+    if dates[0].kind in _PLAIN:
+        return glued(f"ทุก{joined(names)}", "ของเดือน" if months is None else _of_months(months))
+    return glued(joined(names), _of_months(months))
 
 
 def _date(term: DateTerm) -> str:
-    match term.kind:
-        case "days":
-            return f"วันที่ {_span(term)}"
-        case "step":
-            return f"ทุก {term.step} วัน ตั้งแต่วันที่ {term.first} ถึง {term.last}"
-        case "nearest":
-            return f"{_WORKING}ที่ใกล้วันที่ {term.first} ที่สุด"
-        case "from_end":
-            return _from_end(term.first)
-        case "nearest_from_end":
-            return glued(glued(f"{_WORKING}ที่ใกล้", _from_end(term.first)), "ที่สุด")
-        case "last_working":
-            return f"{_WORKING}สุดท้าย"
-    assert_never(term.kind)
+    return _DATES[term.kind].format(
+        first=term.first, last=term.last, step=term.step, end=_from_end(term.first)
+    )
 
 
 def _from_end(back: int) -> str:
@@ -115,9 +105,4 @@ def _of_months(months: Numbers | None) -> str:
 
 
 def _month_names(months: Numbers) -> str:
-    return joined(
-        [
-            MONTHS[first - 1] if first == last else f"{MONTHS[first - 1]}ถึง{MONTHS[last - 1]}"
-            for first, last in stretches(months)
-        ]
-    )
+    return joined(told(stretches(months), lambda month: MONTHS[month - 1], "ถึง"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chimes.language.limits import DurationUnit
-from chimes.language.masks import Numbers, steps, stretches
+from chimes.language.masks import Numbers, steps, stretches, told
 from chimes.language.times import At, Listed, Rate, Repeated, Times, Values
 
 UNITS: dict[DurationUnit, str] = {
@@ -18,13 +18,9 @@ UNITS: dict[DurationUnit, str] = {
 
 
 def time_phrase(times: Times) -> str:
-    match times:
-        case At():
-            return f"เวลา {joined(times.clocks)} น."
-        case Repeated():
-            return _repeated(times)
-        case Listed():
-            return _listed(times)
+    if isinstance(times, At):
+        return f"เวลา {joined(times.clocks)} น."
+    return _repeated(times) if isinstance(times, Repeated) else _listed(times)
 
 
 def _repeated(times: Repeated) -> str:
@@ -76,9 +72,7 @@ def _numbered(values: Values) -> str:
 
 def ranges(values: Numbers) -> list[str]:
     """Each value, stretches of three or more as `1 ถึง 7`."""
-    return [
-        str(first) if first == last else f"{first} ถึง {last}" for first, last in stretches(values)
-    ]
+    return told(stretches(values), str, " ถึง ")
 
 
 def joined(words: Sequence[str], link: str = "และ") -> str:

@@ -3,48 +3,56 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import assert_never
 
-from chimes.language.cautions import Caution
+from chimes.language import zh_limits as limits
+from chimes.language.cautions import Caution, CautionCode, Unit
 from chimes.language.days import Days
 from chimes.language.times import Times
 from chimes.language.zh_days import days_phrase, years_phrase
-from chimes.language.zh_limits import (
-    at_most,
-    dates,
-    duration_words,
-    every_words,
-    excepting,
-    holidays,
-    in_zone,
-    moment_words,
-    since,
-    until,
-    windows,
-    zone_words,
-)
+from chimes.language.zh_limits import duration_words, every_words, in_zone, moment_words, zone_words
 from chimes.language.zh_times import needs_day, time_phrase
 from chimes.triggers import Dst, Note
 
 __all__ = [
     "BETWEEN",
-    "at_most",
     "caution",
     "clock_changes",
-    "dates",
     "delayed",
     "every",
-    "excepting",
-    "holidays",
+    "limits",
     "note",
     "on_days",
     "once",
-    "since",
-    "until",
-    "windows",
 ]
 
 BETWEEN = "；"
+_NOTES: dict[Note, str] = {
+    "moved_by_gap": "时钟拨快时会跳过这个时间，改为在拨快的时刻运行",
+    "repeated_hour_first": "时钟拨慢时这一小时会出现两次，这是第一次",
+    "repeated_hour_second": "时钟拨慢时这一小时会出现两次，这是第二次",
+    "repeated_hour_once": "时钟拨慢时这一小时会出现两次，只在第一次运行",
+    "moved_by_calendar": "原定日期被排除，改在另一天运行",
+}
+_CAUTIONS: dict[CautionCode, str] = {
+    "either_day": (
+        "日期或星期有一个符合就运行，不要求两者同时符合；"
+        "若要两者同时符合，请让其中一个字段以 * 开头"
+    ),
+    "both_days": "只有日期和星期同时符合的日子才运行",
+    "uneven_step": "{step}{unit}的间隔每{larger}重新计算，交界处的间隔为{gap}{unit}",
+    "uneven_months": "{step}天的间隔每月重新计算，因此交界处的间隔不同",
+    "every_minute": ("在这些小时内每分钟都运行，每天{count}次；若要每小时一次，请在分钟字段填 0"),
+    "often": "每天运行{count}次",
+    "leap_years": "只在闰年运行",
+    "short_months": "没有{count}号的月份不运行",
+}
+_UNITS: dict[Unit, tuple[str, str]] = {
+    "second": ("秒", "分钟"),
+    "minute": ("分钟", "小时"),
+    "hour": ("小时", "天"),
+    "day": ("天", "月"),
+    "month": ("个月", "年"),
+}
 
 
 def on_days(days: Days, times: Times, zone: str) -> str:
@@ -74,53 +82,8 @@ def clock_changes(rules: Dst) -> str:
 
 
 def note(note: Note) -> str:
-    match note:
-        case "moved_by_gap":
-            return "时钟拨快时会跳过这个时间，改为在拨快的时刻运行"
-        case "repeated_hour_first":
-            return "时钟拨慢时这一小时会出现两次，这是第一次"
-        case "repeated_hour_second":
-            return "时钟拨慢时这一小时会出现两次，这是第二次"
-        case "repeated_hour_once":
-            return "时钟拨慢时这一小时会出现两次，只在第一次运行"
-        case "moved_by_calendar":
-            return "原定日期被排除，改在另一天运行"
-    assert_never(note)
+    return _NOTES[note]
 
 
 def caution(caution: Caution) -> str:
-    match caution.code:
-        case "either_day":
-            return (
-                "日期或星期有一个符合就运行，不要求两者同时符合；"
-                "若要两者同时符合，请让其中一个字段以 * 开头"
-            )
-        case "both_days":
-            return "只有日期和星期同时符合的日子才运行"
-        case "uneven_step":
-            return _uneven(caution)
-        case "every_minute":
-            return (
-                f"在这些小时内每分钟都运行，每天{caution.count}次；若要每小时一次，请在分钟字段填 0"
-            )
-        case "often":
-            return f"每天运行{caution.count}次"
-        case "leap_years":
-            return "只在闰年运行"
-        case "short_months":
-            return f"没有{caution.count}号的月份不运行"
-    assert_never(caution.code)
-
-
-def _uneven(caution: Caution) -> str:
-    unit, larger = {
-        "second": ("秒", "分钟"),
-        "minute": ("分钟", "小时"),
-        "hour": ("小时", "天"),
-        "day": ("天", "月"),
-        "month": ("个月", "年"),
-    }[caution.unit]
-    start = f"{caution.step}{unit}的间隔每{larger}重新计算"
-    if not caution.gap:
-        return f"{start}，因此交界处的间隔不同"
-    return f"{start}，交界处的间隔为{caution.gap}{unit}"
+    return caution.filled(_CAUTIONS, *_UNITS[caution.unit])

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import assert_never
-
-from chimes.language.days import DateTerm, Days, Weekdays, weekday_stretches
-from chimes.language.masks import Numbers, steps
+from chimes.language.days import DateKind, DateTerm, Days, Weekdays, weekday_stretches
+from chimes.language.masks import Numbers, steps, told
 from chimes.language.zh_times import joined, ranges
 
 WEEKDAYS = ("周日", "周一", "周二", "周三", "周四", "周五", "周六")
+_DATES: dict[DateKind, str] = {
+    "day": "{first}号",
+    "days": "{first}号至{last}号",
+    "step": "{first}号至{last}号（每{step}天）",
+    "nearest": "最接近{first}号的工作日",
+    "from_end": "{end}",
+    "nearest_from_end": "最接近{end}的工作日",
+    "last_working": "最后一个工作日",
+}
 _NTH = ("第一个", "第二个", "第三个", "第四个", "第五个")
 _WORKING = "工作日"
 
@@ -37,36 +44,20 @@ def years_phrase(years: Numbers | None) -> str:
 
 def weekday_list(weekdays: Numbers) -> list[str]:
     """Names from Monday on; unbroken stretches as `周一至周五`."""
-    return [
-        WEEKDAYS[first] if first == last else f"{WEEKDAYS[first]}至{WEEKDAYS[last]}"
-        for first, last in weekday_stretches(weekdays)
-    ]
+    return told(weekday_stretches(weekdays), WEEKDAYS.__getitem__, "至")
 
 
 def _on_dates(dates: tuple[DateTerm, ...], months: Numbers | None) -> str:
     names = joined([_date(term) for term in dates])
-    if months is not None and len(months) == 1 and dates[0].kind == "days":
+    if months is not None and len(months) == 1 and dates[0].kind in ("day", "days"):
         return f"每年{months[0]}月{names}"
     return f"{_of_months(months)}{names}"
 
 
 def _date(term: DateTerm) -> str:
-    match term.kind:
-        case "days" if term.first == term.last:
-            return f"{term.first}号"
-        case "days":
-            return f"{term.first}号至{term.last}号"
-        case "step":
-            return f"{term.first}号至{term.last}号（每{term.step}天）"
-        case "nearest":
-            return f"最接近{term.first}号的{_WORKING}"
-        case "from_end":
-            return _from_end(term.first)
-        case "nearest_from_end":
-            return f"最接近{_from_end(term.first)}的{_WORKING}"
-        case "last_working":
-            return f"最后一个{_WORKING}"
-    assert_never(term.kind)
+    return _DATES[term.kind].format(
+        first=term.first, last=term.last, step=term.step, end=_from_end(term.first)
+    )
 
 
 def _from_end(back: int) -> str:

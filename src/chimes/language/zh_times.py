@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chimes.language.limits import DurationUnit
-from chimes.language.masks import Numbers, steps, stretches
+from chimes.language.masks import Numbers, steps, stretches, told
 from chimes.language.times import At, ClockUnit, Listed, Rate, Repeated, Times, Values
 
 UNITS: dict[DurationUnit, str] = {
@@ -20,24 +20,16 @@ _POINTS: dict[ClockUnit, str] = {"second": "秒", "minute": "分", "hour": "点"
 
 def time_phrase(times: Times) -> str:
     """`09:00和18:00`; `09:00至17:45，每隔15分钟`; `每小时的第5、10和20分`."""
-    match times:
-        case At():
-            return joined(times.clocks)
-        case Repeated():
-            return _repeated(times)
-        case Listed():
-            return _listed(times)
+    if isinstance(times, At):
+        return joined(times.clocks)
+    return _repeated(times) if isinstance(times, Repeated) else _listed(times)
 
 
 def needs_day(times: Times) -> bool:
     """Whether it begins with a part of the day, so that a bare `每天` belongs before it."""
-    match times:
-        case At():
-            return True
-        case Repeated():
-            return bool(times.stretches or times.since or times.hours)
-        case Listed():
-            return times.hours is not None
+    if isinstance(times, Repeated):
+        return bool(times.stretches or times.since or times.hours)
+    return isinstance(times, At) or times.hours is not None
 
 
 def _repeated(times: Repeated) -> str:
@@ -82,10 +74,7 @@ def _values(values: Values) -> str:
 
 def ranges(values: Numbers, point: str = "") -> list[str]:
     """Each value with its word behind it, stretches of three or more as `9点至17点`."""
-    return [
-        f"{first}{point}" if first == last else f"{first}{point}至{last}{point}"
-        for first, last in stretches(values)
-    ]
+    return told(stretches(values), lambda value: f"{value}{point}", "至")
 
 
 def joined(words: Sequence[str], link: str = "和") -> str:
