@@ -17,7 +17,7 @@ import pytest
 
 from chimes.app.applying import told_to_read_again
 from chimes.app.composition import Services, build_services, build_store
-from chimes.app.offers import JoinedOffers
+from chimes.app.joined_offers import JoinedOffers
 from chimes.app.source_file import SourceFile
 from chimes.app.source_schedules import PairDefaults, SourceSchedules
 from chimes.clock import SystemClock

@@ -6,20 +6,24 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
+from chimes.app.joined_offers import JoinedOffers
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import ConfigError, InvalidInput
 from chimes.model.access import Quota
 from chimes.model.defaults import RunDefaults
 from chimes.model.egress import Egress, EgressByMode, EgressRules
+from chimes.model.recipient_rules import check_recipients
 from chimes.model.target import Target
 from chimes.model.target_rules import check_target
 from chimes.service.access import AccessService
 from chimes.service.runs import RunService
 from chimes.service.schedules import Limits, ScheduleService
 from chimes.service.sources import KnownSources
+from chimes.service.targets import agent_offers
 from chimes.store.port import Store
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -104,14 +108,16 @@ async def build_services(
         shortest_interval_member=SHORTEST_FOR_MEMBERS,
         shortest_interval_admin=SHORTEST_FOR_ADMINS,
     )
+    prompts = agent_offers(settings)
     return Services(
         store=store,
         schedules=ScheduleService(
             store,
             check_target=_target_check(egress),
+            check_recipients=partial(check_recipients, egress=egress),
             default_timezone=settings.default_timezone,
             limits=lambda: Limits() if access.open_mode else limits,
-            offers=offers,
+            offers=lambda: JoinedOffers(offers(), prompts),
         ),
         runs=RunService(store),
         access=access,

@@ -42,21 +42,3 @@ class AppOffers(Mapping[str, RunDefaults]):
 
     def __len__(self) -> int:
         return len(self._registry) + len(self._flows)
-
-
-class JoinedOffers(Mapping[str, RunDefaults]):
-    """Of two, the first that has a word about something."""
-
-    def __init__(self, first: Mapping[str, RunDefaults], second: Mapping[str, RunDefaults]) -> None:
-        self._first = first
-        self._second = second
-
-    def __getitem__(self, needs: str) -> RunDefaults:
-        return self._first[needs] if needs in self._first else self._second[needs]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._first
-        yield from (each for each in self._second if each not in self._first)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from chimes import __version__
 from chimes.app.composition import build_services, build_store
+from chimes.app.joined_offers import JoinedOffers
 from chimes.app.node import Node
-from chimes.app.offers import JoinedOffers
 from chimes.app.runtime import Runtime
 from chimes.app.signals import loop_factory, on_hangup, signals, stop_or_hurry
 from chimes.app.source_file import SourceFile

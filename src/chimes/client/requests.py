@@ -8,14 +8,18 @@ from typing import TypedDict
 from urllib.parse import quote
 
 from chimes.errors import InvalidInput
-from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, TaskTarget
+from chimes.model.recipient import Recipient
+from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, SyncTarget, TaskTarget
 from chimes.triggers import Trigger, format_duration_iso, format_moment, parse_duration
 from chimes.triggers.expression import trigger_from_text
 
 Json = dict[str, object]
 Duration = str | timedelta | int | float
 Moment = str | datetime
-TargetLike = str | HttpTarget | TaskTarget | FlowTarget | SyncTarget | Mapping[str, object]
+TargetLike = (
+    str | HttpTarget | TaskTarget | FlowTarget | SyncTarget | AgentTarget | Mapping[str, object]
+)
+RecipientLike = Recipient | Mapping[str, object]
 
 
 class RunOptions(TypedDict, total=False):
@@ -36,6 +40,7 @@ class RunOptions(TypedDict, total=False):
     priority: int
     owner: str
     timezone: str
+    delivery: Iterable[RecipientLike]
 
 
 class Options(RunOptions, total=False):
@@ -128,6 +133,14 @@ def target_json(
             found = {"kind": "flow", "name": given.name, "input": dict(given.input)}
         case SyncTarget():
             found = {"kind": "sync", "source": given.source, "collection": given.collection}
+        case AgentTarget():
+            found = {
+                "kind": "agent",
+                "prompt": given.prompt,
+                "pipeline": given.pipeline,
+                "model": given.model,
+                "max_tokens": given.max_tokens,
+            }
         case str():
             found = _named(given)
         case _:
@@ -170,6 +183,23 @@ def policy_json(options: RunOptions) -> Json:
             value = duration_text(value, name)
         found[theirs] = value
     return found
+
+
+def delivery_json(given: Iterable[RecipientLike]) -> list[Json]:
+    """Who is told how a run ended."""
+    return [_recipient(each) for each in given]
+
+
+def _recipient(given: RecipientLike) -> Json:
+    if not isinstance(given, Recipient):
+        return dict(given)
+    return {
+        "channel": given.channel.value,
+        "to": given.to,
+        "on": [each.value for each in given.on],
+        "language": given.language,
+        "signing_secrets": list(given.signing_secrets),
+    }
 
 
 def owner_json(text: str) -> Json:

@@ -13,6 +13,7 @@ from chimes.client.requests import (
     Options,
     RunOptions,
     TargetLike,
+    delivery_json,
     duration_text,
     moment_text,
     owner_json,
@@ -98,6 +99,8 @@ class Verbs:
             wanted["priority"] = options["priority"]
         if "labels" in options:
             wanted["labels"] = dict(options["labels"])
+        if "delivery" in options:
+            wanted["delivery"] = delivery_json(options["delivery"])
         for _ in range(_ROUNDS):
             found = yield from self._find(name)
             try:
@@ -169,6 +172,8 @@ class Verbs:
             body["priority"] = options["priority"]
         if "owner" in options:
             body["owner"] = owner_json(options["owner"])
+        if "delivery" in options:
+            body["delivery"] = delivery_json(options["delivery"])
         if at is not None:
             body["at"] = moment_text(at, "at")
         if "timezone" in options:

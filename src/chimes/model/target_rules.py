@@ -168,7 +168,7 @@ def check_http_target(target: HttpTarget, *, egress: Egress | None = None) -> No
     _check_headers(target)
     _check_body(target.body)
     _check_expected_status(target.expected_status)
-    _check_signing(target.signing_secrets)
+    check_signing(target.signing_secrets)
     _check_secret_placeholders(target)
 
 
@@ -270,7 +270,7 @@ def _check_expected_status(statuses: tuple[int, ...]) -> None:
         )
 
 
-def _check_signing(secrets: tuple[str, ...]) -> None:
+def check_signing(secrets: tuple[str, ...]) -> None:
     if len(secrets) > MAX_SIGNING_SECRETS:
         raise _bad_secret(f"more than {MAX_SIGNING_SECRETS} signing secrets")
     for secret in secrets:

@@ -72,6 +72,14 @@ def _masked_value(name: str, value: object) -> object:
         return masked_arguments(value)
     if name == "url" and isinstance(value, str):
         return masked_url(value)
+    if name == "to" and isinstance(value, str) and "://" in value:
+        return masked_url(value)
     if is_secret_field(name):
         return [HIDDEN for _ in value] if isinstance(value, list) else HIDDEN
-    return masked(value) if isinstance(value, Mapping) else value
+    return _masked_inside(value)
+
+
+def _masked_inside(value: object) -> object:
+    if isinstance(value, Mapping):
+        return masked(value)
+    return [_masked_inside(each) for each in value] if isinstance(value, list) else value

@@ -15,7 +15,7 @@ from chimes.model.source import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget, Target
 from chimes.service.audit import masked
 from chimes.service.rules import LONGEST_WAIT, check_priority, checked_policy, clean_name
-from chimes.store.codec.schedule import target_to_plain
+from chimes.store.codec.schedule import recipient_to_plain, target_to_plain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,4 +77,7 @@ def ordered_run(order: Order, owner: Owner, run_id: RunId, now: datetime) -> Run
 
 def order_shown(order: Order) -> dict[str, object]:
     """For the audit, without secrets."""
-    return masked({"target": target_to_plain(order.target)})
+    shown: dict[str, object] = {"target": target_to_plain(order.target)}
+    if order.policy.delivery:
+        shown["delivery"] = [recipient_to_plain(each) for each in order.policy.delivery]
+    return masked(shown)

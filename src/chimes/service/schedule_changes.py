@@ -20,6 +20,8 @@ from chimes.model.defaults import RunDefaults
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
 from chimes.model.planning import plan
+from chimes.model.recipient import Recipient
+from chimes.model.recipient_rules import check_recipients
 from chimes.model.run import Run
 from chimes.model.schedule import (
     Schedule,
@@ -61,6 +63,7 @@ class ScheduleChanges:
         store: Store,
         *,
         check_target: Callable[[Target], None],
+        check_recipients: Callable[[Sequence[Recipient]], None] = check_recipients,
         default_timezone: str = "UTC",
         limits: Callable[[], Limits] = Limits,
         offers: Callable[[], Mapping[str, RunDefaults]] = dict,
@@ -69,6 +72,7 @@ class ScheduleChanges:
         also while no node of it has joined yet."""
         self._store = store
         self._check_target = check_target
+        self._check_recipients = check_recipients
         self._default_timezone = default_timezone
         self._limits = limits
         self._offers = offers

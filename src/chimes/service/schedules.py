@@ -32,6 +32,7 @@ from chimes.model.source import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget
 from chimes.service.audit import changes_between, entry
 from chimes.service.orders import Order, completed, order_shown, ordered_run
+from chimes.service.recipients import check_chats
 from chimes.service.rules import (
     checked,
     checked_id,
@@ -89,6 +90,7 @@ class ScheduleService(ScheduleChanges):
             )
         )
         self._target_allowed(actor, schedule.target, None)
+        self._check_recipients(schedule.policy.delivery)
         self._check_trigger(actor, schedule.trigger, now)
         return planned(schedule, now)
 
@@ -105,6 +107,7 @@ class ScheduleService(ScheduleChanges):
             draft = started_as(draft, defaults, said)
         now = await self._store.now()
         schedule = self.prepared(actor, draft, now)
+        await check_chats(self._store, actor, schedule.policy.delivery)
         await self._check_name(schedule, None)
         await self._check_dependency(actor, schedule)
         note = entry(
@@ -140,6 +143,8 @@ class ScheduleService(ScheduleChanges):
             after = checked(after)
             if after.target != before.target:
                 self._target_allowed(actor, after.target, before.target)
+            if after.policy.delivery != before.policy.delivery:
+                self._check_recipients(after.policy.delivery)
             if after.trigger != before.trigger:
                 trigger = self._settled_trigger(after.trigger, before.trigger, now)
                 after = replace(after, trigger=trigger)
@@ -151,6 +156,7 @@ class ScheduleService(ScheduleChanges):
                 after = replace(after, pause_note="", pause_until=None)
             return edited(before, after, now, actor.name)
 
+        await check_chats(self._store, actor, wanted.policy.delivery, seen.policy.delivery)
         await self._check_name(replace(wanted, name=clean_name(wanted.name)), seen)
         await self._check_dependency(actor, wanted)
         return await self._change(
@@ -283,6 +289,8 @@ class ScheduleService(ScheduleChanges):
         if not actor.may_write(owner):
             raise NotAllowed()
         self._target_allowed(actor, order.target, None)
+        self._check_recipients(order.policy.delivery)
+        await check_chats(self._store, actor, order.policy.delivery)
         order = completed(order, await self.defaults_of(order.target))
         now = await self._store.now()
         run = ordered_run(order, owner, run_id or manual_run_id(now), now)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
+from chimes.config import Settings
 from chimes.errors import InvalidInput
 from chimes.model.defaults import (
     OWN_FIELDS,
@@ -15,7 +16,8 @@ from chimes.model.defaults import (
     with_own,
 )
 from chimes.model.node import Node
-from chimes.model.policy import Policy
+from chimes.model.policy import Backoff, Policy
+from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
 from chimes.model.source import HIGH, LONGEST_SYNC_TIMEOUT, SYNC_TIMEOUT, task_policy
 from chimes.model.sync_policy import is_pair_key, pair_of_key
@@ -23,6 +25,8 @@ from chimes.model.target import AgentTarget, HttpTarget, SyncTarget, Target
 from chimes.store.port import Store
 from chimes.triggers.reading import nearest
 
+#: `needs` of a prompt.
+AGENT = "agent"
 TASK_TIMEOUT = timedelta(minutes=5)
 FLOW_TIMEOUT = timedelta(days=1)
 #: By the kind of a target: where nobody said how long a run may take (of HTTP targets the settings
@@ -32,12 +36,14 @@ USUAL_TIMEOUTS: Mapping[str, timedelta] = {
     "task": TASK_TIMEOUT,
     "flow": FLOW_TIMEOUT,
     "sync": SYNC_TIMEOUT,
+    "agent": timedelta(minutes=10),
 }
 LONGEST_TIMEOUTS: Mapping[str, timedelta] = {
     "http": timedelta(minutes=15),
     "task": timedelta(days=7),
     "flow": timedelta(days=365),
     "sync": LONGEST_SYNC_TIMEOUT,
+    "agent": timedelta(days=1),
 }
 
 
@@ -53,7 +59,28 @@ def usual_defaults(target: Target) -> RunDefaults:
     """Of a task or flow that says nothing about itself."""
     if isinstance(target, SyncTarget):
         return RunDefaults(policy=task_policy(target), priority=HIGH)
+    if isinstance(target, AgentTarget):
+        return RunDefaults(policy=agent_policy(Settings()))
     return RunDefaults(policy=Policy(timeout=usual_timeout(target)))
+
+
+def agent_policy(settings: Settings) -> Policy:
+    """Of a prompt whose schedule says nothing: attempts are counted in total (R1.32, C14), and its
+    owner finds the answer in the inbox (R1.1)."""
+    return Policy(
+        timeout=settings.agent_timeout,
+        max_retries=settings.dispatch_attempts - 1,
+        retry_backoff=settings.dispatch_backoff,
+        backoff=Backoff.EXPONENTIAL,
+        delivery=(Recipient(channel=Channel.INBOX),),
+    )
+
+
+def agent_offers(settings: Settings) -> dict[str, RunDefaults]:
+    """What a node with these settings offers of prompts: empty where it has no pipeline."""
+    if not settings.agent_pipeline or "worker" not in settings.roles:
+        return {}
+    return {AGENT: RunDefaults(policy=agent_policy(settings))}
 
 
 def offered_as(target: Target) -> str:
@@ -67,7 +94,7 @@ async def offered(
     """What a task or a flow says about its runs: to the application `here`, else to the live node
     that joined last. One that nobody offers would wait for ever: InvalidInput. Only names are
     compared; nothing is looked up or imported because of one (S66)."""
-    if isinstance(target, HttpTarget | AgentTarget):
+    if isinstance(target, HttpTarget):
         return None
     if isinstance(target, SyncTarget):
         return await _offered_pair(store, target, here)
@@ -75,10 +102,20 @@ async def offered(
         return here[target.needs]
     alive = await _alive(store)
     having = [node for node in alive if target.needs in node.offers]
+    if isinstance(target, AgentTarget) and not alive:
+        # Nobody is there who could know; a node that has a pipeline will take it.
+        return None
     if having:
         telling = [node for node in having if target.needs in node.defaults]
         latest = max(telling, key=lambda node: node.started_at, default=None)
         return None if latest is None else latest.defaults[target.needs]
+    if isinstance(target, AgentTarget):
+        raise InvalidInput(
+            "no node that is alive has a pipeline for prompts",
+            field="target.kind",
+            code="no_pipeline",
+            hint="set CHIMES_AGENT_PIPELINE (openai or runs) and CHIMES_AGENT_URL",
+        )
     known = _names(target.kind, {*here, *(each for node in alive for each in node.offers)})
     raise InvalidInput(
         f"no node that is alive offers the {target.kind} {target.name!r}",

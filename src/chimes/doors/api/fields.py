@@ -15,7 +15,7 @@ from chimes.triggers import Trigger, parse_duration, trigger_from_dict
 from chimes.triggers.reading import nearest
 
 T = TypeVar("T")
-TARGET_KINDS = ("http", "task", "flow", "sync")
+TARGET_KINDS = ("http", "task", "flow", "sync", "agent")
 
 
 class Body(BaseModel):

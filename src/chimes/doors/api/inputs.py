@@ -19,6 +19,8 @@ from chimes.doors.api.fields import (
 )
 from chimes.model.access import OwnerType, Role
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
+from chimes.model.recipient import Channel, Occasion
+from chimes.model.recipient_rules import MOST_RECIPIENTS
 from chimes.service.rules import ID_LIMIT
 
 #: Enumerations come as their words; everything else is exact.
@@ -117,7 +119,20 @@ class SyncTargetIn(Body):
     collection: str
 
 
-AnyTargetIn = HttpTargetIn | TaskTargetIn | FlowTargetIn | SyncTargetIn
+class AgentTargetIn(Body):
+    """A prompt for the run pipeline that is configured (`CHIMES_AGENT_PIPELINE`). The answer is
+    the result of the run; nothing in it is carried out."""
+
+    kind: Literal["agent"]
+    prompt: str
+    pipeline: Literal["", "openai", "runs"] = Field(default="", description="Empty: as configured.")
+    model: str = Field(default="", description="Empty: as configured.")
+    max_tokens: int | None = Field(
+        default=None, description="Of the answer; left out: as configured."
+    )
+
+
+AnyTargetIn = HttpTargetIn | TaskTargetIn | FlowTargetIn | SyncTargetIn | AgentTargetIn
 TargetField = Annotated[AnyTargetIn, Field(discriminator="kind"), BeforeValidator(with_kind)]
 
 
@@ -127,7 +142,7 @@ class TargetPatch(Body):
 
     model_config = ConfigDict(json_schema_extra=without_defaults)
 
-    kind: Literal["http", "task", "flow", "sync"] = "http"
+    kind: Literal["http", "task", "flow", "sync", "agent"] = "http"
     url: str = ""
     method: str = "POST"
     headers: dict[str, str] = Field(default_factory=dict)
@@ -142,6 +157,37 @@ class TargetPatch(Body):
     input: dict[str, JsonValue] = Field(default_factory=dict)
     source: str = ""
     collection: str = ""
+    prompt: str = ""
+    pipeline: Literal["", "openai", "runs"] = ""
+    model: str = ""
+    max_tokens: int | None = None
+
+
+class RecipientIn(Body):
+    """Somebody who is told how a run ended. `signing_secrets`, of a webhook, are answered as `***`
+    and kept where `***` comes back."""
+
+    channel: Annotated[Channel, Word]
+    to: str | int = Field(
+        default="",
+        description="A chat id or @name, a URL, an address; empty for the inbox of the owner.",
+    )
+    on: list[Annotated[Occasion, Word]] = Field(
+        default_factory=lambda: [Occasion.ALWAYS], max_length=len(Occasion)
+    )
+    language: Literal["", "en", "th", "zh"] = Field(
+        default="", description="Empty: as the owner likes it."
+    )
+    signing_secrets: list[str] = Field(default_factory=list, max_length=10)
+
+
+DeliveryField = Annotated[
+    list[RecipientIn],
+    Field(
+        max_length=MOST_RECIPIENTS,
+        description="Who is told how a run ended; of a prompt the inbox of its owner, unless told.",
+    ),
+]
 
 
 class PolicyIn(Body):
@@ -189,13 +235,14 @@ class ScheduleIn(Body):
     labels: LabelsField = Field(default_factory=dict)
     enabled: bool = True
     depends_on: DependencyIn | None = None
+    delivery: DeliveryField = Field(default_factory=list)
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_SCHEDULE]})
 
 
 class SchedulePatch(Body):
-    """What is left out stays. `trigger` and `labels` are replaced as a whole, `target` and
-    `policy` field by field."""
+    """What is left out stays. `trigger`, `labels` and `delivery` are replaced as a whole, `target`
+    and `policy` field by field."""
 
     read_only: ClassVar[frozenset[str]] = SCHEDULE_READ_ONLY | {"id", "namespace", "owner"}
 
@@ -207,6 +254,7 @@ class SchedulePatch(Body):
     labels: LabelsField = Field(default_factory=dict)
     enabled: bool = True
     depends_on: DependencyIn | None = None
+    delivery: DeliveryField = Field(default_factory=list)
 
     model_config = ConfigDict(json_schema_extra=without_defaults)
 
@@ -235,6 +283,7 @@ class StartIn(Body):
     priority: int = Field(default=0, description=PRIORITY_LEFT_OUT)
     at: MomentField | None = Field(default=None, description="At once where it is left out.")
     timezone: str | None = None
+    delivery: DeliveryField = Field(default_factory=list)
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -268,8 +317,15 @@ class NothingIn(Body):
     """An empty object, or no body at all."""
 
 
+LanguageField = Annotated[
+    str | None,
+    Field(description="en, th or zh: of the words; where it is left out, see Accept-Language."),
+]
+
+
 class PreviewIn(Body):
     trigger: TriggerField
+    lang: LanguageField = None
     count: Annotated[int, Field(ge=1, le=100)] = 5
     after: MomentField | None = Field(
         default=None, alias="from", description="Fires after this moment; now where it is left out."
@@ -282,6 +338,7 @@ class ExplainIn(Body):
     trigger: TriggerField = LEFT_OUT
     expression: str | None = None
     timezone: str | None = None
+    lang: LanguageField = None
 
 
 class KeyIn(Body):

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from chimes.doors.api.fields import TRIGGER_SCHEMA
 from chimes.model.access import OwnerType, Role
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
+from chimes.model.recipient import Channel, Occasion
 from chimes.model.run import AttemptEnd, Origin, RunStatus
 
 Moment = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
@@ -78,9 +79,26 @@ class SyncTargetOut(Out):
     collection: str
 
 
+class AgentTargetOut(Out):
+    kind: Literal["agent"]
+    prompt: str
+    pipeline: str = Field(description="`openai` or `runs`; empty: as configured.")
+    model: str = Field(description="Empty: as configured.")
+    max_tokens: int | None
+
+
 TargetOut = Annotated[
-    HttpTargetOut | TaskTargetOut | FlowTargetOut | SyncTargetOut, Field(discriminator="kind")
+    HttpTargetOut | TaskTargetOut | FlowTargetOut | SyncTargetOut | AgentTargetOut,
+    Field(discriminator="kind"),
 ]
+
+
+class RecipientOut(Out):
+    channel: Channel
+    to: str
+    on: list[Occasion]
+    language: str = Field(description="Empty: as the owner likes it.")
+    signing_secrets: list[Literal["***"]]
 
 
 class PolicyOut(Out):
@@ -125,6 +143,7 @@ class ScheduleOut(Out):
     enabled: bool
     pause: PauseOut | None
     depends_on: DependencyOut | None
+    delivery: list[RecipientOut]
     next_run_at: Moment | None
     next_slot: Moment | None
     last_slot: Moment | None = Field(description="The newest slot that has had its turn.")
@@ -273,7 +292,7 @@ class NodeOut(Out):
     clock_offset_seconds: float = Field(
         description="How far its clock was ahead of the store's at its last heartbeat."
     )
-    offers: list[str] = Field(description="http, task:NAME, flow:NAME, sync:SOURCE")
+    offers: list[str] = Field(description="http, agent, task:NAME, flow:NAME, sync:SOURCE")
 
 
 class NodePage(Out):

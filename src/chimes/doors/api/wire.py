@@ -15,6 +15,7 @@ from chimes.doors.api.inputs import (
     SchedulePatch,
     StartIn,
 )
+from chimes.doors.api.wire_recipients import recipients_from, recipients_out
 from chimes.doors.api.wire_targets import patched_target, target_from, target_out
 from chimes.errors import InvalidInput
 from chimes.language import describe
@@ -23,10 +24,10 @@ from chimes.model.defaults import PRIORITY, with_own
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule
-from chimes.model.target import HttpTarget, SyncTarget, Target
+from chimes.model.target import AgentTarget, HttpTarget, SyncTarget, Target
 from chimes.service.orders import Order
 from chimes.service.rules import checked_text
-from chimes.service.targets import usual_defaults, usual_timeout
+from chimes.service.targets import agent_policy, usual_defaults, usual_timeout
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.triggers import format_duration_iso, format_moment, parse_moment
 
@@ -41,6 +42,8 @@ def default_policy(settings: Settings, target: Target) -> Policy:
     """What a target gets where its policy says nothing."""
     if isinstance(target, SyncTarget):
         return replace(usual_defaults(target).policy, misfire_grace=settings.misfire_grace)
+    if isinstance(target, AgentTarget):
+        return replace(agent_policy(settings), misfire_grace=settings.misfire_grace)
     usual = Policy(misfire_grace=settings.misfire_grace, timeout=usual_timeout(target))
     if not isinstance(target, HttpTarget):
         return usual
@@ -54,6 +57,13 @@ def default_policy(settings: Settings, target: Target) -> Policy:
 
 def policy_from(given: PolicyIn, base: Policy) -> Policy:
     return replace(base, **{name: getattr(given, name) for name in given.model_fields_set})
+
+
+def _told(policy: Policy, given: ScheduleIn | StartIn) -> Policy:
+    """With the recipients that the caller names; an empty list names nobody."""
+    if "delivery" not in given.model_fields_set:
+        return policy
+    return replace(policy, delivery=recipients_from(given.delivery))
 
 
 def said_in(given: ScheduleIn | SchedulePatch | StartIn) -> frozenset[str]:
@@ -80,7 +90,7 @@ def draft_from(
         owner=owner_from(given.owner) if given.owner else actor.owner,
         trigger=given.trigger,
         target=target,
-        policy=policy_from(given.policy, default_policy(settings, target)),
+        policy=_told(policy_from(given.policy, default_policy(settings, target)), given),
         priority=given.priority,
         labels=given.labels,
         enabled=given.enabled,
@@ -94,7 +104,7 @@ def order_from(given: StartIn, settings: Settings) -> Order:
     target = target_from(given.target)
     return Order(
         target=target,
-        policy=policy_from(given.policy, default_policy(settings, target)),
+        policy=_told(policy_from(given.policy, default_policy(settings, target)), given),
         name=given.name,
         namespace=given.namespace,
         priority=given.priority,
@@ -116,9 +126,15 @@ def patch_from(given: SchedulePatch, settings: Settings) -> Callable[[Schedule],
             after = replace(after, target=target)
             if target.kind != before.target.kind:
                 usual = default_policy(settings, target)
-                after = replace(after, policy=with_own(before.policy, usual, ()))
+                policy = with_own(before.policy, usual, ())
+                if policy.delivery == default_policy(settings, before.target).delivery:
+                    policy = replace(policy, delivery=usual.delivery)
+                after = replace(after, policy=policy)
         if "policy" in given.model_fields_set:
             after = replace(after, policy=policy_from(given.policy, after.policy))
+        if "delivery" in given.model_fields_set:
+            delivery = recipients_from(given.delivery, before.policy.delivery)
+            after = replace(after, policy=replace(after.policy, delivery=delivery))
         if "depends_on" in given.model_fields_set:
             depends_on = dependency_from(given.depends_on) if given.depends_on else None
             after = replace(after, depends_on=depends_on)
@@ -132,7 +148,7 @@ def moment_from(text: str, timezone: str | None, field: str) -> datetime:
     return parse_moment(text, timezone, field=field)
 
 
-def schedule_out(schedule: Schedule) -> Json:
+def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
     depends_on = schedule.depends_on
     return {
         "id": schedule.id,
@@ -141,7 +157,7 @@ def schedule_out(schedule: Schedule) -> Json:
         "owner": owner_to_plain(schedule.owner),
         "trigger": schedule.trigger.to_dict(),
         "timezone": schedule.trigger.zone,
-        "words": describe(schedule.trigger),
+        "words": describe(schedule.trigger, lang),
         "target": target_out(schedule.target),
         "policy": policy_out(schedule.policy),
         "priority": schedule.priority,
@@ -155,6 +171,7 @@ def schedule_out(schedule: Schedule) -> Json:
             "schedule_id": depends_on.schedule_id,
             "within": format_duration_iso(depends_on.within),
         },
+        "delivery": recipients_out(schedule.policy.delivery),
         "next_run_at": time_out(schedule.next_run_at),
         "next_slot": time_out(schedule.next_slot),
         "last_slot": time_out(schedule.last_slot),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from chimes.doors.api.inputs import (
+    AgentTargetIn,
     AnyTargetIn,
     FlowTargetIn,
     HttpTargetIn,
@@ -15,7 +16,14 @@ from chimes.doors.api.inputs import (
     TaskTargetIn,
 )
 from chimes.errors import InvalidInput
-from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, Target, TaskTarget
+from chimes.model.target import (
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    SyncTarget,
+    Target,
+    TaskTarget,
+)
 from chimes.redaction import (
     HIDDEN,
     is_secret_field,
@@ -31,18 +39,21 @@ _FIELDS: Mapping[str, frozenset[str]] = {
     "task": frozenset(TaskTargetIn.model_fields) - {"kind"},
     "flow": frozenset(FlowTargetIn.model_fields) - {"kind"},
     "sync": frozenset(SyncTargetIn.model_fields) - {"kind"},
+    "agent": frozenset(AgentTargetIn.model_fields) - {"kind"},
 }
 _EMPTY: Mapping[str, Target] = {
     "http": HttpTarget(url=""),
     "task": TaskTarget(name=""),
     "flow": FlowTarget(name=""),
     "sync": SyncTarget(source="", collection=""),
+    "agent": AgentTarget(prompt=""),
 }
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "http": ("url",),
     "task": ("name",),
     "flow": ("name",),
     "sync": ("source", "collection"),
+    "agent": ("prompt",),
 }
 
 
@@ -56,6 +67,8 @@ def target_from(given: AnyTargetIn) -> Target:
             return FlowTarget(name=given.name, input=given.input)
         case SyncTargetIn():
             return SyncTarget(source=given.source, collection=given.collection)
+        case AgentTargetIn():
+            return _merged_agent(given, AgentTarget(prompt=given.prompt))
 
 
 def patched_target(given: TargetPatch, before: Target) -> Target:
@@ -94,6 +107,8 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
                 source=given.source if "source" in sent else before.source,
                 collection=given.collection if "collection" in sent else before.collection,
             )
+        case AgentTarget():
+            return _merged_agent(given, before)
 
 
 def target_out(target: Target) -> Json:
@@ -127,6 +142,19 @@ def target_out(target: Target) -> Json:
                 "source": target.source,
                 "collection": target.collection,
             }
+        case AgentTarget():
+            return {
+                "kind": target.kind,
+                "prompt": target.prompt,
+                "pipeline": target.pipeline,
+                "model": target.model,
+                "max_tokens": target.max_tokens,
+            }
+
+
+def _merged_agent(given: AgentTargetIn | TargetPatch, before: AgentTarget) -> AgentTarget:
+    sent = given.model_fields_set & _FIELDS["agent"]
+    return replace(before, **{name: getattr(given, name) for name in sent})
 
 
 def _merged_http(given: HttpTargetIn | TargetPatch, before: HttpTarget) -> HttpTarget:
@@ -140,20 +168,20 @@ def _merged_http(given: HttpTargetIn | TargetPatch, before: HttpTarget) -> HttpT
     if "expected_status" in changes:
         changes["expected_status"] = tuple(given.expected_status)
     if "signing_secrets" in changes:
-        changes["signing_secrets"] = _unmasked_secrets(
-            given.signing_secrets, before.signing_secrets
+        changes["signing_secrets"] = unmasked_secrets(
+            given.signing_secrets, before.signing_secrets, "target.signing_secrets"
         )
     return replace(before, **changes)
 
 
-def _unmasked_secrets(given: list[str], before: tuple[str, ...]) -> tuple[str, ...]:
+def unmasked_secrets(given: list[str], before: tuple[str, ...], field: str) -> tuple[str, ...]:
     """`***` at a place means: the secret that was there."""
     kept = [HIDDEN] * len(given)
     for place, secret in enumerate(given):
         if secret == HIDDEN and place >= len(before):
             raise InvalidInput(
                 f"there is no secret in place {place} to keep",
-                field=f"target.signing_secrets[{place}]",
+                field=f"{field}[{place}]",
                 code="masked",
             )
         kept[place] = before[place] if secret == HIDDEN else secret

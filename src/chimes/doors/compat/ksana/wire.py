@@ -14,7 +14,14 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, Target, TaskTarget
+from chimes.model.target import (
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    SyncTarget,
+    Target,
+    TaskTarget,
+)
 from chimes.redaction import masked_arguments, masked_headers
 from chimes.triggers import (
     Cron,
@@ -331,6 +338,8 @@ def _target_out(target: Target, *, literal: bool) -> Job:
         case SyncTarget():
             pair = {"source": target.source, "collection": target.collection}
             return {"http": dict(_NO_HTTP), "sync": pair}
+        case AgentTarget():
+            return {"http": dict(_NO_HTTP), "agent": {"prompt": target.prompt}}
 
 
 def _schedule_out(trigger: Trigger, given: Mapping[str, object]) -> dict[str, str]:
