@@ -72,6 +72,8 @@ class Actor:
     key_id: KeyId | None = None
     door: str = "native"
     address: str = ""
+    #: Empty: all that the role may.
+    scopes: tuple[Scope, ...] = ()
 
     @property
     def name(self) -> str:
@@ -79,18 +81,50 @@ class Actor:
 
     @property
     def sees_everything(self) -> bool:
+        """Reading goes with every scope: an answer to a change shows its object anyway."""
         return self.role in (Role.OPERATOR, Role.ADMIN)
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether it acts for an agent run (F67, S75)."""
+        return Scope.AGENT in self.scopes
+
+    @property
+    def administers(self) -> bool:
+        """Keys, and whatever else belongs to no owner. No scope stands for it, so that nobody makes
+        a key that is wider than its own (S09)."""
+        return self.role is Role.ADMIN and not self.scopes
 
     def may_see(self, owner: Owner) -> bool:
         return self.sees_everything or owner == self.owner
 
     def may_write(self, owner: Owner) -> bool:
-        """Create, edit and delete."""
-        return self.role is Role.ADMIN or (self.role is Role.MEMBER and owner == self.owner)
+        """Edit, delete, and create, unless it is an agent."""
+        return self._within(Scope.WRITE) and self._owns(owner)
+
+    def may_create(self, owner: Owner) -> bool:
+        if self.is_agent:
+            return Scope.AGENT_SCHEDULES in self.scopes and self._owns(owner)
+        return self.may_write(owner)
 
     def may_operate(self, owner: Owner) -> bool:
         """Pause, resume, run, cancel."""
-        return self.role is Role.OPERATOR or self.may_write(owner)
+        return self._within(Scope.OPERATE) and (self.role is Role.OPERATOR or self._owns(owner))
+
+    def _owns(self, owner: Owner) -> bool:
+        return self.role is Role.ADMIN or (self.role is Role.MEMBER and owner == self.owner)
+
+    def _within(self, scope: Scope) -> bool:
+        return not self.scopes or scope in self.scopes
+
+
+#: What a key of a role can be narrowed down to.
+SCOPES_OF = {
+    Role.VIEWER: frozenset({Scope.READ, Scope.AGENT}),
+    Role.MEMBER: frozenset(Scope),
+    Role.OPERATOR: frozenset({Scope.READ, Scope.OPERATE, Scope.AGENT}),
+    Role.ADMIN: frozenset(Scope),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
