@@ -1,0 +1,80 @@
+"""Schedules that are made in words: a prompt for an agent, told to where it came from (R1.1)."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from chimes.model.access import Owner
+from chimes.model.ids import ScheduleId
+from chimes.model.policy import Backoff, Policy
+from chimes.model.recipient import Recipient
+from chimes.model.schedule import Schedule
+from chimes.model.target import AgentTarget
+from chimes.triggers import Trigger
+
+#: Where the Softnix door and chats keep their schedules: to their users it is one product.
+NAMESPACE = "softnix"
+_LONGEST_NAME = 80
+_ID_NAMESPACE = uuid.UUID("0f7f3a6e-2f5d-5c2b-8a55-40a4d1cf9b1e")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dispatch:
+    """How prompts are handed over: attempts are counted in total (R1.32, C14)."""
+
+    attempts: int = 3
+    backoff: timedelta = timedelta(seconds=5)
+    timeout: timedelta = timedelta(minutes=10)
+
+    def policy(self, delivery: Sequence[Recipient] = ()) -> Policy:
+        return Policy(
+            max_retries=self.attempts - 1,
+            retry_backoff=self.backoff,
+            backoff=Backoff.EXPONENTIAL,
+            timeout=self.timeout,
+            delivery=tuple(delivery),
+        )
+
+
+def prompt_draft(
+    *,
+    schedule_id: ScheduleId,
+    prompt: str,
+    trigger: Trigger,
+    owner: Owner,
+    policy: Policy,
+    enabled: bool,
+    now: datetime,
+) -> Schedule:
+    return Schedule(
+        id=schedule_id,
+        namespace=NAMESPACE,
+        name=name_of(prompt),
+        owner=owner,
+        trigger=trigger,
+        target=AgentTarget(prompt=prompt),
+        policy=policy,
+        enabled=enabled,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def name_of(prompt: str) -> str:
+    """The beginning of a prompt, in one line."""
+    words = " ".join("".join(c if c.isprintable() else " " for c in prompt).split())
+    return words if len(words) <= _LONGEST_NAME else f"{words[: _LONGEST_NAME - 1].rstrip()}…"
+
+
+def new_short_id() -> ScheduleId:
+    """Twelve hexadecimal digits, as the seed's users know them."""
+    return ScheduleId(secrets.token_hex(6))
+
+
+def short_id_for(request: str) -> ScheduleId:
+    """The same for the same request, so that handling it again makes nothing new."""
+    return ScheduleId(uuid.uuid5(_ID_NAMESPACE, request).hex[:12])
