@@ -35,13 +35,14 @@ def environment(**more: str) -> dict[str, str]:
         "TZ",
         "COLUMNS",
         "LINES",
+        "LC_MESSAGES",
     )
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("CHIMES_") and name not in names
     }
-    return kept | {"TZ": "UTC"} | more
+    return kept | {"TZ": "UTC", "LC_ALL": "C.UTF-8"} | more
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     for name in [*os.environ]:
         if name not in environment():
             monkeypatch.delenv(name)
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
     # Nobody listens on port 1 of the loopback, so that no other test's server is met.
     monkeypatch.setenv("CHIMES_PORT", "1")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -145,3 +146,32 @@ def test_next_as_json_shows_the_other_zone_too(cli: Cli) -> None:
     )
     (fire,) = answer["fires"]
     assert fire["also"]["UTC"].endswith("T13:00:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "words"),
+    [
+        (["--lang", "th"], {}, "ทุกวันทำการ เวลา 09:00 น. ตามเวลา UTC"),
+        (["--lang", "zh-CN"], {}, "工作日 09:00，UTC 时间"),
+        (["--lang", "en"], {"CHIMES_LANG": "th"}, "Every weekday at 09:00, UTC"),
+        ([], {"CHIMES_LANG": "zh", "LC_ALL": "th_TH.UTF-8"}, "工作日 09:00，UTC 时间"),
+        ([], {"LC_ALL": "th_TH.UTF-8"}, "ทุกวันทำการ เวลา 09:00 น. ตามเวลา UTC"),
+        ([], {"LC_ALL": "", "LANG": "zh_CN.UTF-8"}, "工作日 09:00，UTC 时间"),
+        ([], {"LC_ALL": "", "LANG": "de_DE.UTF-8"}, "Every weekday at 09:00, UTC"),
+    ],
+)
+def test_the_language_of_the_words(
+    cli: Cli, options: list[str], variables: dict[str, str], words: str
+) -> None:
+    found = cli("explain", "0 9 * * 1-5", *options, **variables)
+    assert found.out.splitlines()[0] == words
+    preview = json.loads(cli("next", "0 9 * * 1-5", "--json", *options, **variables).out)
+    assert preview["words"] == words
+
+
+def test_everything_around_the_words_is_in_the_language_too(cli: Cli) -> None:
+    thai = cli("explain", "30 2 8 3 *", "--tz", "America/New_York", "--lang", "th")
+    assert re.search("[A-Za-z]", thai.out.replace("America/New_York", "")) is None
+    warned = cli("explain", "*/7 * * * *", "--lang", "zh")
+    assert warned.err == "注意：7分钟的间隔每小时重新计算，交界处的间隔为4分钟。\n"
+    assert cli("next", "* * * * *", CHIMES_LANG="tlh").code == 6

@@ -9,6 +9,7 @@ import click
 
 from chimes.cli.backend import Backend, post
 from chimes.cli.failure import FAILED
+from chimes.cli.language import language_option
 from chimes.cli.lazy import Command
 from chimes.cli.options import form_options, reach_options, yes_option
 from chimes.cli.output import Json, Output, echo, tell
@@ -16,7 +17,7 @@ from chimes.cli.shapes import schedule_details
 from chimes.cli.targets import target_from_options
 from chimes.cli.time import default_zone, fires_after, shown_fire
 from chimes.clock import SystemClock
-from chimes.language import describe, note_in_words, warnings_in_words
+from chimes.language import describe, note_in_words, remark, warnings_in_words
 from chimes.triggers import Every, Trigger
 from chimes.triggers.expression import trigger_from_text
 
@@ -46,6 +47,7 @@ _SHOWN = 5
 @click.option("--jitter", metavar="DURATION", help="For intervals: up to this much later.")
 @click.option("--paused", is_flag=True, help="Create it paused.")
 @click.option("--dry-run", is_flag=True, help="Only show what was understood.")
+@language_option
 @yes_option
 @form_options
 @reach_options
@@ -60,6 +62,7 @@ def add(
     zone: str | None,
     jitter: str | None,
     dry_run: bool,
+    lang: str,
     **options: object,
 ) -> None:
     """Create a schedule that calls a URL, runs a task or a flow, or synchronises a collection.
@@ -82,7 +85,7 @@ def add(
             raise click.UsageError("--jitter is for intervals such as 'every 5m'.")
         trigger = Every(trigger.every, jitter=jitter)
     body = _request(trigger, options)
-    _echo_reading(trigger)
+    _echo_reading(trigger, lang)
     if dry_run:
         if output.form in ("json", "ndjson"):
             echo(json.dumps(body, ensure_ascii=False, indent=2))
@@ -95,14 +98,14 @@ def add(
     output.one(made, schedule_details(SystemClock().now()))
 
 
-def _echo_reading(trigger: Trigger) -> None:
-    tell(describe(trigger))
+def _echo_reading(trigger: Trigger, lang: str) -> None:
+    tell(describe(trigger, lang))
     now = SystemClock().now()
-    for fire in fires_after(trigger.anchored(now), now, _SHOWN):
-        note = f"  ({note_in_words(fire.note)})" if fire.note else ""
-        tell(f"  {shown_fire(fire)}{note}")
-    for warning in warnings_in_words(trigger):
-        tell(f"Note: {warning}.")
+    for fire in fires_after(trigger.anchored(now), now, _SHOWN, lang):
+        note = f"  ({note_in_words(fire.note, lang)})" if fire.note else ""
+        tell(f"  {shown_fire(fire, lang)}{note}")
+    for warning in warnings_in_words(trigger, lang):
+        tell(remark(warning, lang))
 
 
 def _request(trigger: Trigger, options: dict[str, object]) -> Json:

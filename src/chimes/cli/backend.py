@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from chimes.cli.failure import UNREACHABLE, Failure, from_problem
 from chimes.cli.output import Json, tell
 from chimes.errors import ChimesError
+from chimes.language.choosing import of_environment
 
 API = "/api/v1"
 _CONNECT_TIMEOUT = 3.0
@@ -131,7 +132,11 @@ class HttpBackend:
         return True
 
     def request(self, method: str, path: str, body: object = None) -> Answer:
-        headers = {"Accept": "application/json", "User-Agent": "chimes-cli"}
+        headers = {
+            "Accept": "application/json",
+            "Accept-Language": of_environment(os.environ),
+            "User-Agent": "chimes-cli",
+        }
         data = None
         if body is not None:
             headers["Content-Type"] = "application/json"

@@ -25,7 +25,13 @@ from chimes.triggers.reading import nearest
 
 _PACKAGES = ("aiohttp", "alembic", "fastapi", "pydantic", "sqlalchemy", "uvicorn")
 #: Variables of ours that are no settings.
-_OTHER_VARIABLES = ("CHIMES_URL", "CHIMES_API_KEY", "CHIMES_API_KEY_FILE", "CHIMES_CONFIG")
+_OTHER_VARIABLES = (
+    "CHIMES_URL",
+    "CHIMES_API_KEY",
+    "CHIMES_API_KEY_FILE",
+    "CHIMES_CONFIG",
+    "CHIMES_LANG",
+)
 _LEAST_DISK, _SOME_DISK = 100 * 2**20, 2**30
 _FARTHEST_CLOCK = 2.0
 

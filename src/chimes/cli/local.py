@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
+import os
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from urllib.parse import unquote
 
 from chimes.cli.backend import Answer
 from chimes.config import LoadedSettings, load_settings, masked_store_url, store_location
+from chimes.language.choosing import of_environment
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Scope
@@ -56,7 +59,12 @@ class LocalBackend:
         data = b"" if body is None else json.dumps(body).encode()
         raw, _, query = path.partition("?")
         host = f"127.0.0.1:{self._settings.port}"
-        headers = [("host", host), ("x-api-key", self._token), ("accept", "application/json")]
+        headers = [
+            ("host", host),
+            ("x-api-key", self._token),
+            ("accept", "application/json"),
+            ("accept-language", of_environment(os.environ)),
+        ]
         if body is not None:
             headers += [("content-type", "application/json"), ("content-length", str(len(data)))]
         scope: Scope = {
@@ -93,7 +101,7 @@ class LocalBackend:
                 runs=services.runs,
                 access=AccessService(services.store, clock, fixed=[self._token]),
                 store=services.store,
-                settings=replace(self._settings, allowed_hosts=(), requests_per_second=1e6),
+                settings=replace(self._settings, allowed_hosts=(), requests_per_second=math.inf),
                 clock=clock,
                 metrics=CollectorRegistry(),
                 version=__version__,

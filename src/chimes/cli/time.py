@@ -8,11 +8,18 @@ from datetime import datetime
 import click
 
 from chimes.cli.failure import INVALID, Failure
+from chimes.cli.language import language_option
 from chimes.cli.lazy import Command
 from chimes.cli.options import named_zone
 from chimes.cli.output import Column, Json, Output, countdown, echo, pick, tell
 from chimes.clock import SystemClock
-from chimes.language import describe, note_in_words, warnings_in_words
+from chimes.language import (
+    describe,
+    note_in_words,
+    remark,
+    short_weekday,
+    warnings_in_words,
+)
 from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_moment
 from chimes.triggers.expression import trigger_from_text
 
@@ -33,7 +40,7 @@ def default_zone() -> str:
 @click.option("--from", "start", metavar="TIME", help="Fires after this moment; else after now.")
 @click.option("--dialect", type=_DIALECTS, default="auto")
 @click.option("--json", "json_fields", default=None, help="As the API's preview.")
-@click.option("--lang", default="en", help="Language of the notes.")
+@language_option
 def next_fires(
     expression: str,
     zone: str | None,
@@ -58,7 +65,7 @@ def next_fires(
     words, warnings = describe(trigger, lang), warnings_in_words(trigger, lang)
     trigger = trigger.anchored(now)
     after = parse_moment(start, trigger.zone, field="--from") if start else now
-    fires = fires_after(trigger, after, count)
+    fires = fires_after(trigger, after, count, lang)
     others = [(name, named_zone(name)) for name in also]
     if json_fields is not None:
         answer: Json = {
@@ -79,16 +86,16 @@ def next_fires(
     output.rows(rows, _columns(trigger, [name for name, _ in others], people=output.for_people))
     if output.for_people:
         for row in [each for each in rows if each.get("words")]:
-            echo(f"{row['local']}: {row['words']}.")
+            echo(f"{row['local']}: {row['words']}")
     for warning in warnings:
-        tell(f"Note: {warning}.")
+        tell(remark(warning, lang))
 
 
 @click.command("explain", cls=Command)
 @click.argument("expression")
 @click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
 @click.option("--dialect", type=_DIALECTS, default="auto")
-@click.option("--lang", default="en", help="Language of the words.")
+@language_option
 @click.option("--json", "json_fields", default=None, help="One JSON object.")
 def explain(
     expression: str, zone: str | None, dialect: Dialect, lang: str, json_fields: str | None
@@ -99,10 +106,11 @@ def explain(
     Examples:
       chimes explain "0 0 13 * 5"
       chimes explain "0 0/5 14 ? * MON-FRI *" --tz Europe/Berlin
+      chimes explain "0 9 * * 1-5" --lang th
     """
     trigger = trigger_from_text(expression, zone or default_zone(), dialect)
     now = SystemClock().now()
-    fires = fires_after(trigger.anchored(now), now, 3)
+    fires = fires_after(trigger.anchored(now), now, 3, lang)
     warnings = warnings_in_words(trigger, lang)
     if json_fields is not None:
         answer: Json = {
@@ -117,29 +125,28 @@ def explain(
     echo(describe(trigger, lang))
     for fire in fires:
         note = f"  ({note_in_words(fire.note, lang)})" if fire.note else ""
-        echo(f"  {shown_fire(fire)}{note}")
+        echo(f"  {shown_fire(fire, lang)}{note}")
     for warning in warnings:
-        tell(f"Note: {warning}.")
+        tell(remark(warning, lang))
 
 
-def fires_after(trigger: Trigger, after: datetime, count: int) -> list[Fire]:
+def fires_after(trigger: Trigger, after: datetime, count: int, lang: str) -> list[Fire]:
     fires = trigger.fires(after, count)
     if not fires:
-        raise Failure(
-            f"This never fires after {format_moment(after)}: {describe(trigger)}", INVALID
-        )
+        words = describe(trigger, lang)
+        raise Failure(f"This never fires after {format_moment(after)}: {words}", INVALID)
     return fires
 
 
-def fire_out(fire: Fire, lang: str = "en") -> Json:
+def fire_out(fire: Fire, lang: str) -> Json:
     found: Json = {"at": format_moment(fire.at), "local": fire.local.isoformat()}
     if fire.note:
         found |= {"note": fire.note, "words": note_in_words(fire.note, lang)}
     return found
 
 
-def shown_fire(fire: Fire) -> str:
-    return f"{fire.local:%a} {fire.local.isoformat(sep=' ')}"
+def shown_fire(fire: Fire, lang: str) -> str:
+    return f"{short_weekday(fire.local, lang)} {fire.local.isoformat(sep=' ')}"
 
 
 def _output() -> Output:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import lru_cache
 from importlib import import_module
 from typing import cast
 
-from chimes.errors import InvalidInput
 from chimes.language.cautions import cautions
+from chimes.language.choosing import LANGUAGES, named
 from chimes.language.sentence import Language, sentence
 from chimes.triggers import Note, Trigger
-
-#: One line per language.
-LANGUAGES = {
-    "en": "chimes.language.en",
-    "th": "chimes.language.th",
-    "zh": "chimes.language.zh",
-}
 
 
 def describe(trigger: Trigger, lang: str = "en") -> str:
@@ -42,12 +36,15 @@ def warnings_in_words(trigger: Trigger, lang: str = "en") -> tuple[str, ...]:
     return (*own, *(language.caution(each) for each in cautions(trigger)))
 
 
+def remark(words: str, lang: str = "en") -> str:
+    """A warning as a line of its own: `Note: Runs in leap years only.`"""
+    return _language(lang).REMARK.format(words)
+
+
+def short_weekday(moment: datetime, lang: str = "en") -> str:
+    """`Mon`, `จ.`, `周一`, as the datetime's own clock shows it."""
+    return _language(lang).SHORT_WEEKDAYS[moment.isoweekday() % 7]
+
+
 def _language(lang: str) -> Language:
-    module = LANGUAGES.get(lang.partition("-")[0].lower())
-    if module is None:
-        raise InvalidInput(
-            f"There are no words in language {lang[:32]!r}; there are {', '.join(LANGUAGES)}",
-            field="lang",
-            code="unknown_language",
-        )
-    return cast(Language, import_module(module))
+    return cast(Language, import_module(LANGUAGES[named(lang)]))

@@ -15,6 +15,8 @@ from chimes.triggers import Dst, Note
 
 __all__ = [
     "BETWEEN",
+    "REMARK",
+    "SHORT_WEEKDAYS",
     "caution",
     "clock_changes",
     "delayed",
@@ -26,6 +28,8 @@ __all__ = [
 ]
 
 BETWEEN = "; "
+REMARK = "Note: {}."
+SHORT_WEEKDAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 _NOTES: dict[Note, str] = {
     "moved_by_gap": "its time is skipped when the clocks go forward; it runs at the change",
     "repeated_hour_first": "this hour comes twice when the clocks go back; first time",

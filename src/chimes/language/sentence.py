@@ -44,6 +44,10 @@ class Language(Protocol):
 
     #: Between the clauses of a sentence.
     BETWEEN: str
+    #: A note or caution by itself.
+    REMARK: str
+    #: Sunday first.
+    SHORT_WEEKDAYS: Sequence[str]
 
     @property
     def limits(self) -> Limits: ...

@@ -15,6 +15,8 @@ from chimes.triggers import Dst, Note
 
 __all__ = [
     "BETWEEN",
+    "REMARK",
+    "SHORT_WEEKDAYS",
     "caution",
     "clock_changes",
     "delayed",
@@ -26,6 +28,8 @@ __all__ = [
 ]
 
 BETWEEN = "; "
+REMARK = "หมายเหตุ: {}"
+SHORT_WEEKDAYS = ("อา.", "จ.", "อ.", "พ.", "พฤ.", "ศ.", "ส.")
 _NOTES: dict[Note, str] = {
     "moved_by_gap": "เวลานี้ถูกข้ามไปเมื่อปรับนาฬิกาไปข้างหน้า จึงทำงานในขณะที่ปรับ",
     "repeated_hour_first": "ชั่วโมงนี้มีสองรอบเมื่อปรับนาฬิกาถอยหลัง นี่คือรอบแรก",

@@ -8,13 +8,15 @@ from chimes.language import zh_limits as limits
 from chimes.language.cautions import Caution, CautionCode, Unit
 from chimes.language.days import Days
 from chimes.language.times import Times
-from chimes.language.zh_days import days_phrase, years_phrase
+from chimes.language.zh_days import WEEKDAYS, days_phrase, years_phrase
 from chimes.language.zh_limits import duration_words, every_words, in_zone, moment_words, zone_words
 from chimes.language.zh_times import needs_day, time_phrase
 from chimes.triggers import Dst, Note
 
 __all__ = [
     "BETWEEN",
+    "REMARK",
+    "SHORT_WEEKDAYS",
     "caution",
     "clock_changes",
     "delayed",
@@ -26,6 +28,8 @@ __all__ = [
 ]
 
 BETWEEN = "；"
+REMARK = "注意：{}。"
+SHORT_WEEKDAYS = WEEKDAYS
 _NOTES: dict[Note, str] = {
     "moved_by_gap": "时钟拨快时会跳过这个时间，改为在拨快的时刻运行",
     "repeated_hour_first": "时钟拨慢时这一小时会出现两次，这是第一次",

@@ -23,6 +23,7 @@ from chimes.doors.api.outputs import (
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import moment_from, time_out
 from chimes.doors.api.wire_runs import run_out
+from chimes.doors.language import Spoken
 from chimes.errors import InvalidInput
 from chimes.model.ids import ScheduleId
 from chimes.model.run import Run
@@ -37,7 +38,7 @@ router = APIRouter(
 
 @router.post("/pause", responses=gives(ScheduleOut))
 async def pause_schedule(
-    schedule_id: str, door: ToDoorway, actor: Caller, body: PauseIn | None = None
+    schedule_id: str, door: ToDoorway, actor: Caller, lang: Spoken, body: PauseIn | None = None
 ) -> Response:
     """No more runs until it is resumed, or until the given moment."""
     given = body or PauseIn()
@@ -47,15 +48,15 @@ async def pause_schedule(
     schedule = await door.schedules.pause(
         actor, ScheduleId(schedule_id), note=given.note or given.reason, until=until
     )
-    return schedule_answer(schedule)
+    return schedule_answer(schedule, lang)
 
 
 @router.post("/resume", responses=gives(ScheduleOut))
 async def resume_schedule(
-    schedule_id: str, door: ToDoorway, actor: Caller, body: NothingIn | None = None
+    schedule_id: str, door: ToDoorway, actor: Caller, lang: Spoken, body: NothingIn | None = None
 ) -> Response:
     """Go on with the first slot after now; what passed meanwhile is not made up for."""
-    return schedule_answer(await door.schedules.resume(actor, ScheduleId(schedule_id)))
+    return schedule_answer(await door.schedules.resume(actor, ScheduleId(schedule_id)), lang)
 
 
 @router.post(
@@ -82,25 +83,31 @@ async def run_schedule(
 
 @router.post("/skip", responses=gives(ScheduleOut))
 async def skip_next(
-    schedule_id: str, door: ToDoorway, actor: Caller, body: ReasonIn | None = None
+    schedule_id: str, door: ToDoorway, actor: Caller, lang: Spoken, body: ReasonIn | None = None
 ) -> Response:
     """Leave out the next slot; it is recorded as skipped."""
     reason = body.reason if body else ""
-    return schedule_answer(await door.schedules.skip(actor, ScheduleId(schedule_id), reason=reason))
+    skipped = await door.schedules.skip(actor, ScheduleId(schedule_id), reason=reason)
+    return schedule_answer(skipped, lang)
 
 
 @router.post("/move", responses=gives(ScheduleOut))
-async def move_next(schedule_id: str, body: ToIn, door: ToDoorway, actor: Caller) -> Response:
+async def move_next(
+    schedule_id: str, body: ToIn, door: ToDoorway, actor: Caller, lang: Spoken
+) -> Response:
     """Carry out the next slot at another moment; the slots after it stay."""
     to = moment_from(body.to, body.timezone, "to")
-    return schedule_answer(await door.schedules.move(actor, ScheduleId(schedule_id), to))
+    return schedule_answer(await door.schedules.move(actor, ScheduleId(schedule_id), to), lang)
 
 
 @router.post("/reschedule", responses=gives(ScheduleOut))
-async def reschedule(schedule_id: str, body: ToIn, door: ToDoorway, actor: Caller) -> Response:
+async def reschedule(
+    schedule_id: str, body: ToIn, door: ToDoorway, actor: Caller, lang: Spoken
+) -> Response:
     """Make this moment the next slot; the past means now."""
     to = moment_from(body.to, body.timezone, "to")
-    return schedule_answer(await door.schedules.reschedule(actor, ScheduleId(schedule_id), to))
+    moved = await door.schedules.reschedule(actor, ScheduleId(schedule_id), to)
+    return schedule_answer(moved, lang)
 
 
 @router.post("/backfill", responses=gives(BackfillOut))

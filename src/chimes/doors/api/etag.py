@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.doors.api.wire import Json, schedule_out
+from chimes.doors.language import in_language
 from chimes.errors import StaleVersion
 from chimes.model.schedule import Schedule
 
@@ -23,9 +24,10 @@ def etag(schedule: Schedule, shown: Json) -> str:
     return f'"{schedule.version}-{hashlib.blake2b(content, digest_size=6).hexdigest()}"'
 
 
-def schedule_answer(schedule: Schedule, *, status: int = 200) -> JSONResponse:
-    shown = schedule_out(schedule)
-    return JSONResponse(shown, status_code=status, headers={"ETag": etag(schedule, shown)})
+def schedule_answer(schedule: Schedule, lang: str, *, status: int = 200) -> JSONResponse:
+    shown = schedule_out(schedule, lang)
+    answer = JSONResponse(shown, status_code=status, headers={"ETag": etag(schedule, shown)})
+    return in_language(answer, lang)
 
 
 def unless_known(request: Request, answer: Response) -> Response:
@@ -33,7 +35,8 @@ def unless_known(request: Request, answer: Response) -> Response:
     tag = answer.headers["ETag"]
     known = [each.strip() for each in request.headers.get("if-none-match", "").split(",")]
     if tag in known or "*" in known or f"W/{tag}" in known:
-        return Response(status_code=304, headers={"ETag": tag})
+        kept = {name: answer.headers[name] for name in ("ETag", "Content-Language", "Vary")}
+        return Response(status_code=304, headers=kept)
     return answer
 
 

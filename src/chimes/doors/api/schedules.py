@@ -28,6 +28,7 @@ from chimes.doors.api.queries import RunsQuery, SchedulesQuery
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import draft_from, patch_from, said_in, schedule_out
 from chimes.doors.api.wire_runs import run_out
+from chimes.doors.language import Spoken, in_language
 from chimes.errors import AlreadyExists
 from chimes.model.ids import ScheduleId
 
@@ -38,7 +39,7 @@ router = APIRouter(
 
 @router.post("", status_code=201, responses=gives(ScheduleOut, 201) | TAKEN | BODY)
 async def create_schedule(
-    request: Request, body: ScheduleIn, door: ToDoorway, actor: Caller
+    request: Request, body: ScheduleIn, door: ToDoorway, actor: Caller, lang: Spoken
 ) -> Response:
     """Make a schedule."""
     draft = draft_from(body, actor, door.settings, await door.store.now())
@@ -55,7 +56,7 @@ async def create_schedule(
         if found is None:
             raise
         schedule = await door.schedules.get(actor, found.id)
-    answer = schedule_answer(schedule, status=201)
+    answer = schedule_answer(schedule, lang, status=201)
     answer.headers["Location"] = f"/api/v1/schedules/{schedule.id}"
     return answer
 
@@ -66,24 +67,31 @@ async def list_schedules(
     query: Annotated[SchedulesQuery, Query()],
     door: ToDoorway,
     actor: Caller,
+    lang: Spoken,
 ) -> Response:
     """A page of schedules. `next_cursor` leads to the next one."""
     found = await door.schedules.find(actor, query.to_query(question_of(request)))
-    return page(request, [schedule_out(each) for each in found.items], found.next)
+    items = [schedule_out(each, lang) for each in found.items]
+    return in_language(page(request, items, found.next), lang)
 
 
 @router.get("/{schedule_id}", responses=gives(ScheduleOut) | MISSING)
 async def get_schedule(
-    request: Request, schedule_id: str, door: ToDoorway, actor: Caller
+    request: Request, schedule_id: str, door: ToDoorway, actor: Caller, lang: Spoken
 ) -> Response:
     """One schedule, with its ETag."""
     schedule = await door.schedules.get(actor, ScheduleId(schedule_id))
-    return unless_known(request, schedule_answer(schedule))
+    return unless_known(request, schedule_answer(schedule, lang))
 
 
 @router.patch("/{schedule_id}", responses=gives(ScheduleOut) | MISSING | STALE | TAKEN | BODY)
 async def change_schedule(
-    request: Request, schedule_id: str, body: SchedulePatch, door: ToDoorway, actor: Caller
+    request: Request,
+    schedule_id: str,
+    body: SchedulePatch,
+    door: ToDoorway,
+    actor: Caller,
+    lang: Spoken,
 ) -> Response:
     """Change what is sent and nothing else. With If-Match: only if nobody was faster."""
     current = await door.schedules.get(actor, ScheduleId(schedule_id))
@@ -95,7 +103,7 @@ async def change_schedule(
         expected_version=version,
         said=said_in(body),
     )
-    return schedule_answer(changed)
+    return schedule_answer(changed, lang)
 
 
 @router.delete("/{schedule_id}", status_code=204, responses=MISSING | STALE)

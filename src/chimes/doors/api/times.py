@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.doors.api.inputs import ExplainIn, PreviewIn
@@ -21,6 +22,7 @@ from chimes.doors.api.outputs import (
 from chimes.doors.api.queries import TemplatesQuery, UpcomingQuery
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import Json, moment_from, time_out
+from chimes.doors.language import in_language, language_of
 from chimes.errors import InvalidInput
 from chimes.language import describe, note_in_words, warnings_in_words
 from chimes.model.templates import TEMPLATES, Template
@@ -34,40 +36,40 @@ router = APIRouter(prefix="/api/v1", tags=["time"], route_class=NativeRoute, res
 
 
 @router.post("/preview", responses=gives(PreviewOut) | BODY)
-async def preview(body: PreviewIn, door: ToDoorway, actor: Caller) -> Response:
+async def preview(request: Request, body: PreviewIn, door: ToDoorway, actor: Caller) -> Response:
     """The next fires of a trigger, without saving anything."""
+    lang = language_of(request, body.lang)
     now = await door.store.now()
     zone = door.settings.default_timezone
     after = now if body.after is None else moment_from(body.after, body.trigger.zone, "from")
     trigger = body.trigger.with_default_zone(zone).anchored(now)
     check_fires(trigger, after)
     fires = trigger.fires(after, min(body.count, trigger.max_runs or body.count))
-    return JSONResponse(
-        {
-            "fires": [fire_out(fire) for fire in fires],
-            "words": describe(trigger),
-            "warnings": list(warnings_in_words(trigger)),
-            "timezone": trigger.zone,
-        }
-    )
+    shown = {
+        "fires": [fire_out(fire, lang) for fire in fires],
+        "words": describe(trigger, lang),
+        "warnings": list(warnings_in_words(trigger, lang)),
+        "timezone": trigger.zone,
+    }
+    return in_language(JSONResponse(shown), lang)
 
 
 @router.post("/explain", responses=gives(ExplainOut) | BODY)
-async def explain(body: ExplainIn, door: ToDoorway, actor: Caller) -> Response:
+async def explain(request: Request, body: ExplainIn, door: ToDoorway, actor: Caller) -> Response:
     """A trigger, or a cron expression, in words."""
+    lang = language_of(request, body.lang)
     if ("trigger" in body.model_fields_set) == (body.expression is not None):
         raise InvalidInput("send either trigger or expression", field="trigger", code="missing")
     trigger = (
         body.trigger if body.expression is None else Cron(body.expression, timezone=body.timezone)
     ).with_default_zone(door.settings.default_timezone)
-    return JSONResponse(
-        {
-            "words": describe(trigger),
-            "warnings": list(warnings_in_words(trigger)),
-            "timezone": trigger.zone,
-            "trigger": trigger.to_dict(),
-        }
-    )
+    shown = {
+        "words": describe(trigger, lang),
+        "warnings": list(warnings_in_words(trigger, lang)),
+        "timezone": trigger.zone,
+        "trigger": trigger.to_dict(),
+    }
+    return in_language(JSONResponse(shown), lang)
 
 
 @router.get("/upcoming", responses=gives(UpcomingPage))
@@ -118,8 +120,8 @@ def template_out(template: Template, zone: str, now: datetime) -> Json:
     }
 
 
-def fire_out(fire: Fire) -> Json:
+def fire_out(fire: Fire, lang: str) -> Json:
     shown: Json = {"at": time_out(fire.at), "local": fire.local.isoformat()}
     if fire.note is not None:
-        shown |= {"note": fire.note, "words": note_in_words(fire.note)}
+        shown |= {"note": fire.note, "words": note_in_words(fire.note, lang)}
     return shown
