@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from datetime import timedelta
@@ -12,9 +13,9 @@ from starlette.requests import Request
 from chimes.clock import Clock
 from chimes.doors.context import Doorway
 from chimes.errors import NotAuthenticated, RateLimited, StoreError
-from chimes.model.access import Actor, Owner, Role
+from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.service.audit import entry
-from chimes.service.limits import RateLimiter
+from chimes.service.limits import RateLimiter, SharedLimiter
 
 #: What the native API takes. A key in a query string ends up in logs and histories (S02).
 NATIVE = ("Bearer", "ApiKey", "X-API-Key")
@@ -33,7 +34,8 @@ class Gatekeeper:
         self._access = doorway.access
         self._store = doorway.store
         rate = doorway.settings.requests_per_second
-        self._calls = RateLimiter(doorway.clock, rate=rate, burst=max(1, round(2 * rate)))
+        self._burst = 0 if math.isinf(rate) else max(1, round(2 * rate))
+        self._calls = SharedLimiter(doorway.store, doorway.clock, rate=rate, burst=self._burst)
         self._failures = FailureWindow(doorway.clock)
         self._notes = RateLimiter(doorway.clock, rate=0.1, burst=_FAILURES)
 
@@ -53,13 +55,20 @@ class Gatekeeper:
             if presented:
                 self._failures.count(address)
             raise NotAuthenticated(presented=bool(presented)) from None
-        allowance = self._calls.take(actor.name)
-        request.state.answer_headers = {
-            "RateLimit-Limit": str(allowance.limit),
-            "RateLimit-Remaining": str(allowance.remaining),
-            "RateLimit-Reset": str(round(allowance.reset)),
-        }
+        if self._burst:
+            await self._count(request, actor)
         return actor
+
+    async def _count(self, request: Request, actor: Actor) -> None:
+        try:
+            allowance = await self._calls.take(counted_as(actor))
+        except RateLimited as refused:
+            wait = math.ceil(refused.retry_after.total_seconds())
+            request.state.answer_headers = _rate_headers(self._burst, 0, max(1, wait))
+            raise
+        request.state.answer_headers = _rate_headers(
+            allowance.limit, allowance.remaining, round(allowance.reset)
+        )
 
     async def refused(self, request: Request, actor: Actor) -> None:
         """Leave a trace of something that a known caller was not allowed to do (S08)."""
@@ -83,6 +92,20 @@ class Gatekeeper:
             pass  # a flood of bad calls must not fill the audit
         except StoreError:
             _log.warning("a refusal could not be written to the audit", extra={"verb": verb})
+
+
+def counted_as(actor: Actor) -> str:
+    """All keys of a user or a chat share one limit (R1.37); those of the system have nothing in
+    common."""
+    return actor.name if actor.owner.type is OwnerType.SYSTEM else str(actor.owner)
+
+
+def _rate_headers(limit: int, remaining: int, reset: int) -> dict[str, str]:
+    return {
+        "RateLimit-Limit": str(limit),
+        "RateLimit-Remaining": str(remaining),
+        "RateLimit-Reset": str(reset),
+    }
 
 
 class FailureWindow:

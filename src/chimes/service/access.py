@@ -6,13 +6,22 @@ import base64
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from chimes.clock import Clock
 from chimes.errors import InvalidInput, NotAllowed, NotAuthenticated
-from chimes.model.access import SYSTEM_OWNER, Actor, ApiKey, Owner, Role, revoked
+from chimes.model.access import (
+    SCOPES_OF,
+    SYSTEM_OWNER,
+    Actor,
+    ApiKey,
+    Owner,
+    Role,
+    Scope,
+    revoked,
+)
 from chimes.model.ids import KeyId
 from chimes.service.audit import entry
 from chimes.service.rules import clean_name
@@ -22,8 +31,11 @@ KEY_PREFIX = "chm"
 _ID_LENGTH = 12
 _SECRET_LENGTH = 43
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
-#: How long a key once found good is not looked up again; a revoked one dies within this time.
-_TRUST = 5.0
+#: How long a key once found good is not looked up again; one revoked elsewhere dies within it.
+_TRUST = 1.0
+#: How long "there are no keys" is believed: from the first one on, made by whichever process,
+#: every call needs one.
+_LOOK_AGAIN = 0.2
 _NO_KEY = "0" * 64
 
 
@@ -47,7 +59,7 @@ class AccessService:
 
     async def keys_on(self) -> bool:
         """Whether a key is needed. Without any, calls are open (and the bind is loopback only)."""
-        if not self._keys_on and self._clock.monotonic() - self._looked_at > _TRUST:
+        if not self._keys_on and self._clock.monotonic() - self._looked_at > _LOOK_AGAIN:
             now = await self._store.now()
             self._keys_on = any(key.usable(now) for key in await self._store.list_keys())
             self._looked_at = self._clock.monotonic()
@@ -69,7 +81,14 @@ class AccessService:
             return Actor(role=Role.ADMIN, key_id=KeyId("configured"), door=door, address=address)
         if key is None or not matches or not key.usable(await self._store.now()):
             raise NotAuthenticated()
-        return Actor(owner=key.owner, role=key.role, key_id=key.id, door=door, address=address)
+        return Actor(
+            owner=key.owner,
+            role=key.role,
+            key_id=key.id,
+            door=door,
+            address=address,
+            scopes=key.scopes,
+        )
 
     async def _key(self, presented: str) -> ApiKey | None:
         parts = presented.split("_", 2)
@@ -98,9 +117,12 @@ class AccessService:
         role: Role,
         owner: Owner = SYSTEM_OWNER,
         expires_at: datetime | None = None,
+        scopes: Collection[Scope] = (),
     ) -> NewKey:
-        """Only an admin makes keys, so nobody can make one wider than its own (S09)."""
+        """Only an admin makes keys, so nobody can make one wider than its own (S09). Scopes narrow
+        its role down; none: all that the role may."""
         self._only_admin(actor)
+        narrowed = _checked_scopes(role, scopes)
         now = await self._store.now()
         if expires_at is not None and expires_at <= now:
             raise InvalidInput("lies in the past", field="expires_at", code="in_the_past")
@@ -115,6 +137,7 @@ class AccessService:
             created_at=now,
             created_by=actor.name,
             expires_at=expires_at,
+            scopes=narrowed,
         )
         note = entry(
             actor,
@@ -123,7 +146,8 @@ class AccessService:
             key_id,
             at=now,
             owner=owner,
-            changes={"name": key.name, "role": role.value},
+            changes={"name": key.name, "role": role.value}
+            | ({"scopes": list(narrowed)} if narrowed else {}),
         )
         await self._store.add_key(key, note)
         self._keys_on = True
@@ -135,17 +159,31 @@ class AccessService:
 
     async def revoke(self, actor: Actor, key_id: KeyId) -> ApiKey:
         self._only_admin(actor)
-        note = entry(
-            actor, "revoke_key", "key", key_id, at=await self._store.now(), owner=actor.owner
-        )
+        found = await self._store.get_key(key_id)
+        owner = found.owner if found is not None else actor.owner
+        note = entry(actor, "revoke_key", "key", key_id, at=await self._store.now(), owner=owner)
         key = await self._store.change_key(key_id, revoked, note)
         self._known.pop(key_id, None)
         return key
 
     @staticmethod
     def _only_admin(actor: Actor) -> None:
-        if actor.role is not Role.ADMIN:
+        if not actor.administers:
             raise NotAllowed()
+
+
+def _checked_scopes(role: Role, scopes: Collection[Scope]) -> tuple[Scope, ...]:
+    """In the order of the enumeration; InvalidInput for what the role cannot do (S09)."""
+    beyond = [each for each in Scope if each in scopes and each not in SCOPES_OF[role]]
+    if beyond:
+        raise InvalidInput(
+            f"a {role.value} may not {', '.join(beyond)}", field="scopes", code="wider_than_role"
+        )
+    if Scope.AGENT_SCHEDULES in scopes and Scope.AGENT not in scopes:
+        raise InvalidInput(
+            "agent_schedules goes with agent", field="scopes", code="incomplete_scopes"
+        )
+    return tuple(each for each in Scope if each in scopes)
 
 
 def _secret_part(presented: str) -> str:
