@@ -10,11 +10,15 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from enum import StrEnum
+from typing import TypeVar
 
-from chimes.model.access import SYSTEM_OWNER
+from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
 from chimes.model.change import replace
-from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.delivery import Delivery, DeliveryState, InboxItem
+from chimes.model.ids import DeliveryId, InboxId, NodeId, RunId, ScheduleId
 from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.run import Attempt, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
@@ -35,6 +39,8 @@ from chimes.store.redis.wire import maybe_moment
 from chimes.triggers import Once, trigger_from_dict
 
 _log = logging.getLogger(__name__)
+
+Word = TypeVar("Word", bound=StrEnum)
 
 #: How to try a part, and what stands in its place.
 _Part = tuple[Callable[[object], object], object]
@@ -122,6 +128,42 @@ def mended_schedule(fields: Mapping[str, str], error: Exception) -> Schedule:
     )
 
 
+def mended_delivery(fields: Mapping[str, str], error: Exception) -> Delivery:
+    """Only what stands beside its body; to whom it was to go is not known any more."""
+    _log.warning("delivery %s cannot be read: %s", fields["id"], error)
+    return Delivery(
+        id=DeliveryId(fields["id"]),
+        run_id=RunId(fields["run"]),
+        schedule_id=ScheduleId(fields["schedule"]) if fields["schedule"] else None,
+        owner=_owner(fields["owner"]),
+        recipient=Recipient(channel=_word(Channel, fields["channel"], Channel.INBOX)),
+        occasion=Occasion.ALWAYS,
+        state=_word(DeliveryState, fields["state"], DeliveryState.DEAD),
+        attempts=_number(fields["attempts"]),
+        fence=_number(fields["fence"]),
+        progress=_number(fields["progress"]),
+        created_at=_time(fields["created"]) or EPOCH,
+        available_at=_time(fields["available"]) or EPOCH,
+        finished_at=_time(fields["finished"]),
+        error=f"this delivery cannot be read: {error}",
+        code=Reason.UNREADABLE,
+    )
+
+
+def mended_inbox(fields: Mapping[str, str], error: Exception) -> InboxItem:
+    _log.warning("inbox item %s cannot be read: %s", fields["id"], error)
+    return InboxItem(
+        id=InboxId(fields["id"]),
+        owner=_owner(fields["owner"]),
+        run_id=None,
+        schedule_id=None,
+        title="this message cannot be read",
+        text=str(error),
+        status=Reason.UNREADABLE,
+        created_at=_time(fields["created"]) or EPOCH,
+    )
+
+
 def damage_of(body: str) -> frozenset[str]:
     """Which parts of a schedule's definition cannot be read."""
     try:
@@ -167,10 +209,22 @@ def _attempts(rest: str) -> tuple[tuple[Attempt, ...], set[str]]:
 
 
 def _status(word: str) -> RunStatus:
+    return _word(RunStatus, word, RunStatus.FAILED)
+
+
+def _word(kind: type[Word], word: str, instead: Word) -> Word:
     try:
-        return RunStatus(word)
+        return kind(word)
     except ValueError:
-        return RunStatus.FAILED
+        return instead
+
+
+def _owner(name: str) -> Owner:
+    kind, _, owner_id = name.partition(":")
+    try:
+        return Owner(type=OwnerType(kind), id=owner_id)
+    except ValueError:
+        return SYSTEM_OWNER
 
 
 def _number(value: str) -> int:

@@ -12,6 +12,7 @@ from chimes.model.run import Run, RunStatus, Verdict, accepts, settled, unreadab
 from chimes.store.port import Finished
 from chimes.store.redis.base import Conflicted, RedisBase
 from chimes.store.redis.damage import is_damaged
+from chimes.store.redis.message_rows import post_ops
 from chimes.store.redis.run_rows import changed_fields, log_rows
 from chimes.store.redis.settling import Settling
 from chimes.store.redis.wire import Wire, flat
@@ -59,6 +60,7 @@ class RedisFinishing(RedisBase):
             ops.append(["put", run.id, flat(changes.items())])
             if verdict.logs:
                 ops.append(["log", run.id, log_rows(verdict.logs)])
+            ops += post_ops(after)
             if run.schedule_id is not None:
                 ops.append(["summary", run.schedule_id, run.id, after.status.value, after.error])
             if run.concurrency_key is not None:

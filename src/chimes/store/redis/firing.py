@@ -25,6 +25,7 @@ from chimes.model.run import Reason, Run
 from chimes.model.schedule import Schedule, set_aside
 from chimes.store.port import Fired, Places, Planner
 from chimes.store.redis.finishing import RedisFinishing
+from chimes.store.redis.message_rows import post_ops
 from chimes.store.redis.run_rows import new_fields, task_row
 from chimes.store.redis.schedule_rows import Revision, cursor_fields, outcome_fields
 from chimes.store.redis.settling import Settling
@@ -72,6 +73,8 @@ class _Pass:
     others: dict[RunId, bool] = field(default_factory=dict)
     broken: list[Schedule] = field(default_factory=list)
     stopped: bool = False
+    #: Somebody is to be told of a slot that did not run.
+    told: bool = False
 
 
 class RedisFiring(RedisFinishing):
@@ -101,7 +104,7 @@ class RedisFiring(RedisFinishing):
             for run in done.inserted
             if run.id in done.others
         ]
-        if done.stopped or any(run.claimable for run in others):
+        if done.stopped or done.told or any(run.claimable for run in others):
             self.wake()
         return Fired(
             claimed=done.claimed,
@@ -207,6 +210,7 @@ class RedisFiring(RedisFinishing):
             if word == "done":
                 done.inserted += unit.inserted
                 done.stopped |= bool(unit.cancel)
+                done.told |= any(map(post_ops, unit.inserted))
                 if unit.broken:
                     done.broken.append(unit.schedule)
         return answers
@@ -216,6 +220,7 @@ class RedisFiring(RedisFinishing):
             ["insert", run.id, new_fields(run, self._runs.body(run)), task_row(run)]
             for run in unit.inserted
         ]
+        ops += [op for run in unit.inserted for op in post_ops(run)]
         fields = cursor_fields(unit.schedule)
         if unit.outcome:
             fields |= outcome_fields(unit.schedule)

@@ -3,10 +3,11 @@ a part at a time, and what does not match is left out here."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from chimes.model.delivery import Delivery, InboxItem
 from chimes.model.listing import (
     Page,
     Position,
@@ -17,6 +18,7 @@ from chimes.model.listing import (
 )
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
+from chimes.store.plain import to_micros
 from chimes.store.redis.base import RedisBase
 from chimes.store.redis.wire import Wire, flag, micros, rows, texts
 from chimes.store.selection import (
@@ -28,7 +30,7 @@ from chimes.store.selection import (
     select_schedules,
 )
 
-T = TypeVar("T", Run, Schedule)
+T = TypeVar("T", Run, Schedule, Delivery, InboxItem)
 
 #: Records that are fetched at a time, at least and at most.
 LEAST, MOST = 50, 500
@@ -90,8 +92,10 @@ class RedisListing(RedisBase):
             groups.append([f"runs:schedule:{query.schedule_id}"])
         if query.statuses:
             groups.append([f"runs:status:{status}" for status in dict.fromkeys(query.statuses)])
-        if not groups:
-            return ["runs"]
+        return await self._smallest(groups or [["runs"]])
+
+    async def _smallest(self, groups: Sequence[list[str]]) -> list[str]:
+        """Of groups of sets the one with the fewest records."""
         if len(groups) == 1:
             return groups[0]
         _, (answer,) = await self._ask("sizes", [facet for group in groups for facet in group])
@@ -196,7 +200,9 @@ def _place(walk: Walk, after: Position | None) -> tuple[str, str]:
     return ("lex" if walk.lexical else str(value), row_id)
 
 
-def _position(walk: Walk, row: Run | Schedule) -> Position:
+def _position(walk: Walk, row: Run | Schedule | Delivery | InboxItem) -> Position:
+    if isinstance(row, Delivery | InboxItem):
+        return to_micros(row.created_at), row.id
     if isinstance(row, Run):
         planned = walk.facet.startswith("runs:planned")
         return run_value(row, RunSort.PLANNED_AT if planned else RunSort.CREATED_AT), row.id

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
+from chimes.model.delivery import Delivery, InboxItem
 from chimes.model.ids import RunId
 from chimes.model.kept_state import KeptState
 from chimes.model.run import LogEntry, Run, RunStatus, released
@@ -22,7 +23,9 @@ from chimes.store.codec.records import (
     key_to_plain,
 )
 from chimes.store.port import Item, RunLog
-from chimes.store.redis.listing import MOST, RedisListing, Walk
+from chimes.store.redis.listing import MOST, Walk
+from chimes.store.redis.message_rows import delivery_fields, inbox_fields
+from chimes.store.redis.messages import RedisMessages, delivery_in, inbox_in
 from chimes.store.redis.run_rows import log_rows, new_fields, task_row
 from chimes.store.redis.runs import RedisRuns, state_of, state_row
 from chimes.store.redis.schedule_rows import all_fields
@@ -32,7 +35,7 @@ from chimes.store.redis.wire import Wire, encoded, micros, rows, text, texts
 LINES = 5000
 
 
-class RedisMoving(RedisListing, RedisRuns):
+class RedisMoving(RedisMessages, RedisRuns):
     async def dump(self) -> AsyncIterator[Item]:
         ever = Walk(facet="schedules:ever", kind="schedule")
         async for schedule in self._walk(ever, self._schedule, None, MOST):
@@ -55,6 +58,12 @@ class RedisMoving(RedisListing, RedisRuns):
         pairs = texts(answer)
         for name, row in zip(pairs[::2], pairs[1::2], strict=True):
             yield state_of(name, row)
+        messages = Walk(facet="deliveries", kind="delivery")
+        async for delivery in self._walk(messages, delivery_in, None, MOST):
+            yield delivery
+        for facet in ("inbox:present", "inbox:archived"):
+            async for item in self._walk(Walk(facet=facet, kind="inbox"), inbox_in, None, MOST):
+                yield item
 
     async def _with_logs(self, ids: Sequence[RunId]) -> AsyncIterator[tuple[RunId, int]]:
         for start in range(0, len(ids), MOST):
@@ -107,3 +116,7 @@ class RedisMoving(RedisListing, RedisRuns):
             case KeptState():
                 row = state_row(item.value, micros(item.changed_at), item.run_id)
                 return ["value", "states", item.name, row]
+            case Delivery():
+                return ["delivery", item.id, delivery_fields(item)]
+            case InboxItem():
+                return ["inbox", item.id, inbox_fields(item)]

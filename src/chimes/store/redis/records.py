@@ -198,6 +198,8 @@ def _asked_for(entry: AuditEntry, query: AuditQuery) -> bool:
         query.owner in (None, entry.owner)
         and query.object_id in (None, entry.object_id)
         and query.verb in (None, entry.verb)
+        and query.actor in (None, entry.actor)
+        and query.door in (None, entry.door)
     )
 
 

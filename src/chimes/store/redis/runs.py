@@ -23,6 +23,7 @@ from chimes.model.run import (
 from chimes.store.port import Places
 from chimes.store.redis.base import Trail
 from chimes.store.redis.finishing import RedisFinishing
+from chimes.store.redis.message_rows import posted
 from chimes.store.redis.run_rows import (
     log_entry,
     log_rows,
@@ -83,6 +84,7 @@ class RedisRuns(RedisFinishing):
             str(run.concurrency_limit),
             run.parent_id or "",
             over,
+            *posted(run),
         ]
 
     async def add_unless_active(

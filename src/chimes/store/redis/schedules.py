@@ -10,11 +10,12 @@ from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Reason, Run, canceled
-from chimes.model.schedule import Schedule, quota_exceeded
+from chimes.model.schedule import Schedule, counts_against, quota_exceeded
 from chimes.store.port import ScheduleChange
 from chimes.store.redis.base import Conflicted
 from chimes.store.redis.damage import damage_of
 from chimes.store.redis.firing import RedisFiring
+from chimes.store.redis.message_rows import posted
 from chimes.store.redis.run_rows import new_fields, task_row
 from chimes.store.redis.schedule_rows import all_fields
 from chimes.store.redis.settling import Settling
@@ -26,15 +27,14 @@ class RedisSchedules(RedisFiring):
         self, schedule: Schedule, audit: AuditEntry | None = None, *, quotas: Sequence[Quota] = ()
     ) -> Schedule:
         expected: list[Wire] = [["schedule", schedule.id, "", ""]]
-        for quota in quotas:
-            expected.append(["quota", str(schedule.owner), str(quota.limit)])
+        expected += _counted(None, schedule, quotas)
         ops: list[Wire] = [["schedule", schedule.id, all_fields(schedule)]]
         try:
             async with self._turn(audit):
                 await self._commit(expected, ops, [audit] if audit else (), wakes=True)
         except Conflicted as conflict:
-            if str(conflict) == "quota":
-                raise quota_exceeded(schedule.owner, quotas[0]) from None
+            if quota := _exceeded(conflict, quotas):
+                raise quota_exceeded(schedule.owner, quota) from None
             raise AlreadyExists(f"schedule {schedule.id} exists already") from None
         self.wake()
         return schedule
@@ -66,13 +66,19 @@ class RedisSchedules(RedisFiring):
             expected: list[Wire] = [
                 ["schedule", schedule_id, revision.definition, revision.summary]
             ]
+            expected += _counted(before, after, quotas)
             ops: list[Wire] = [self._insert_new(run) for run in (runs(before, now) if runs else ())]
             ops.append(["schedule", schedule_id, all_fields(after)])
             if after.deleted_at is not None:
                 ending = await self._end_waiting(schedule_id, now)
                 expected += ending.expected
                 ops += ending.ops
-            await self._commit(expected, ops, [audit] if audit else (), wakes=True)
+            try:
+                await self._commit(expected, ops, [audit] if audit else (), wakes=True)
+            except Conflicted as conflict:
+                if quota := _exceeded(conflict, quotas):
+                    raise quota_exceeded(after.owner, quota) from None
+                raise
             return after
 
         after = await self._until_agreed(attempt, audit)
@@ -81,8 +87,8 @@ class RedisSchedules(RedisFiring):
 
     def _insert_new(self, run: Run) -> Wire:
         fields = new_fields(run, self._runs.body(run))
-        slot = micros(run.slot)
-        return ["insert_new", run.id, fields, task_row(run), run.schedule_id or "", slot]
+        key: list[Wire] = [run.schedule_id or "", micros(run.slot)]
+        return ["insert_new", run.id, fields, task_row(run), *key, *posted(run)]
 
     async def _end_waiting(self, schedule_id: ScheduleId, now: datetime) -> Settling:
         """The waiting runs of a schedule that is being deleted."""
@@ -99,6 +105,7 @@ class RedisSchedules(RedisFiring):
                 raise Conflicted("a run was claimed meanwhile")
             ended = canceled(run, Reason.SCHEDULE_DELETED, now)
             settling.put(ended)
+            settling.post(ended)
             # Runs of other schedules may share its concurrency key.
             settling.unblock(ended)
             settling.abandon_children(ended)
@@ -107,6 +114,27 @@ class RedisSchedules(RedisFiring):
     async def next_due(self) -> datetime | None:
         _, (answer,) = await self._ask("next_due")
         return moment(text(answer)) if answer else None
+
+
+def _counted(before: Schedule | None, after: Schedule, quotas: Sequence[Quota]) -> list[Wire]:
+    """For each quota that the schedule counts against from now on: its number, its limit, and the
+    sets that hold together what counts against it. Counted by the script that writes (S25)."""
+    found: list[Wire] = []
+    for number, quota in enumerate(quotas):
+        if not counts_against(after, quota) or (before and counts_against(before, quota)):
+            continue
+        sets = [f"schedules:owner:{after.owner}"]
+        if quota.active:
+            sets.append("due")
+        if quota.namespace is not None:
+            sets.append(f"schedules:namespace:{quota.namespace}")
+        found.append(["quota", str(number), str(quota.limit), *sets])
+    return found
+
+
+def _exceeded(conflict: Conflicted, quotas: Sequence[Quota]) -> Quota | None:
+    word, _, number = str(conflict).partition(":")
+    return quotas[int(number)] if word == "quota" else None
 
 
 def _check_mended(body: str, before: Schedule, after: Schedule) -> None:

@@ -11,15 +11,17 @@ from importlib.resources import files
 _READING = "#!lua flags=no-writes\n"
 _WRITING = "#!lua\n"
 #: For what must not be lost because others have filled the memory: leases, and the results of runs
-#: that were carried out.
+#: and deliveries that were carried out; and for limits, without which nobody could even look.
 _URGENT = "#!lua flags=allow-oom\n"
 _BASE = ("00_begin", "10_runs", "15_shared")
+_MESSAGES = ("16_outbox", "17_inbox")
 _END = ("99_end",)
 #: A script makes all its functions anew at each call, so the busiest verbs have small ones.
 _WRITERS = {
-    ("40_queue",): ("add", "add_unless_active", "claim", "start", "append_logs"),
-    ("20_schedules", "30_commit", "45_firing"): ("commit", "fire", "take_due"),
-    ("20_schedules", "46_records"): (
+    ("16_outbox", "40_queue"): ("add", "add_unless_active", "claim", "start", "append_logs"),
+    (*_MESSAGES, "20_schedules", "30_commit", "45_firing"): ("commit", "fire", "take_due"),
+    (*_MESSAGES, "47_messages"): ("claim_deliveries", "prune_messages"),
+    (*_MESSAGES, "20_schedules", "46_records"): (
         *("drop_logs", "keep_state", "prune", "join", "beat", "epoch", "load"),
         *("remember", "answer", "forget_request"),
     ),
@@ -38,10 +40,11 @@ def _script(first: str, names: tuple[str, ...]) -> Script:
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-READING = _script(_READING, (*_BASE, "20_schedules", "50_reading", *_END))
+READING = _script(_READING, (*_BASE, *_MESSAGES, "20_schedules", "50_reading", *_END))
 URGENT = {
-    "beat": _script(_URGENT, (*_BASE, "20_schedules", "46_records", *_END)),
-    "commit": _script(_URGENT, (*_BASE, "20_schedules", "30_commit", *_END)),
+    "beat": _script(_URGENT, (*_BASE, *_MESSAGES, "20_schedules", "46_records", *_END)),
+    "commit": _script(_URGENT, (*_BASE, *_MESSAGES, "20_schedules", "30_commit", *_END)),
+    "take_tokens": _script(_URGENT, ("00_begin", "48_tokens", *_END)),
 }
 FOUNDING = _script(_WRITING, ("05_founding",))
 #: By verb.

@@ -12,6 +12,7 @@ from chimes.model.audit import AuditEntry, paused_by_receiver
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run, Verdict, abandoned, cancel_asked
 from chimes.model.schedule import Schedule, paused
+from chimes.store.redis.message_rows import post_ops
 from chimes.store.redis.run_rows import changed_fields, log_rows
 from chimes.store.redis.schedule_rows import Revision, all_fields
 from chimes.store.redis.wire import Wire, flat
@@ -56,6 +57,7 @@ class Settling:
         if not after.status.terminal:
             return
         self.abandon_children(after)
+        self.post(after)
         if after.schedule_id is not None:
             self.ops.append(
                 ["summary", after.schedule_id, after.id, after.status.value, after.error]
@@ -79,6 +81,10 @@ class Settling:
                 after = abandoned(child, self.now)
                 self.put(after)
                 self.unblock(after)
+
+    def post(self, run: Run) -> None:
+        """Ahead of the summary: whether this is a recovery is seen from the run before it."""
+        self.ops += post_ops(run)
 
     def unblock(self, run: Run) -> None:
         # Also of one whose key cannot be read any more: the script knows it.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from chimes.clock import Clock
 from chimes.errors import StoreLost
+from chimes.model.delivery import DeliveryState
 from chimes.model.listing import Counts
 from chimes.model.run import RunStatus
 from chimes.store.epoch import Epoch
@@ -145,14 +146,16 @@ class RedisStore(RedisSchedules, RedisRecords, RedisMoving):
         return await self.now()
 
     async def counts(self) -> Counts:
-        statuses = list(RunStatus)
-        _, (answer,) = await self._ask("counts", [status.value for status in statuses])
+        statuses, states = list(RunStatus), list(DeliveryState)
+        _, (answer,) = await self._ask("counts", list(statuses), list(states))
         schedules, enabled, due, *numbers = (int(each) for each in texts(answer))
+        of_runs, of_deliveries = numbers[: len(statuses)], numbers[len(statuses) :]
         return Counts(
             schedules=schedules,
             enabled=enabled,
             due=due,
-            runs={
-                status: number for status, number in zip(statuses, numbers, strict=True) if number
+            runs={each: number for each, number in zip(statuses, of_runs, strict=True) if number},
+            deliveries={
+                each: number for each, number in zip(states, of_deliveries, strict=True) if number
             },
         )

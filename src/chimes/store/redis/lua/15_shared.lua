@@ -1,4 +1,4 @@
--- What several scripts need: leases, the end of the audit's chain, handing out.
+-- What several scripts need: leases, the end of the audit's chain, handing out, standing in sets.
 local function alive(node)
   local lease = call('ZSCORE', C .. 'leases', node)
   return lease and tonumber(lease) > now
@@ -29,4 +29,25 @@ local function hand_out(members, node, free)
     taken[place] = shown(id)
   end
   return taken
+end
+
+local function schedule_key(id)
+  return C .. 'schedule:' .. id
+end
+
+-- A record moves between the sets it is found by. `before`, `after`: set, member and score of each
+-- place where it stands, by names of their own; score '' is an unordered set.
+local function move(before, after)
+  for place, each in pairs(before) do
+    if not after[place] then
+      call(each[3] == '' and 'SREM' or 'ZREM', C .. each[1], each[2])
+    end
+  end
+  for place, each in pairs(after) do
+    if each[3] == '' then
+      call('SADD', C .. each[1], each[2])
+    elseif not before[place] or before[place][3] ~= each[3] then
+      call('ZADD', C .. each[1], each[3], each[2])
+    end
+  end
 end

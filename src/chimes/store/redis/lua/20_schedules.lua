@@ -7,10 +7,6 @@ local LISTED = {
   'name', 'owner', 'created', 'updated', 'enabled', 'deleted', 'next_run', 'namespace',
 }
 
-local function schedule_key(id)
-  return C .. 'schedule:' .. id
-end
-
 local function shown_schedule(id)
   return fields_of(schedule_key(id), SCHEDULE)
 end
@@ -51,19 +47,7 @@ local function put_schedule(id, fields)
   call('HSETNX', schedule_key(id), 'summary_rev', '0')
   local s = listed(id)
   call('ZADD', C .. 'schedules:ever', s.created, id)
-  local after = stands(id, s)
-  for place, each in pairs(before) do
-    if not after[place] then
-      call(each[3] == '' and 'SREM' or 'ZREM', C .. each[1], each[2])
-    end
-  end
-  for place, each in pairs(after) do
-    if each[3] == '' then
-      call('SADD', C .. each[1], each[2])
-    elseif not before[place] or before[place][3] ~= each[3] then
-      call('ZADD', C .. each[1], each[3], each[2])
-    end
-  end
+  move(before, stands(id, s))
 end
 
 -- `put_schedule` where nothing changes that a schedule is found by, but for when it is due.

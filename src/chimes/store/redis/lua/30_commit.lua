@@ -6,14 +6,27 @@ function ops.put(op) put(op[2], op[3]) end
 
 function ops.insert(op) insert(op[2], op[3], op[4]) end
 
+-- The rest of the row: what is posted if it is new.
 function ops.insert_new(op)
-  if not existing(op[2], op[5], op[6]) then insert(op[2], op[3], op[4]) end
+  if existing(op[2], op[5], op[6]) then return end
+  insert(op[2], op[3], op[4])
+  return post(op[5], op[7], op[8], op[9])
 end
 
 -- The places of a run that has ended.
 function ops.unblock(op)
   local key = call('HGET', run_key(op[2]), 'key')
   return key and key ~= '' and unblock(key)
+end
+
+function ops.post(op) return post(op[2], op[3], op[4], op[5]) end
+
+function ops.delivery(op) put_delivery(op[2], op[3]) end
+
+function ops.inbox(op) put_inbox(op[2], op[3]) end
+
+function ops.inbox_new(op)
+  if call('EXISTS', inbox_key(op[2])) == 0 then put_inbox(op[2], op[3]) end
 end
 
 function ops.summary(op) summarize(op[2], op[3], op[4], op[5]) end
@@ -81,8 +94,25 @@ function wrong.value(e)
   if (call('HGET', C .. e[2], e[3]) or '') ~= e[4] then return 'changed' end
 end
 
+function wrong.delivery(e)
+  if (call('HGET', delivery_key(e[2]), 'rev') or '') ~= e[3] then return 'changed' end
+end
+
+function wrong.inbox(e)
+  if (call('HGET', inbox_key(e[2]), 'rev') or '') ~= e[3] then return 'changed' end
+end
+
+-- Its number, the limit, sets that hold together what counts against it.
 function wrong.quota(e)
-  if call('ZCARD', C .. 'schedules:owner:' .. e[2]) >= tonumber(e[3]) then return 'quota' end
+  local limit = tonumber(e[3])
+  local sets = {}
+  for place = 4, #e do sets[#sets + 1] = C .. e[place] end
+  sets[#sets + 1] = 'LIMIT'
+  sets[#sets + 1] = limit
+  -- A limit of 0 means none to Redis.
+  if limit <= 0 or call('ZINTERCARD', #e - 3, unpack(sets)) >= limit then
+    return 'quota:' .. e[2]
+  end
 end
 
 function wrong.head(e)

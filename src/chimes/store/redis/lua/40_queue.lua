@@ -24,8 +24,9 @@ local function head_differs(audit)
   return #audit > 0 and not follows(audit[1], audit[2])
 end
 
--- args: runs {id, fields, task, schedule, slot, key of an active run, limit, parent, over},
--- audit {number, hash before; number, hash, text}. The answers: a word, or the record there is.
+-- args: runs {id, fields, task, schedule, slot, key of an active run, limit, parent, over, and
+-- what is posted if it is new: deliveries, instead, words}, audit {number, hash before; number,
+-- hash, text}. The answers: a word, or the record there is.
 function verbs.add()
   if head_differs(args[2]) then return {NOW, 'head'} end
   local answers = {}
@@ -36,6 +37,7 @@ function verbs.add()
     else
       answers[place] = begun(run[2], run[6], run[7], run[8], run[9])
       insert(run[1], run[2], run[3])
+      post(run[4], run[10], run[11], run[12])
     end
   end
   if #args[2] > 0 then append_audit(args[2][3], args[2][4], args[2][5]) end

@@ -122,6 +122,18 @@ function adopt.audit(item)
   return true
 end
 
+function adopt.delivery(item)
+  if call('EXISTS', delivery_key(item[2])) == 1 then return false end
+  put_delivery(item[2], item[3])
+  return true
+end
+
+function adopt.inbox(item)
+  if call('EXISTS', inbox_key(item[2])) == 1 then return false end
+  put_inbox(item[2], item[3])
+  return true
+end
+
 function adopt.value(item)
   return call('HSETNX', C .. item[2], item[3], item[4]) == 1
 end

@@ -32,6 +32,37 @@ function verbs.schedules()
   return {NOW, found}
 end
 
+-- args: ids.
+function verbs.deliveries()
+  local found = {}
+  for _, id in ipairs(args[1]) do found[#found + 1] = shown_delivery(id) end
+  return {NOW, found}
+end
+
+-- args: channels.
+function verbs.next_delivery()
+  local earliest
+  for _, channel in ipairs(args[1]) do
+    local first = call('ZRANGE', C .. 'deliveries:pending:' .. channel, 0, 0, 'WITHSCORES')
+    local at = tonumber(first[2])
+    if at and not (earliest and earliest <= at) then earliest = at end
+  end
+  return {NOW, earliest and whole(earliest) or ''}
+end
+
+function verbs.inbox()
+  return {NOW, shown_inbox(args[1]) or ''}
+end
+
+-- args: '' or whose; '' or the moment at which those with a longer snooze do not count.
+function verbs.unread()
+  local count = call('ZCARD', C .. 'inbox:unread' .. args[1])
+  if args[2] ~= '' then
+    count = count - call('ZCOUNT', C .. 'inbox:asleep' .. args[1], '(' .. args[2], '+inf')
+  end
+  return {NOW, tostring(count)}
+end
+
 -- args: schedule, slots. For each slot the record, or ''.
 function verbs.slots()
   local found = {}
@@ -107,7 +138,8 @@ end
 
 -- A part of a sorted set, with the records behind it. args: set, '1' for descending, lowest,
 -- highest (as ZCOUNT takes them, '' for none), score and member of the last one seen, how many,
--- 'run' or 'schedule' or 'name' (members are name NUL id) or 'audit' (members are the records).
+-- 'run', 'schedule', 'delivery', 'inbox', or 'name' (members are name NUL id) or 'audit' (members
+-- are the records).
 local function position(key, score, member, lex, inclusive)
   local rank = call('ZRANK', key, member)
   if rank and (lex or call('ZSCORE', key, member) == score) then
@@ -124,6 +156,8 @@ end
 local function record_of(kind, member)
   if kind == 'run' then return shown(member) end
   if kind == 'audit' then return member end
+  if kind == 'delivery' then return shown_delivery(member) end
+  if kind == 'inbox' then return shown_inbox(member) end
   if kind == 'name' then member = string.sub(member, string.find(member, '\0', 1, true) + 1) end
   return shown_schedule(member)
 end
@@ -173,6 +207,9 @@ function verbs.counts()
   }
   for place, status in ipairs(args[1]) do
     found[place + 3] = tostring(call('ZCARD', C .. 'runs:status:' .. status))
+  end
+  for _, state_ in ipairs(args[2]) do
+    found[#found + 1] = tostring(call('ZCARD', C .. 'deliveries:state:' .. state_))
   end
   return {NOW, found}
 end

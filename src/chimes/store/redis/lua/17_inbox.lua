@@ -1,0 +1,47 @@
+-- Inbox items: one hash each, and the sets they are found by, of all owners and of each.
+local INBOX = {'body', 'owner', 'created', 'rev', 'id'}
+local FILED = {'owner', 'created', 'run', 'schedule', 'read', 'starred', 'archived', 'snoozed'}
+
+local function inbox_key(id)
+  return C .. 'inbox:item:' .. id
+end
+
+local function shown_inbox(id)
+  return fields_of(inbox_key(id), INBOX)
+end
+
+local function inbox_stands(id)
+  local found, values = {}, fields_of(inbox_key(id), FILED)
+  if not values then return found end
+  local item = {}
+  for place, name in ipairs(FILED) do item[name] = values[place] end
+  local function at(set, score) found[set] = {set, id, tonumber(score) and score or '0'} end
+  for _, whose in ipairs({'', ':owner:' .. item.owner}) do
+    if item.archived ~= '' then
+      at('inbox:archived' .. whose, item.created)
+    else
+      at('inbox:present' .. whose, item.created)
+      if item.read == '' then
+        at('inbox:unread' .. whose, item.created)
+        if item.snoozed ~= '' then at('inbox:asleep' .. whose, item.snoozed) end
+      end
+    end
+    if item.starred == '1' then at('inbox:starred' .. whose, item.created) end
+  end
+  if item.starred ~= '1' then at('inbox:passing', item.created) end
+  if item.run ~= '' then at('inbox:run:' .. item.run, item.created) end
+  if item.schedule ~= '' then at('inbox:schedule:' .. item.schedule, item.created) end
+  return found
+end
+
+local function put_inbox(id, fields)
+  local before = inbox_stands(id)
+  call('HSET', inbox_key(id), 'id', id, unpack(fields))
+  call('HINCRBY', inbox_key(id), 'rev', 1)
+  move(before, inbox_stands(id))
+end
+
+local function forget_inbox(id)
+  move(inbox_stands(id), NONE)
+  call('DEL', inbox_key(id))
+end
