@@ -7,6 +7,7 @@ import contextlib
 import errno
 import socket
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -20,8 +21,12 @@ from chimes.doors.compat.eventnative.routes import eventnative_door
 from chimes.doors.compat.ksana.routes import ksana_door
 from chimes.doors.connections import PunctualProtocol
 from chimes.doors.context import Doorway
+from chimes.doors.door import DoorRouter
 from chimes.doors.server import build_app
 from chimes.errors import ChimesError, ConfigError
+
+if TYPE_CHECKING:
+    from chimes.app.telegram import Telegram
 
 #: How old the Date of an answer may be.
 DATE_SECONDS = 1.0
@@ -59,7 +64,9 @@ def listen(settings: Settings) -> socket.socket:
     return listener
 
 
-def server_of(runtime: Runtime, node: Node, listener: socket.socket) -> Server:
+def server_of(
+    runtime: Runtime, node: Node, listener: socket.socket, telegram: Telegram | None = None
+) -> Server:
     """Not started yet."""
     services = runtime.services
     doorway = Doorway(
@@ -75,11 +82,27 @@ def server_of(runtime: Runtime, node: Node, listener: socket.socket) -> Server:
         port=listener.getsockname()[1],
         not_ready=lambda: node.not_ready,
     )
+    compat: list[DoorRouter] = [
+        ksana_door(doorway),
+        catbird_door(doorway),
+        eventnative_door(doorway),
+    ]
+    if telegram is not None:
+        from chimes.doors.telegram.routes import telegram_door
+
+        compat.append(
+            telegram_door(
+                doorway,
+                telegram.bot,
+                telegram.polling,
+                secret=telegram.secret,
+                webhook=bool(telegram.webhook_url),
+            )
+        )
+    web = build_app(doorway, compat=compat)
+    web.state.telegram = telegram.bot if telegram is not None else None
     config = uvicorn.Config(
-        build_app(
-            doorway,
-            compat=[ksana_door(doorway), catbird_door(doorway), eventnative_door(doorway)],
-        ),
+        web,
         http=PunctualProtocol,
         lifespan="off",
         log_config=None,

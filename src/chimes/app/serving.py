@@ -121,11 +121,15 @@ class _Process:
         with signals(self._told.set), on_hangup(self._sources.reload_and_tell):
             await self._sources.begin()
             await self._node.start()
-            server = None
+            server = telegram = None
             if self._listener is not None:
                 from chimes.app.listening import server_of
 
-                server = server_of(self._runtime, self._node, self._listener)
+                if self._runtime.settings.telegram_token:
+                    from chimes.app.telegram import telegram_of
+
+                    telegram = telegram_of(self._runtime.settings, self._runtime.services)
+                server = server_of(self._runtime, self._node, self._listener, telegram)
                 await server.start()
             self._say_hello()
             _settle_garbage()
@@ -133,9 +137,13 @@ class _Process:
                 asyncio.create_task(watch_keys(self._runtime.services)),
                 asyncio.create_task(self._sources.keep_up()),
             ]
+            if telegram is not None:
+                duties.append(asyncio.create_task(telegram.run()))
             await self._told.wait()
             for duty in duties:
                 duty.cancel()
+            # So that they close what they have opened.
+            await asyncio.gather(*duties, return_exceptions=True)
             await self._stop(server)
         return OK
 

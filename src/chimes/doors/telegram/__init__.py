@@ -1,0 +1,1 @@
+"""The Telegram door: schedules by chat."""

@@ -1,0 +1,325 @@
+"""One update from a chat: who speaks, what is wanted, what is answered.
+
+Everything goes through the services, so that access, quotas and audit hold here as on every other
+door.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from chimes.doors.telegram.commands import Command, Verb, read_command
+from chimes.doors.telegram.links import Links
+from chimes.doors.telegram.replies import (
+    Reply,
+    created_text,
+    list_text,
+    local,
+    runs_text,
+)
+from chimes.doors.telegram.speaking import Doorkeeper, Settled, Speaker, too_old
+from chimes.doors.telegram.texts import EXAMPLES, Language, language_of, say
+from chimes.doors.telegram.updates import Incoming
+from chimes.errors import (
+    AlreadyExists,
+    ChimesError,
+    Conflict,
+    InvalidInput,
+    InvalidTrigger,
+    NeedsClarification,
+    NotAllowed,
+    NotFound,
+    QuotaExceeded,
+    StoreError,
+)
+from chimes.language import parse
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
+from chimes.model.recipient import Channel, Recipient
+from chimes.model.schedule import Schedule
+from chimes.service.audit import entry
+from chimes.service.preferences import PreferenceService
+from chimes.service.prompts import Dispatch, prompt_draft, short_id_for
+from chimes.service.runs import RunService
+from chimes.service.schedules import ScheduleService
+from chimes.store.port import Store
+from chimes.triggers.zone import parse_zone
+
+_log = logging.getLogger("chimes.telegram")
+SNOOZE = timedelta(hours=1)
+LISTED = 20
+RUNS_LISTED = 5
+_PREVIEW = 60
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Services:
+    store: Store
+    schedules: ScheduleService
+    runs: RunService
+    preferences: PreferenceService
+
+
+#: Reads the data of a button in a chat: what is wanted with which object; None: not one of ours.
+ReadButton = Callable[[str, str], tuple[Verb, str] | None]
+
+
+class Conversation:
+    def __init__(
+        self,
+        services: Services,
+        *,
+        allowed: Collection[str],
+        per_minute: int,
+        dispatch: Dispatch,
+        default_zone: str,
+        read_button: ReadButton,
+    ) -> None:
+        self._services = services
+        self._store = services.store
+        self._schedules = services.schedules
+        self._runs = services.runs
+        self.links = Links(services.store)
+        self._door = Doorkeeper(
+            services.store,
+            self.links,
+            services.preferences,
+            allowed=allowed,
+            per_minute=per_minute,
+            default_zone=default_zone,
+        )
+        self._dispatch = dispatch
+        self._read_button = read_button
+        self._verbs: Mapping[Verb, Callable[[Speaker, str], Awaitable[str]]] = {
+            Verb.CREATE: self._create,
+            Verb.LIST: self._list,
+            Verb.RUNS: self._list_runs,
+            Verb.PAUSE: self._pause,
+            Verb.RESUME: self._resume,
+            Verb.RUN: self._run,
+            Verb.DELETE: self._delete,
+            Verb.SNOOZE: self._snooze,
+            Verb.RETRY: self._retry,
+            Verb.START: self._start,
+            Verb.LINK: self._link,
+            Verb.UNLINK: self._unlink,
+            Verb.LANGUAGE: self._set_language,
+            Verb.TIMEZONE: self._set_zone,
+            Verb.HELP: self._help,
+        }
+
+    async def handle(self, incoming: Incoming) -> Settled:
+        """Never raises for what somebody wrote; a store that cannot answer is raised, so that the
+        update comes again."""
+        speaker = await self._door.admit(incoming)
+        if isinstance(speaker, Settled):
+            return speaker
+        command = self._wanted(incoming)
+        if command is None:
+            return Settled(event="ignored")
+        if command.verb.changes and too_old(incoming, speaker.now):
+            return self._settled(speaker, command, say("expired", speaker.language), ok=False)
+        return await self._carried_out(speaker, command, incoming)
+
+    def _wanted(self, incoming: Incoming) -> Command | None:
+        if incoming.button:
+            found = self._read_button(incoming.button, incoming.chat_id)
+            if found is None:
+                return None
+            return Command(verb=found[0], argument=found[1], name=found[0].value)
+        command = read_command(incoming.text)
+        if command.verb is Verb.WORDS and not incoming.private:
+            # In a group people talk to each other.
+            return None
+        return command
+
+    async def _carried_out(self, speaker: Speaker, command: Command, incoming: Incoming) -> Settled:
+        language = speaker.language
+        ok = True
+        try:
+            if command.verb is Verb.UNKNOWN:
+                text, ok = say("unknown", language, name=command.name), False
+            elif command.verb is Verb.WORDS:
+                text = await self._create(speaker, command.argument)
+            else:
+                text = await self._verbs[command.verb](speaker, command.argument)
+        except StoreError:
+            raise
+        except ChimesError as error:
+            text, ok = self._told(error, command, language), False
+        except Exception:
+            _log.exception("an update could not be dealt with")
+            text, ok = say("failed", language), False
+        settled = self._settled(speaker, command, text, ok=ok)
+        await self._note(speaker, settled, command, incoming)
+        return settled
+
+    def _settled(self, speaker: Speaker, command: Command, text: str, *, ok: bool) -> Settled:
+        return Settled(
+            replies=(Reply(chat_id=speaker.chat.id, text=text),),
+            event="command",
+            command=command.name or command.verb.value,
+            ok=ok,
+        )
+
+    def _told(self, error: ChimesError, command: Command, language: Language) -> str:
+        argument = command.argument.split(maxsplit=1)[0] if command.argument else ""
+        match error:
+            case NeedsClarification():
+                lines = [say("parse_error", language, message=error.message)]
+                if error.examples:
+                    lines += [say("examples", language), *error.examples]
+                return "\n".join(lines)
+            case NotFound() | NotAllowed():
+                return say("not_found", language, id=argument[:_PREVIEW])
+            case QuotaExceeded():
+                return say("quota", language, limit=error.details.get("limit", ""))
+            case InvalidTrigger() if command.verb in (Verb.CREATE, Verb.WORDS):
+                return say("parse_error", language, message=error.message)
+            case InvalidInput() | Conflict():
+                return say("invalid", language, message=error.message)
+        return say("failed", language)
+
+    async def _note(
+        self, speaker: Speaker, settled: Settled, command: Command, incoming: Incoming
+    ) -> None:
+        """R1.36: what was asked for, beside what the services write about what was done."""
+        note = entry(
+            speaker.actor,
+            "telegram_command",
+            "chat",
+            speaker.chat.id,
+            at=speaker.now,
+            owner=speaker.actor.owner,
+            changes={
+                "update_id": incoming.update_id,
+                "command": settled.command,
+                # A code that links the chat is a secret.
+                "arg_preview": ""
+                if command.verb in (Verb.LINK, Verb.START)
+                else command.argument[:_PREVIEW],
+                "ok": settled.ok,
+            },
+            allowed=settled.ok,
+        )
+        await self._store.append_audit(note)
+
+    # --- what ---------------------------------------------------------------------------------
+    async def _create(self, speaker: Speaker, words: str) -> str:
+        if not words:
+            return say("help", speaker.language, example=EXAMPLES[speaker.language])
+        parsed = parse(words, now=speaker.now, timezone=speaker.zone, lang=speaker.language)
+        if not parsed.task:
+            return say("no_task", speaker.language)
+        there = Recipient(channel=Channel.TELEGRAM, to=speaker.chat.id)
+        draft = prompt_draft(
+            # The same update makes the same schedule, however often it is handled.
+            schedule_id=short_id_for(f"telegram:{speaker.chat.id}:{speaker.update_id}"),
+            prompt=parsed.task,
+            trigger=parsed.trigger,
+            owner=speaker.actor.owner,
+            policy=self._dispatch.policy([there]),
+            enabled=True,
+            now=speaker.now,
+        )
+        try:
+            schedule = await self._schedules.create(speaker.actor, draft)
+        except AlreadyExists:
+            schedule = await self._schedules.get(speaker.actor, draft.id)
+        return created_text(schedule, speaker.language)
+
+    async def _list(self, speaker: Speaker, argument: str) -> str:
+        query = ScheduleQuery(
+            owner=speaker.actor.owner,
+            sort=ScheduleSort.CREATED_AT,
+            descending=True,
+            limit=LISTED,
+        )
+        page = await self._schedules.find(speaker.actor, query)
+        if not page.items:
+            return say("none", speaker.language, example=EXAMPLES[speaker.language])
+        return list_text(page.items, more=page.next is not None, language=speaker.language)
+
+    async def _list_runs(self, speaker: Speaker, argument: str) -> str:
+        schedule = await self._named(speaker, argument, Verb.RUNS)
+        query = RunQuery(schedule_id=schedule.id, limit=RUNS_LISTED)
+        page = await self._runs.find(speaker.actor, query)
+        return runs_text(schedule, page.items, speaker.language)
+
+    async def _pause(self, speaker: Speaker, argument: str) -> str:
+        schedule = await self._named(speaker, argument, Verb.PAUSE)
+        await self._schedules.pause(speaker.actor, schedule.id)
+        return say("paused", speaker.language, id=schedule.id)
+
+    async def _resume(self, speaker: Speaker, argument: str) -> str:
+        schedule = await self._named(speaker, argument, Verb.RESUME)
+        after = await self._schedules.resume(speaker.actor, schedule.id)
+        at = local(after.next_run_at, after.trigger.zone) if after.next_run_at else "-"
+        return say("resumed", speaker.language, id=schedule.id, next=at)
+
+    async def _run(self, speaker: Speaker, argument: str) -> str:
+        schedule = await self._named(speaker, argument, Verb.RUN)
+        run = await self._schedules.run_now(speaker.actor, schedule.id)
+        return say("started", speaker.language, id=schedule.id, run=run.id)
+
+    async def _retry(self, speaker: Speaker, argument: str) -> str:
+        run, _ = await self._runs.retry(speaker.actor, RunId(argument))
+        return say("started_again", speaker.language, run=run.id)
+
+    async def _delete(self, speaker: Speaker, argument: str) -> str:
+        schedule = await self._named(speaker, argument, Verb.DELETE)
+        await self._schedules.delete(speaker.actor, schedule.id)
+        return say("deleted", speaker.language, id=schedule.id)
+
+    async def _snooze(self, speaker: Speaker, argument: str) -> str:
+        schedule = await self._named(speaker, argument, Verb.SNOOZE)
+        until = speaker.now + SNOOZE
+        await self._schedules.pause(speaker.actor, schedule.id, until=until)
+        at = local(until, schedule.trigger.zone)
+        return say("snoozed", speaker.language, id=schedule.id, until=at)
+
+    async def _named(self, speaker: Speaker, argument: str, verb: Verb) -> Schedule:
+        """The schedule that is meant; one of somebody else is not found (S59)."""
+        if not argument:
+            raise InvalidInput(say("which", speaker.language, command=f"/{verb.value}"))
+        wanted = ScheduleId(argument.split(maxsplit=1)[0])
+        if "\0" in wanted:
+            raise NotFound()
+        return await self._schedules.get(speaker.actor, wanted)
+
+    # --- the chat itself ----------------------------------------------------------------------
+    async def _help(self, speaker: Speaker, argument: str) -> str:
+        return say("help", speaker.language, example=EXAMPLES[speaker.language])
+
+    async def _start(self, speaker: Speaker, argument: str) -> str:
+        return await (self._link if argument else self._help)(speaker, argument)
+
+    async def _link(self, speaker: Speaker, argument: str) -> str:
+        code = argument.split(maxsplit=1)[0] if argument else ""
+        owner = None
+        if code:
+            owner = await self.links.use_code(code, speaker.chat.id, speaker.sender_id)
+        if owner is None:
+            return say("link_bad", speaker.language)
+        return say("link_asked", speaker.language, hint=f"chat {speaker.chat.id}")
+
+    async def _unlink(self, speaker: Speaker, argument: str) -> str:
+        await self.links.unlink(speaker.actor, speaker.chat)
+        return say("unlinked", speaker.language)
+
+    async def _set_language(self, speaker: Speaker, argument: str) -> str:
+        language = language_of(argument)
+        if language is None:
+            return say("language_which", speaker.language)
+        await self.links.keep(replace(speaker.chat, language=language))
+        return say("language_set", language)
+
+    async def _set_zone(self, speaker: Speaker, argument: str) -> str:
+        if not argument:
+            return say("timezone_which", speaker.language, zone=speaker.zone)
+        zone = parse_zone(argument).name
+        await self.links.keep(replace(speaker.chat, timezone=zone))
+        return say("timezone_set", speaker.language, zone=zone)

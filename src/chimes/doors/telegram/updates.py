@@ -1,0 +1,99 @@
+"""What Telegram tells us, read with care; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+#: Marks of a message that nobody in the chat has just written himself (S56).
+_SECOND_HAND = ("forward_origin", "forward_date", "forward_from", "via_bot", "sender_chat")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Incoming:
+    """A message, or the press of a button (`button` is its data)."""
+
+    update_id: int
+    chat_id: str
+    #: In a private chat plain words are meant for the bot.
+    private: bool
+    sender_id: str
+    text: str = ""
+    button: str = ""
+    #: For the answer to a button.
+    callback_id: str = ""
+    #: What the sender's client is set to.
+    language_code: str = ""
+    sent_at: datetime | None = None
+    #: Forwarded, sent through another bot, or in the name of a chat.
+    second_hand: bool = False
+
+
+def update_id_of(update: object) -> int | None:
+    found = update.get("update_id") if isinstance(update, Mapping) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def read_update(update: object) -> Incoming | None:
+    """None: nothing that the bot answers (an edited message, a channel post, no text)."""
+    update_id = update_id_of(update)
+    if update_id is None or not isinstance(update, Mapping):
+        return None
+    pressed = _mapping(update.get("callback_query"))
+    if pressed:
+        message = _mapping(pressed.get("message"))
+        return _incoming(
+            update_id,
+            message,
+            sender=_mapping(pressed.get("from")),
+            button=_text(pressed.get("data")),
+            callback_id=_text(pressed.get("id")),
+        )
+    message = _mapping(update.get("message"))
+    text = _text(message.get("text"))
+    if not text.strip():
+        return None
+    return _incoming(update_id, message, sender=_mapping(message.get("from")), text=text)
+
+
+def _incoming(
+    update_id: int,
+    message: Mapping[str, object],
+    *,
+    sender: Mapping[str, object],
+    text: str = "",
+    button: str = "",
+    callback_id: str = "",
+) -> Incoming | None:
+    chat = _mapping(message.get("chat"))
+    chat_id = _identity(chat.get("id"))
+    if not chat_id:
+        return None
+    date = message.get("date")
+    # The message under a button is the bot's own, of any age: what counts is the press.
+    sent = not button and isinstance(date, int) and 0 < date < 2**40
+    return Incoming(
+        update_id=update_id,
+        chat_id=chat_id,
+        private=chat.get("type", "private") == "private",
+        sender_id=_identity(sender.get("id")),
+        text=text,
+        button=button,
+        callback_id=callback_id,
+        language_code=_text(sender.get("language_code")),
+        sent_at=datetime.fromtimestamp(date, UTC) if sent and isinstance(date, int) else None,
+        second_hand=not button and any(mark in message for mark in _SECOND_HAND),
+    )
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _identity(value: object) -> str:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
