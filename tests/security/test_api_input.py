@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chimes.model.access import Role
+from chimes.model.access import Quota, Role
 from chimes.service.schedules import Limits
 from tests.builders import ALICE, SECOND
 from tests.doors.rig import CRON, HTTP, Rig, definition, serving
@@ -290,7 +290,7 @@ async def test_rare_expressions_are_taken(rig: Rig, expression: str) -> None:
 
 # S24
 async def test_quotas_are_conflicts_that_name_themselves() -> None:
-    limits = Limits(schedules_per_owner=2, shortest_interval_member=10 * SECOND)
+    limits = Limits(quotas=lambda owner: (Quota(limit=2),), shortest_interval_member=10 * SECOND)
     async with serving(limits=lambda: limits) as rig:
         member = await rig.key(Role.MEMBER, ALICE)
         for _ in range(2):

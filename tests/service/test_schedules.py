@@ -19,7 +19,7 @@ from chimes.errors import (
     StaleVersion,
     StoreUnavailable,
 )
-from chimes.model.access import Actor
+from chimes.model.access import Actor, Quota
 from chimes.model.audit import verify_chain
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, RunQuery, ScheduleQuery
@@ -173,7 +173,7 @@ class TestCreate:
     async def test_quota_and_shortest_interval_where_keys_are_on(self, store: MemoryStore) -> None:
         # S23, S24
         limits = Limits(
-            schedules_per_owner=1,
+            quotas=lambda owner: (Quota(limit=1),),
             shortest_interval_member=timedelta(seconds=10),
             shortest_interval_admin=SECOND,
         )

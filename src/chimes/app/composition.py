@@ -13,13 +13,13 @@ from chimes.app.joined_offers import JoinedOffers
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import ConfigError, InvalidInput
-from chimes.model.access import Quota
 from chimes.model.defaults import RunDefaults
 from chimes.model.egress import Egress, EgressByMode, EgressRules
 from chimes.model.recipient_rules import check_recipients
 from chimes.model.target import Target
 from chimes.model.target_rules import check_target
 from chimes.service.access import AccessService
+from chimes.service.quotas import OwnerQuotas
 from chimes.service.runs import RunService
 from chimes.service.schedules import Limits, ScheduleService
 from chimes.service.sources import KnownSources
@@ -103,8 +103,14 @@ async def build_services(
         while_open=replace(with_keys, open_mode=True),
         with_keys=with_keys,
     )
+    quotas = OwnerQuotas(
+        schedules=settings.max_schedules_per_owner,
+        active=settings.max_active_per_owner,
+        keys_on=True,
+    )
+    while_open = Limits(quotas=replace(quotas, keys_on=False))
     limits = Limits(
-        quotas=(Quota(limit=settings.max_schedules_per_owner),),
+        quotas=quotas,
         shortest_interval_member=SHORTEST_FOR_MEMBERS,
         shortest_interval_admin=SHORTEST_FOR_ADMINS,
     )
@@ -116,7 +122,7 @@ async def build_services(
             check_target=_target_check(egress),
             check_recipients=partial(check_recipients, egress=egress),
             default_timezone=settings.default_timezone,
-            limits=lambda: Limits() if access.open_mode else limits,
+            limits=lambda: while_open if access.open_mode else limits,
             offers=lambda: JoinedOffers(offers(), prompts),
         ),
         runs=RunService(store),

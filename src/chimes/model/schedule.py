@@ -13,7 +13,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import Target
-from chimes.triggers import Trigger
+from chimes.triggers import Once, Trigger
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +93,14 @@ def planned(schedule: Schedule, after: datetime) -> Schedule:
     if schedule.enabled and schedule.deleted_at is None and runs_left(schedule):
         slot = schedule.trigger.next_after(after)
     return at_slot(schedule, slot)
+
+
+def with_overdue(schedule: Schedule, now: datetime) -> Schedule:
+    """A single moment that has passed is its next slot, and due at once; anything else stays."""
+    trigger = schedule.trigger
+    if not isinstance(trigger, Once) or trigger.instant > now or not schedule.enabled:
+        return schedule
+    return at_slot(schedule, trigger.instant)
 
 
 def at_slot(schedule: Schedule, slot: datetime | None) -> Schedule:

@@ -13,6 +13,7 @@ from chimes.model.run import LogEntry, Reason, Run
 from chimes.model.source import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget
 from chimes.service.audit import entry
+from chimes.service.schedule_changes import refuse_agents
 from chimes.store.port import Store
 
 
@@ -58,6 +59,7 @@ class RunService:
         run = await self._operable(actor, run_id)
         if not run.status.terminal:
             raise Conflict(f"the run has not ended yet: {run.status}", code="not_ended")
+        refuse_agents(actor, run.target)
         now = await self._store.now()
         again = retry_run(run, now)
         if new_id is not None:

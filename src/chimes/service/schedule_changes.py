@@ -14,7 +14,7 @@ from chimes.errors import (
     StaleVersion,
     StoreUnavailable,
 )
-from chimes.model.access import Actor, Owner, Quota, Role
+from chimes.model.access import Actor, Owner, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import ScheduleId
@@ -26,8 +26,10 @@ from chimes.model.run import Run
 from chimes.model.schedule import (
     Schedule,
 )
-from chimes.model.target import HttpTarget, SyncTarget, Target
+from chimes.model.target import AgentTarget, HttpTarget, SyncTarget, Target
 from chimes.service.audit import changes_between, entry
+from chimes.service.preferences import PreferenceService
+from chimes.service.quotas import QuotaRule, no_quotas
 from chimes.service.rules import (
     SHORTEST_INTERVAL,
     check_fires,
@@ -39,7 +41,7 @@ from chimes.service.slots import (
 )
 from chimes.service.targets import check_source, offered, usual_defaults
 from chimes.store.port import Store
-from chimes.triggers import Every, Trigger
+from chimes.triggers import Every, Once, Trigger
 
 #: Here a schedule is known by its name (C22).
 NAMED_NAMESPACE = "catbird"
@@ -50,9 +52,9 @@ _FIRE_BATCH = 500
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Limits that hold where keys are on; in open mode there are none (None)."""
+    """Of intervals only where keys are on; which quotas hold, their rule says."""
 
-    quotas: tuple[Quota, ...] = ()
+    quotas: QuotaRule = no_quotas
     shortest_interval_member: timedelta = SHORTEST_INTERVAL
     shortest_interval_admin: timedelta = SHORTEST_INTERVAL
 
@@ -74,6 +76,7 @@ class ScheduleChanges:
         self._check_target = check_target
         self._check_recipients = check_recipients
         self._default_timezone = default_timezone
+        self._preferences = PreferenceService(store)
         self._limits = limits
         self._offers = offers
 
@@ -129,7 +132,13 @@ class ScheduleChanges:
 
         for _ in range(_FIRE_ROUNDS):
             try:
-                return await self._store.change_schedule(schedule_id, guarded, note, runs=rows)
+                return await self._store.change_schedule(
+                    schedule_id,
+                    guarded,
+                    note,
+                    runs=rows,
+                    quotas=self._limits().quotas(seen.owner),
+                )
             except SlotIsDue:
                 await self._store.fire_due(plan, limit=_FIRE_BATCH)
         raise StoreUnavailable("the schedule is busy; try again")
@@ -141,9 +150,18 @@ class ScheduleChanges:
             return found, created or found.id == run.id
         return (await self._store.add_runs([run], note))[0], True
 
-    def _settled_trigger(self, trigger: Trigger, before: Trigger | None, now: datetime) -> Trigger:
+    async def zone_for(self, owner: Owner, trigger: Trigger | None = None) -> str:
+        """The zone of a trigger that names none (T11): its owner's, then the system's. Nobody is
+        asked about one that needs none."""
+        if trigger is not None and trigger.with_default_zone(self._default_timezone) == trigger:
+            return self._default_timezone
+        return (await self._preferences.of(owner)).timezone or self._default_timezone
+
+    def _settled_trigger(
+        self, trigger: Trigger, before: Trigger | None, now: datetime, zone: str
+    ) -> Trigger:
         """With its zone and anchor. The same interval sent again keeps its grid."""
-        trigger = trigger.with_default_zone(self._default_timezone)
+        trigger = trigger.with_default_zone(zone)
         if isinstance(trigger, Every) and isinstance(before, Every) and trigger.anchor is None:
             kept = replace(trigger, anchor=before.anchor)
             if kept.every == before.every:
@@ -151,6 +169,7 @@ class ScheduleChanges:
         return trigger.anchored(trigger.start_at or now)
 
     def _target_allowed(self, actor: Actor, target: Target, before: Target | None) -> None:
+        refuse_agents(actor, target)
         if _unchecked_tls(target) and not _unchecked_tls(before) and actor.role is not Role.ADMIN:
             raise NotAllowed("only an admin may switch certificate checks off")
         self._check_target(target)
@@ -175,7 +194,10 @@ class ScheduleChanges:
         except InvalidInput:
             return usual_defaults(target)
 
-    def _check_trigger(self, actor: Actor, trigger: Trigger, now: datetime) -> None:
+    def _check_trigger(
+        self, actor: Actor, trigger: Trigger, now: datetime, *, overdue: bool = False
+    ) -> None:
+        """`overdue`: a single moment may have passed already."""
         limits = self._limits()
         admin = actor.role is Role.ADMIN
         check_interval(
@@ -183,7 +205,8 @@ class ScheduleChanges:
             limits.shortest_interval_admin if admin else limits.shortest_interval_member,
             now,
         )
-        check_fires(trigger, now)
+        if not (overdue and isinstance(trigger, Once) and trigger.instant <= now):
+            check_fires(trigger, now)
 
     async def _check_name(self, schedule: Schedule, before: Schedule | None) -> None:
         """C22. Two that come at the same instant both pass; the SDK and the client therefore make
@@ -219,6 +242,12 @@ class ScheduleChanges:
                 field="depends_on.schedule_id",
                 code="cycle",
             )
+
+
+def refuse_agents(actor: Actor, target: Target) -> None:
+    """An agent may not have an agent run: what multiplies itself has no end (F67, S75)."""
+    if actor.is_agent and isinstance(target, AgentTarget):
+        raise NotAllowed("an agent may not have prompts run")
 
 
 def _unchecked_tls(target: Target | None) -> bool:

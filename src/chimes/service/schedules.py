@@ -27,6 +27,7 @@ from chimes.model.schedule import (
     rescheduled,
     resumed,
     runs_left,
+    with_overdue,
 )
 from chimes.model.source import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget
@@ -39,7 +40,7 @@ from chimes.service.rules import (
     checked_text,
     clean_name,
 )
-from chimes.service.schedule_changes import Limits, ScheduleChanges
+from chimes.service.schedule_changes import Limits, ScheduleChanges, refuse_agents
 from chimes.service.slots import (
     UPCOMING_LIMIT,
     Backfill,
@@ -74,15 +75,26 @@ class ScheduleService(ScheduleChanges):
         return upcoming_fires((await self.find(actor, query)).items, until)
 
     # --- making and changing ------------------------------------------------------------------
-    def prepared(self, actor: Actor, draft: Schedule, now: datetime) -> Schedule:
-        """A draft as it would be saved: checked, with its zone, anchor and first slot."""
-        if not actor.may_write(draft.owner):
+    def prepared(
+        self,
+        actor: Actor,
+        draft: Schedule,
+        now: datetime,
+        *,
+        zone: str | None = None,
+        overdue: bool = False,
+    ) -> Schedule:
+        """A draft as it would be saved: checked, with its anchor, its first slot, and a zone, which
+        is that of the system unless told. `overdue` as in `create`."""
+        if not actor.may_create(draft.owner):
             raise NotAllowed()
         schedule = checked(
             replace(
                 draft,
                 id=ScheduleId(checked_id(draft.id)) if draft.id else new_schedule_id(now),
-                trigger=self._settled_trigger(draft.trigger, None, now),
+                trigger=self._settled_trigger(
+                    draft.trigger, None, now, zone or self._default_timezone
+                ),
                 created_at=now,
                 updated_at=now,
                 created_by=actor.name,
@@ -91,22 +103,29 @@ class ScheduleService(ScheduleChanges):
         )
         self._target_allowed(actor, schedule.target, None)
         self._check_recipients(schedule.policy.delivery)
-        self._check_trigger(actor, schedule.trigger, now)
-        return planned(schedule, now)
+        self._check_trigger(actor, schedule.trigger, now, overdue=overdue)
+        return with_overdue(planned(schedule, now), now) if overdue else planned(schedule, now)
 
     async def create(
-        self, actor: Actor, draft: Schedule, *, said: Collection[str] | None = None
+        self,
+        actor: Actor,
+        draft: Schedule,
+        *,
+        said: Collection[str] | None = None,
+        overdue: bool = False,
     ) -> Schedule:
         """An empty id is made here (R3.30); one that the client sent is kept. `said`: the fields
         of the policy, and `priority`, that the caller chose, the others being as the task or flow
-        has them itself; None: all."""
-        if not actor.may_write(draft.owner):
+        has them itself; None: all. `overdue`: a single moment that has passed is taken, and is due
+        at once; otherwise it is refused (T14)."""
+        if not actor.may_create(draft.owner):
             raise NotAllowed()
         defaults = await self.defaults_of(draft.target)
         if said is not None and defaults is not None:
             draft = started_as(draft, defaults, said)
+        zone = await self.zone_for(draft.owner, draft.trigger)
         now = await self._store.now()
-        schedule = self.prepared(actor, draft, now)
+        schedule = self.prepared(actor, draft, now, zone=zone, overdue=overdue)
         await check_chats(self._store, actor, schedule.policy.delivery)
         await self._check_name(schedule, None)
         await self._check_dependency(actor, schedule)
@@ -119,7 +138,8 @@ class ScheduleService(ScheduleChanges):
             owner=schedule.owner,
             changes=changes_between(None, schedule),
         )
-        return await self._store.add_schedule(schedule, note, quotas=self._limits().quotas)
+        quotas = self._limits().quotas(schedule.owner)
+        return await self._store.add_schedule(schedule, note, quotas=quotas)
 
     async def change(
         self,
@@ -129,12 +149,15 @@ class ScheduleService(ScheduleChanges):
         *,
         expected_version: int | None = None,
         said: Collection[str] | None = None,
+        overdue: bool = False,
     ) -> Schedule:
         """`edit` makes the new definition from the old one; what it leaves equal is untouched.
-        `said` as in `create`: another task or flow brings along what it says about itself."""
+        `said` as in `create`: another task or flow brings along what it says about itself; so is
+        `overdue`."""
         seen = await self.get(actor, schedule_id)
         wanted = edit(seen)
         turned = await self._turned(seen, wanted, said)
+        zone = await self.zone_for(seen.owner, wanted.trigger)
 
         def apply(before: Schedule, now: datetime) -> Schedule:
             after = without_key_of(before, turned(edit(before)))
@@ -146,15 +169,17 @@ class ScheduleService(ScheduleChanges):
             if after.policy.delivery != before.policy.delivery:
                 self._check_recipients(after.policy.delivery)
             if after.trigger != before.trigger:
-                trigger = self._settled_trigger(after.trigger, before.trigger, now)
+                trigger = self._settled_trigger(after.trigger, before.trigger, now, zone)
                 after = replace(after, trigger=trigger)
                 if after == before:
                     return before
                 if trigger != before.trigger:
-                    self._check_trigger(actor, trigger, now)
+                    self._check_trigger(actor, trigger, now, overdue=overdue)
             if after.enabled and not before.enabled:
                 after = replace(after, pause_note="", pause_until=None)
-            return edited(before, after, now, actor.name)
+            changed = edited(before, after, now, actor.name)
+            fresh = overdue and after.trigger != before.trigger
+            return with_overdue(changed, now) if fresh else changed
 
         await check_chats(self._store, actor, wanted.policy.delivery, seen.policy.delivery)
         await self._check_name(replace(wanted, name=clean_name(wanted.name)), seen)
@@ -286,7 +311,7 @@ class ScheduleService(ScheduleChanges):
         has the id is the answer. False: of a pair that is busy it is the task that is under way
         (R4.18), and nothing was added."""
         owner = order.owner or actor.owner
-        if not actor.may_write(owner):
+        if not actor.may_create(owner):
             raise NotAllowed()
         self._target_allowed(actor, order.target, None)
         self._check_recipients(order.policy.delivery)
@@ -323,6 +348,7 @@ class ScheduleService(ScheduleChanges):
         schedule = await self.get(actor, schedule_id)
         if not actor.may_operate(schedule.owner):
             raise NotAllowed()
+        refuse_agents(actor, schedule.target)
         now = await self._store.now()
         is_task = isinstance(schedule.target, SyncTarget)
         run = manual_run(schedule, now, beside_others=beside_others and not is_task)
