@@ -1,0 +1,202 @@
+"""What is said about the end of a run (pure): the same to every channel, in one language."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+
+from chimes.delivery.plain_text import one_line, plain, shown
+from chimes.delivery.words import language_of, say, word
+from chimes.errors import InvalidInput
+from chimes.model.delivery import Artifact, Delivery
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.recipient import Occasion
+from chimes.model.run import Run, RunStatus
+from chimes.model.target import AgentTarget
+from chimes.triggers import format_moment, parse_zone
+
+#: Sent as files; the others are links in the text (R1.11).
+MOST_FILES = 3
+MOST_LISTED = 20
+#: Of an output, in characters; the whole of it stays with the run.
+LONGEST_OUTPUT = 60_000
+LONGEST_LINE = 1000
+LONGEST_NAME = 120
+_LINKS = ("http://", "https://")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    run_id: RunId
+    schedule_id: ScheduleId | None
+    schedule_name: str
+    #: As in the API; empty if the run is no longer on record.
+    status: str
+    language: str
+    #: One line.
+    title: str
+    #: All of it, without markup.
+    text: str
+    #: What there is below the title, as Markdown.
+    markdown: str
+    #: Those that are to be sent as files, oldest first.
+    files: tuple[Artifact, ...] = ()
+    #: All of them.
+    artifacts: tuple[Artifact, ...] = ()
+    #: The run for programs, as JSON.
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+def message_of(
+    delivery: Delivery, run: Run | None, *, language: str, zone: str, public_url: str = ""
+) -> Message:
+    """`run` is None once it is no longer on record. `zone`: that of its reader."""
+    language = language_of(language)
+    title = _title(delivery, run, language)
+    about = _about(run, language, zone)
+    output, is_markdown = output_of(run)
+    output, cut = shown(output[:LONGEST_OUTPUT]).strip(), len(output) > LONGEST_OUTPUT
+    rest = [say(language, "cut")] if cut else []
+    artifacts = artifacts_of(run)
+    files = artifacts[-MOST_FILES:]
+    links = _links(artifacts[:-MOST_FILES], language)
+    way = [say(language, "open", url=f"{public_url}/runs/{delivery.run_id}")] if public_url else []
+    status = run.status.value if run is not None else ""
+    first = f"Run {delivery.run_id}: {status}".rstrip(": ")
+    plain_output = plain(output) if is_markdown else output
+    text = _paragraphs([first, title, *about], [plain_output, *rest], links, way)
+    fenced = output if is_markdown or not output else _fenced(output)
+    return Message(
+        run_id=delivery.run_id,
+        schedule_id=delivery.schedule_id,
+        schedule_name=delivery.schedule_name,
+        status=status,
+        language=language,
+        title=title,
+        text=text,
+        markdown=_paragraphs(about, [fenced], rest),
+        files=files,
+        artifacts=artifacts,
+        facts=_facts(delivery, run, output),
+    )
+
+
+def output_of(run: Run | None) -> tuple[str, bool]:
+    """What the run has to say, and whether that is Markdown: an agent's answer, the body of an
+    answer, what a task returned."""
+    result = run.result if run is not None else None
+    if run is None or not result:
+        return "", False
+    for key in ("output", "value"):
+        if key in result:
+            value = result[key]
+            if isinstance(value, str):
+                return value, True
+            text = "" if value is None else json.dumps(value, ensure_ascii=False, indent=2)
+            return text, False
+    body = result.get("body")
+    return (body, False) if isinstance(body, str) else ("", False)
+
+
+def artifacts_of(run: Run | None) -> tuple[Artifact, ...]:
+    found = run.result.get("artifacts") if run is not None and run.result else None
+    if not isinstance(found, Sequence) or isinstance(found, str):
+        return ()
+    every = [_artifact(each) for each in found]
+    return tuple(each for each in every if each is not None)[-MOST_LISTED:]
+
+
+def link_line(artifact: Artifact) -> str:
+    return f"{artifact.name}: {artifact.url}" if artifact.url.startswith(_LINKS) else artifact.name
+
+
+def _artifact(value: object) -> Artifact | None:
+    if not isinstance(value, Mapping):
+        return None
+    name, url = value.get("name"), value.get("url")
+    if not isinstance(url, str) or not url:
+        return None
+    named = one_line(name)[:LONGEST_NAME] if isinstance(name, str) else ""
+    return Artifact(name=named or url.rpartition("/")[2][:LONGEST_NAME] or "file", url=url)
+
+
+def _title(delivery: Delivery, run: Run | None, language: str) -> str:
+    name = one_line(delivery.schedule_name)
+    if not name and run is not None and isinstance(run.target, AgentTarget):
+        name = one_line(run.target.prompt)
+    name = name[:LONGEST_NAME] or say(language, "a_run")
+    if delivery.occasion is Occasion.RECOVERY:
+        what = say(language, "recovery")
+    else:
+        what = say(language, run.status.value if run is not None else "ended")
+    return say(language, "headline", name=name, what=what)
+
+
+def _about(run: Run | None, language: str, zone: str) -> list[str]:
+    if run is None:
+        return [say(language, "forgotten")]
+    lines = []
+    if run.slot is not None:
+        time, named = _local(run.planned_at, zone)
+        lines.append(say(language, "planned", time=time, zone=named))
+    if run.status is RunStatus.MISSED and run.missed_count > 1:
+        lines.append(say(language, "missed_many", count=run.missed_count))
+    stopped = run.result.get("stop_reason") if run.result else None
+    if isinstance(stopped, str) and stopped:
+        lines.append(say(language, "stopped", reason=one_line(stopped)[:LONGEST_LINE]))
+    if run.reason:
+        lines.append(say(language, "reason", reason=word(language, run.reason)))
+    if run.error:
+        lines.append(say(language, "error", error=one_line(run.error)[:LONGEST_LINE]))
+    return lines
+
+
+def _local(moment: datetime, zone: str) -> tuple[str, str]:
+    try:
+        offset = parse_zone(zone).offset_at(int(moment.timestamp()))
+    except InvalidInput:
+        offset, zone = 0, "UTC"
+    local = moment.astimezone(timezone(timedelta(seconds=offset)))
+    return local.strftime("%Y-%m-%d %H:%M"), zone
+
+
+def _links(artifacts: Sequence[Artifact], language: str) -> list[str]:
+    lines = [link_line(each) for each in artifacts]
+    return [say(language, "files"), *lines] if lines else []
+
+
+def _fenced(text: str) -> str:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _paragraphs(*groups: Sequence[str]) -> str:
+    joined = ("\n".join(line for line in group if line) for group in groups)
+    return "\n\n".join(each for each in joined if each)
+
+
+def _facts(delivery: Delivery, run: Run | None, output: str) -> dict[str, object]:
+    facts: dict[str, object] = {"id": delivery.run_id, "status": None}
+    if run is None:
+        return facts
+    return facts | {
+        "status": run.status.value,
+        "origin": run.origin.value,
+        "attempt": run.attempt,
+        "slot": _moment(run.slot),
+        "planned_at": _moment(run.planned_at),
+        "started_at": _moment(run.started_at),
+        "finished_at": _moment(run.finished_at),
+        "error": run.error,
+        "reason": run.reason,
+        "missed_count": run.missed_count,
+        "output": output,
+    }
+
+
+def _moment(at: datetime | None) -> str | None:
+    return None if at is None else format_moment(at)

@@ -1,0 +1,99 @@
+"""Markdown as the plain text that a reader would make of it (pure). Nothing in it can be fetched
+or pressed that was not there to be read (S74)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from textwrap import indent
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.tree import SyntaxTreeNode
+
+_LINKED = ("http://", "https://", "mailto:")
+#: Not to be shown: they make text look like another one (S60), or are no text at all.
+_UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def shown(text: str) -> str:
+    """The text without what would make it look like another one."""
+    return _UNSHOWN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def one_line(text: str) -> str:
+    return " ".join(shown(text).split())
+
+
+def plain(markdown: str) -> str:
+    from markdown_it.tree import SyntaxTreeNode
+
+    text = shown(markdown)
+    try:
+        return _block(SyntaxTreeNode(_parser().parse(text))).strip()
+    except RecursionError:
+        return text.strip()
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    # HTML stays the text that it is.
+    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+
+
+def _block(node: SyntaxTreeNode) -> str:
+    match node.type:
+        case "root":
+            return "\n\n".join(_block(each) for each in node.children)
+        case "fence" | "code_block":
+            return node.content.rstrip("\n")
+        case "bullet_list":
+            return "\n".join(_item(each, "• ") for each in node.children)
+        case "ordered_list":
+            first = int(node.attrs.get("start", 1))
+            return "\n".join(
+                _item(each, f"{first + place}. ") for place, each in enumerate(node.children)
+            )
+        case "blockquote":
+            inside = "\n\n".join(_block(each) for each in node.children)
+            return indent(inside, "> ", lambda _: True)
+        case "hr":
+            return "———"
+        case "table":
+            return "\n".join(_row(row) for part in node.children for row in part.children)
+        case _:
+            return "".join(_inline(each) for each in node.children)
+
+
+def _item(node: SyntaxTreeNode, mark: str) -> str:
+    inside = "\n".join(_block(each) for each in node.children)
+    return mark + inside.replace("\n", "\n" + " " * len(mark))
+
+
+def _row(node: SyntaxTreeNode) -> str:
+    return " | ".join("".join(map(_inline, cell.children)) for cell in node.children)
+
+
+def _inline(node: SyntaxTreeNode) -> str:
+    match node.type:
+        case "text" | "code_inline":
+            return node.content
+        case "softbreak" | "hardbreak":
+            return "\n"
+        case "image":
+            return node.content
+        case "link":
+            return _link(node)
+        case _:
+            return "".join(_inline(each) for each in node.children)
+
+
+def _link(node: SyntaxTreeNode) -> str:
+    text = "".join(_inline(each) for each in node.children)
+    url = str(node.attrs.get("href", ""))
+    if not url.startswith(_LINKED) or text == url:
+        return text
+    return f"{text} ({url})" if text else url
