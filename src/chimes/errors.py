@@ -2,7 +2,8 @@
 
     ChimesError
     ├── InvalidInput            the caller sent something that can never be right
-    │   └── InvalidTrigger      a time expression, zone, duration or bound is wrong
+    │   ├── InvalidTrigger      a time expression, zone, duration or bound is wrong
+    │   └── NeedsClarification  words that leave open when; `missing` says what is asked
     ├── NotFound                no such object, or not one that the caller may see
     ├── Conflict                the object is not in the state that the caller assumed
     │   ├── AlreadyExists       the id (or name) is taken
@@ -73,6 +74,25 @@ class InvalidInput(ChimesError):
 
 class InvalidTrigger(InvalidInput):
     """The trigger is not valid"""
+
+
+class NeedsClarification(InvalidInput):
+    """The text does not say exactly when"""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        missing: tuple[str, ...],
+        examples: tuple[str, ...] = (),
+        language: str = "en",
+    ) -> None:
+        super().__init__(message, field="text", code="needs_clarification")
+        #: What is asked, of: time, date, past, ambiguous, contradiction, residue, interval, unit.
+        self.missing = missing
+        #: Texts of the same language that can be read.
+        self.examples = examples
+        self.language = language
 
 
 class NotFound(ChimesError):

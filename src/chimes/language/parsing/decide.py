@@ -1,0 +1,180 @@
+"""Which of the phrases says when, and what is left as the task (ADR 23)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from chimes.language.parsing import en_words, th_words, zh_words
+from chimes.language.parsing.asking import Ask
+from chimes.language.parsing.combine import Meaning, meaning
+from chimes.language.parsing.parts import (
+    Clock,
+    Daily,
+    Date,
+    Interval,
+    InZone,
+    MonthDays,
+    Named,
+    PartOfDay,
+    Period,
+    Problem,
+)
+from chimes.language.parsing.scan import Phrase, phrases
+from chimes.language.parsing.text import Text, is_chinese
+
+_REQUESTS = (en_words.REQUEST, th_words.REQUEST, zh_words.REQUEST)
+_BEFORE = " \t\n,;:-–—(、，；：（/|·"
+_AFTER = " \t\n,;:-–—)、，；：）/|·。"
+#: What no task begins with: the rest of a time that was not read.
+_LEFT_OVER = re.compile(
+    r" ?(?:[:.-] ?[0-9]|[0-9]+ ?(?:$|:)"
+    r"|[0-9]* ?(?:[ap]\.?m\.?|o'?clock|hours?|hrs?|minutes?|mins?|seconds?)(?![a-z])"
+    r"|[0-9]+ ?(?:days?|weeks?|months?|times)(?![a-z])"
+    r"|[0-9]* ?(?:โมง|ทุ่ม(?!เท)|นาที|ชั่วโมง|นาฬิกา|น\.)"
+    r"|[0-9一二两三四五六七八九十]+ ?(?:点|分(?!析|享|配|类)|小时|秒|号|刻|天|周))"
+)
+#: Between a day and its time, these may say that the time is that of something else.
+_ABOUT = re.compile(
+    r"(?<![a-z])(?:about|of|for|regarding|before|after)(?![a-z])|เรื่อง|เกี่ยวกับ|สำหรับ|ก่อน|关于|的"
+)
+_ONLY_SIGNS = re.compile(r"[\W_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the time phrase says, and the words around it."""
+
+    said: Meaning
+    task: str
+
+
+def decide(text: Text) -> Decision:
+    """Raises Ask."""
+    folded = text.folded
+    found = _through_requests(folded, phrases(folded))
+    if not found:
+        raise Ask("date", "time")
+    whole = [phrase for phrase in found if _asked(phrase) is None]
+    if len(whole) > 1:
+        raise Ask("contradiction")
+    chosen = whole[0] if whole else _split(folded, found)
+    said = meaning(chosen)
+    if zone := _zone_at_end(folded, found, chosen):
+        chosen = chosen.joined(zone)
+        said = meaning(chosen)
+    _check_around(folded, chosen, [each for each in found if not _within(each, chosen)])
+    return Decision(said, _task(text, chosen))
+
+
+def _asked(phrase: Phrase) -> Ask | None:
+    """What would be asked if this phrase were the one."""
+    try:
+        meaning(phrase)
+    except Ask as ask:
+        return ask
+    return None
+
+
+def _within(phrase: Phrase, chosen: Phrase) -> bool:
+    return phrase.stretches[0] in chosen.stretches
+
+
+def _through_requests(text: str, found: list[Phrase]) -> list[Phrase]:
+    """Phrases with nothing but "remind me" between them are one."""
+    merged: list[Phrase] = []
+    for phrase in found:
+        if merged and _is_request(text[merged[-1].end : phrase.start]):
+            merged[-1] = merged[-1].joined(phrase)
+        else:
+            merged.append(phrase)
+    return merged
+
+
+def _is_request(between: str) -> bool:
+    at = 0
+    while at < len(between):
+        if between[at] in " ,":
+            at += 1
+            continue
+        ends = [hit.end() for each in _REQUESTS if (hit := each.match(between, at))]
+        if not ends:
+            return False
+        at = max(ends)
+    return True
+
+
+def _split(text: str, found: list[Phrase]) -> Phrase:
+    """No phrase says it all: a day, and at the very end "at" a time; or the best question."""
+    first, last = found[0], found[-1]
+    if len(found) == 2 and _is_end(text, last) and isinstance(last.parts[0], Clock):
+        clocks = [part for part in last.parts if isinstance(part, Clock)]
+        asked = _asked(first)
+        if (
+            clocks[0].marked
+            and all(isinstance(part, Clock | InZone | PartOfDay) for part in last.parts)
+            and asked is not None
+            and asked.missing == ("time",)
+            and not _ABOUT.search(text[first.end : last.start])
+        ):
+            return first.joined(last)
+    # The question about the phrase that says most is the one to ask.
+    return max(found, key=lambda each: (_weight(each), -each.start))
+
+
+def _weight(phrase: Phrase) -> int:
+    return sum(not isinstance(part, PartOfDay | Problem) for part in phrase.parts)
+
+
+def _is_end(text: str, phrase: Phrase) -> bool:
+    return _ONLY_SIGNS.fullmatch(text, phrase.end) is not None
+
+
+def _zone_at_end(text: str, found: list[Phrase], chosen: Phrase) -> Phrase | None:
+    last = found[-1]
+    if last is chosen or not _is_end(text, last):
+        return None
+    return last if all(isinstance(part, InZone) for part in last.parts) else None
+
+
+def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
+    """Words of time that the chosen phrase left out, and that may bear on it."""
+    for start, end in chosen.stretches:
+        left = _LEFT_OVER.match(text, end)
+        if left:
+            raise Ask("residue", words=left[0].strip())
+    for other in others:
+        if any(isinstance(part, Daily | Interval | Period) for part in other.parts) or any(
+            isinstance(part, Named | MonthDays | Date) and part.every for part in other.parts
+        ):
+            raise Ask("contradiction")
+        if _is_request(text[: other.start]) and _weight(other) and not _is_tail(other, chosen):
+            raise Ask("contradiction")
+        bounds = any(
+            isinstance(part, Problem) and "residue" in part.missing for part in other.parts
+        )
+        if bounds and _is_end(text, other):
+            raise Ask("residue", words=text[other.start : other.end])
+
+
+def _is_tail(other: Phrase, chosen: Phrase) -> bool:
+    return other.start > chosen.start
+
+
+def _task(text: Text, chosen: Phrase) -> str:
+    pieces: list[str] = []
+    at = 0
+    for start, end in (*chosen.stretches, (len(text.folded), len(text.folded))):
+        piece = text.between(at, start)
+        if at:
+            piece = piece.lstrip(_AFTER)
+        if start < len(text.folded):
+            piece = piece.rstrip(_BEFORE)
+        if not _ONLY_SIGNS.fullmatch(piece):
+            pieces.append(piece.strip())
+        at = end
+    task = ""
+    for piece in pieces:
+        close = not task or (is_chinese(task[-1]) and is_chinese(piece[0]))
+        task += piece if close else f" {piece}"
+    return task

@@ -1,0 +1,264 @@
+"""English: days."""
+
+from __future__ import annotations
+
+import re
+
+from chimes.language.parsing.digits import christian_year, date_of
+from chimes.language.parsing.en_numbers import NUMBER, ORDINAL, number, ordinal
+from chimes.language.parsing.parts import (
+    Daily,
+    InMonths,
+    MonthDays,
+    Named,
+    OnlyOnce,
+    Part,
+    PartOfDay,
+    Period,
+    Problem,
+    RelativeDay,
+    RelativeMonthDay,
+    RelativeWeekday,
+)
+from chimes.language.parsing.rules import AMBIGUOUS, NO_DATE, NO_INTERVAL, Meaning, Rule, rule
+
+_END = r"(?![a-z0-9]|'s)"
+_DAY_NAMES = (
+    ("sunday", "sun"),
+    ("monday", "mon"),
+    ("tuesday", "tues", "tue"),
+    ("wednesday", "weds", "wed"),
+    ("thursday", "thurs", "thur", "thu"),
+    ("friday", "fri"),
+    ("saturday", "sat"),
+)
+_MONTH_NAMES = (
+    *(("january", "jan"), ("february", "feb"), ("march", "mar"), ("april", "apr"), ("may",)),
+    *(("june", "jun"), ("july", "jul"), ("august", "aug"), ("september", "sept", "sep")),
+    *(("october", "oct"), ("november", "nov"), ("december", "dec")),
+)
+_WEEKDAYS = {name: day for day, names in enumerate(_DAY_NAMES) for name in names}
+_MONTHS = {name: index + 1 for index, names in enumerate(_MONTH_NAMES) for name in names}
+_DAY = rf"(?:{'|'.join(_WEEKDAYS)})"
+_MONTH = rf"(?:{'|'.join(_MONTHS)})\.?(?![a-z])"
+_W = rf"{_DAY}(?:s|\.)?{_END}"
+_TO = r" ?(?:-|to|through|thru|until|till) ?"
+_ITEM = rf"{_W}(?:{_TO}{_W})?"
+_LINK = r"(?: ?(?:,? ?and(?: on)?|,|&|/|\+) ?(?:every |on )?| )"
+_LIST = rf"{_ITEM}(?:{_LINK}{_ITEM})*"
+_EVERY = r"(?:every|each)(?: single)? "
+_WORKING = r"(?:weekday|week day|workday|work day|working day|business day)"
+
+
+def weekdays(text: str) -> frozenset[int]:
+    """The days of `Monday to Friday and Sunday`."""
+    found: set[int] = set()
+    for item in re.finditer(rf"(?<![a-z])({_DAY})s?\.?(?:{_TO}({_DAY})s?(?![a-z]))?", text):
+        first = _WEEKDAYS[item[1]]
+        last = _WEEKDAYS[item[2]] if item[2] else first
+        found |= {(first + step) % 7 for step in range((last - first) % 7 + 1)}
+    return frozenset(found)
+
+
+_PLURAL = re.compile(rf"(?:{'|'.join(names[0] for names in _DAY_NAMES)})s")
+
+
+def _named(found: re.Match[str]) -> tuple[Part, ...]:
+    every = found[0].startswith(("every", "each")) or _PLURAL.search(found[0]) is not None
+    return (Named(weekdays(found[0]), every),)
+
+
+def _weekday_of(text: str) -> int:
+    return next(iter(weekdays(text)))
+
+
+_MONDAY_TO_FRIDAY = Named(frozenset(range(1, 6)), every=True)
+_WEEKEND = Named(frozenset({0, 6}), every=True)
+
+# Days of a month: `the 1st and the 15th`, `the last day`, `the second Monday`.
+_NTH = r"(?:first|second|third|fourth|fifth|last|[1-5](?:st|nd|rd|th))"
+_MONTH_DAY = (
+    rf"(?:(?:the )?(?:{_NTH} (?:{_W}|{_WORKING}{_END}|day{_END})|(?:very )?last day{_END}"
+    rf"|{ORDINAL}(?: day{_END})?)|day [0-9]{{1,2}}(?![0-9:.]))"
+)
+_MONTH_DAYS = rf"(?P<days>{_MONTH_DAY}(?: ?(?:,? ?and(?: on)?|,|&) ?{_MONTH_DAY})*)"
+_EACH_MONTH = r"(?: (?:of|in) (?:every|each|all) months?| (?:every|each) month| monthly)(?![a-z])"
+_THE_MONTH = r"(?: of (?:the|a) month)(?![a-z])"
+_ON = r"(?:on )?"
+
+
+def _month_days(every: bool, text: str, months: frozenset[int] = frozenset()) -> tuple[Part, ...]:
+    dates: list[str] = []
+    days: list[str] = []
+    for item in re.split(r",? and(?: on)? |, ?| ?& ?", text):
+        term, by_weekday = _month_term(item.removeprefix("on ").removeprefix("the "))
+        if term is None:
+            return (NO_DATE,)
+        (days if by_weekday else dates).append(term)
+    if dates and days:
+        return (Problem(("ambiguous",)),)
+    return (MonthDays(tuple(dict.fromkeys(dates or days)), every, bool(days), months),)
+
+
+def _month_term(text: str) -> tuple[str | None, bool]:
+    nth, _, what = text.removeprefix("very ").partition(" ")
+    if not what:
+        day = ordinal(nth)
+        return (str(day) if 1 <= day <= 31 else None), False
+    if nth == "day":
+        return (what if 1 <= int(what) <= 31 else None), False
+    if re.fullmatch(_WORKING, what):
+        return {"last": "LW", "first": "1W", "1st": "1W"}.get(nth), False
+    if what == "day":
+        return ("L" if nth == "last" else str(ordinal(nth))), False
+    weekday = _weekday_of(what)
+    return (f"{weekday}L" if nth == "last" else f"{weekday}#{ordinal(nth)}"), True
+
+
+def _monthly(every: bool) -> Meaning:
+    return lambda found: _month_days(every, found["days"])
+
+
+def _every_nth(found: re.Match[str]) -> tuple[Part, ...]:
+    """`every second Monday` is every other one, or one in each month?"""
+    if re.match(
+        r"(?:second|third|fourth|2nd|3rd|4th) (?:\w+day|mon|tue|wed|thu|fri|sat|sun)", found["days"]
+    ):
+        return (AMBIGUOUS,)
+    return _month_days(True, found["days"])
+
+
+_DATE_DAY = rf"(?P<day>{ORDINAL}|[0-9]{{1,2}}(?![0-9:.]))"
+_YEAR = r"(?P<year>(?:,? ?|,? of )(?:19|2[0-9])[0-9]{2}(?![0-9:.]|[a-z]))?"
+_WEEKDAY_FIRST = rf"(?:(?P<w>{_W}),? (?:the )?)?"
+
+
+def _date(found: re.Match[str]) -> tuple[Part, ...]:
+    said = found["year"]
+    year = christian_year(int(re.sub(r"\D", "", said))) if said else None
+    month = _MONTHS[found["month"].rstrip(".")]
+    made = date_of(year, month, ordinal(found["day"]), every=bool(found["every"]))
+    if found["w"] and not isinstance(made[0], Problem):
+        return (*made, Named(frozenset({_weekday_of(found["w"])}), every=False))
+    return made
+
+
+def _counted(found: re.Match[str]) -> tuple[Part, ...]:
+    """`every 2 days`, which no clock keeps without a first day."""
+    if number(found["n"]) != 1:
+        return (NO_INTERVAL,)
+    unit = found["u"]
+    if unit == "day":
+        return (Daily(),)
+    return (Period("week" if unit == "week" else "month" if unit == "month" else "year"),)
+
+
+def _ahead(found: re.Match[str]) -> tuple[Part, ...]:
+    count = 1 if found["n"] in ("a", "one") else number(found["n"])
+    return (RelativeDay(count * (7 if found["u"] == "week" else 1)),)
+
+
+def months(text: str) -> frozenset[int]:
+    found: set[int] = set()
+    for item in re.finditer(
+        rf"({'|'.join(_MONTHS)})\.?(?: ?(?:-|to|through) ?({'|'.join(_MONTHS)}))?", text
+    ):
+        first = _MONTHS[item[1]]
+        last = _MONTHS[item[2]] if item[2] else first
+        found |= {(first - 1 + step) % 12 + 1 for step in range((last - first) % 12 + 1)}
+    return frozenset(found)
+
+
+_MONTH_ITEM = rf"{_MONTH}(?: ?(?:-|to|through) ?{_MONTH})?"
+_MONTH_LIST = rf"{_MONTH_ITEM}(?:(?:,? and |, ?){_MONTH_ITEM})*"
+_PERIODS = {"week": "weekly", "month": "monthly", "year": "yearly|annually"}
+RULES: list[Rule] = [
+    rule(
+        rf"(?:every ?day|each day|every single day|daily|once (?:a|per) day|once daily){_END}",
+        Daily(),
+    ),
+    rule(rf"{_EVERY}morning{_END}", (Daily(), PartOfDay("morning"))),
+    rule(rf"{_EVERY}afternoon{_END}", (Daily(), PartOfDay("afternoon"))),
+    rule(rf"{_EVERY}evening{_END}", (Daily(), PartOfDay("evening"))),
+    rule(rf"(?:{_EVERY}night|nightly){_END}", (Daily(), PartOfDay("night"))),
+    rule(rf"(?:{_EVERY}{_WORKING}s?|(?:on )?(?:all )?{_WORKING}s){_END}", _MONDAY_TO_FRIDAY),
+    rule(rf"(?:{_EVERY}weekend(?: day)?s?|(?:on |at )?(?:the )?weekends){_END}", _WEEKEND),
+    rule(rf"(?:{_EVERY}|on (?:every |each )?)?{_LIST}", _named),
+    rule(
+        rf"every ?day,?(?: from)? (?P<range>{_W}{_TO}{_W})",
+        lambda m: (Named(weekdays(m["range"]), every=True),),
+    ),
+    *(
+        rule(rf"(?:{_EVERY}{unit}|{words}|once (?:a|per|every) {unit}){_END}", Period(unit))  # type: ignore[arg-type]
+        for unit, words in _PERIODS.items()
+    ),
+    rule(rf"every (?P<n>{NUMBER}) ?(?P<u>day|week|month|year)s?(?! of){_END}", _counted),
+    rule(
+        r"every (?:other|second|2nd|third|3rd|fourth|4th|few|couple of|several|alternate|odd|even) (?:day|week|month|year)s?"
+        rf"{_END}|(?:bi-?weekly|bi-?monthly|fortnightly|semi-?\w+|quarterly|bi-?annually){_END}"
+        rf"|every (?:quarter|fortnight|decade){_END}",
+        NO_INTERVAL,
+    ),
+    rule(rf"every (?:other|alternate) {_W}|alternate {_W}", NO_INTERVAL),
+    rule(
+        rf"(?:twice|[0-9]+ times|three times|several times) (?:a|per|every) (?:day|week|month|hour|year){_END}|twice daily",
+        NO_INTERVAL,
+    ),
+    rule(rf"{_ON}{_MONTH_DAYS}{_EACH_MONTH}", _monthly(every=True)),
+    rule(rf"{_ON}{_MONTH_DAYS}{_THE_MONTH}?", _monthly(every=False)),
+    rule(rf"{_EVERY}{_MONTH_DAYS}{_THE_MONTH}", _monthly(every=True)),
+    rule(rf"{_EVERY}{_MONTH_DAYS}", _every_nth),
+    rule(rf"(?:at )?(?:the )?end of (?:every|each) month{_END}", MonthDays(("L",), every=True)),
+    rule(rf"every month(?:-| )end{_END}", MonthDays(("L",), every=True)),
+    rule(
+        rf"(?:on )?(?P<every>{_EVERY}(?:year(?: on)? )?)?{_WEEKDAY_FIRST}(?:the )?{_DATE_DAY}(?: day)? ?(?:of )?(?P<month>{_MONTH}){_YEAR}",
+        _date,
+    ),
+    rule(
+        rf"(?:on )?(?P<every>{_EVERY}(?:year(?: on)? )?)?{_WEEKDAY_FIRST}(?P<month>{_MONTH}) (?:the )?{_DATE_DAY}{_YEAR}",
+        _date,
+    ),
+    rule(
+        rf"(?:on )?(?P<days>the {ORDINAL}(?:(?:,| and) the {ORDINAL})*) of (?P<months>{_MONTH_LIST}) (?:of )?(?:every|each) year{_END}",
+        lambda m: _month_days(True, m["days"], months(m["months"])),
+    ),
+    rule(rf"(?:in|from|only in) {_MONTH_LIST}", lambda m: (InMonths(months(m[0])),)),
+    rule(rf"today{_END}", RelativeDay(0)),
+    rule(rf"tonight{_END}", (RelativeDay(0), PartOfDay("night"))),
+    rule(rf"this morning{_END}", (RelativeDay(0), PartOfDay("morning"))),
+    rule(rf"this afternoon{_END}", (RelativeDay(0), PartOfDay("afternoon"))),
+    rule(rf"this evening{_END}", (RelativeDay(0), PartOfDay("evening"))),
+    rule(rf"(?:tomorrow|tmrw|tmr){_END}", RelativeDay(1)),
+    rule(rf"(?:on )?(?:the )?day after tomorrow{_END}", RelativeDay(2)),
+    rule(rf"yesterday{_END}", Problem(("past",), loose=True)),
+    rule(rf"in (?P<n>a|{NUMBER}) (?P<u>day|week)s?(?: time| from now)?{_END}", _ahead),
+    rule(rf"(?P<n>a|{NUMBER}) (?P<u>day|week)s? from (?:now|today){_END}", _ahead),
+    rule(rf"(?:on )?this (?P<w>{_W})", lambda m: (RelativeWeekday(_weekday_of(m["w"]), 0),)),
+    rule(
+        rf"(?:on )?(?:this|the)? ?(?:coming|upcoming) (?P<w>{_W})",
+        lambda m: (RelativeWeekday(_weekday_of(m["w"]), -1),),
+    ),
+    rule(
+        rf"(?:on )?next (?P<w>{_W})",
+        lambda m: (RelativeWeekday(_weekday_of(m["w"]), 1, either=True),),
+    ),
+    rule(
+        rf"(?:on )?(?:{_W},? (?:of )?next week|next week,?(?: on)? {_W})",
+        lambda m: (RelativeWeekday(_weekday_of(m[0]), 1),),
+    ),
+    rule(
+        rf"(?:on )?(?:{_W},? (?:of )?this week|this week,?(?: on)? {_W})",
+        lambda m: (RelativeWeekday(_weekday_of(m[0]), 0),),
+    ),
+    rule(rf"(?:on )?last (?P<w>{_W})", Problem(("past",), loose=True)),
+    rule(
+        rf"(?:on )?the (?P<day>{ORDINAL}) of (?P<which>next|this) month{_END}",
+        lambda m: (RelativeMonthDay(ordinal(m["day"]), int(m["which"] == "next")),),
+    ),
+    rule(
+        rf"(?P<which>next|this) month,? on the (?P<day>{ORDINAL})",
+        lambda m: (RelativeMonthDay(ordinal(m["day"]), int(m["which"] == "next")),),
+    ),
+    rule(rf"(?:next|this) (?:week|month|year){_END}", Problem(("date",), loose=True)),
+    rule(rf"(?:just )?once(?: only)?{_END}|one time{_END}|only once{_END}", OnlyOnce()),
+]

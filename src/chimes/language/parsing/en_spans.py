@@ -1,0 +1,140 @@
+"""English: intervals, delays, hours between which, and words that limit a schedule."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from chimes.language.parsing.en_numbers import NUMBER, number
+from chimes.language.parsing.parts import AtMinutes, Clock, Delay, Interval, Part, Problem, Span
+from chimes.language.parsing.rules import (
+    IMPOSSIBLE,
+    NO_INTERVAL,
+    NO_UNIT,
+    RESIDUE,
+    Rule,
+    rule,
+)
+
+_END = r"(?![a-z0-9])"
+_UNITS = {
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+    "milli": timedelta(milliseconds=1),
+}
+_UNIT = r"(?:hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s|milliseconds?)(?![a-z0-9])"
+_COUNT = rf"(?:[0-9]{{1,6}}(?:\.[0-9]{{1,2}})?|{NUMBER}|an?)"
+_PIECE = rf"{_COUNT}[ -]?{_UNIT}"
+_LINK = r"(?:,? and |, ?| )"
+_HALVES = (
+    r"half(?:[ -]an?)?[ -]hour|(?:an?|one) hour and a half|(?:one|1) and a half hours"
+    r"|(?:a )?quarter(?: of)? an hour|(?:a )?quarter[ -]hour|(?:two|2) and a half hours"
+)
+DURATION = rf"(?:(?:{_HALVES}){_END}|{_PIECE}(?:{_LINK}{_PIECE})*)"
+
+
+def duration(text: str) -> timedelta:
+    if re.fullmatch(_HALVES, text):
+        if "quarter" in text:
+            return timedelta(minutes=15)
+        hours = 2 if text.startswith(("two", "2")) else 1 if "and a half" in text else 0
+        return timedelta(hours=hours, minutes=30)
+    total = timedelta(0)
+    for item in re.finditer(rf"({_COUNT})[ -]?({_UNIT})", text):
+        unit = _UNITS["milli"] if item[2].startswith("milli") else _UNITS[item[2][0]]
+        count = item[1]
+        if count in ("a", "an"):
+            total += unit
+        elif "." in count:
+            whole, _, part = count.partition(".")
+            total += unit * int(whole) + unit * int(part) / 10 ** len(part)
+        else:
+            total += unit * number(count)
+    return total
+
+
+def _interval(found: re.Match[str]) -> tuple[Part, ...]:
+    step = duration(found["d"])
+    return (Interval(step),) if step else (NO_INTERVAL,)
+
+
+def _delay(found: re.Match[str]) -> tuple[Part, ...]:
+    after = duration(found["d"])
+    return (Delay(after),) if after else (NO_INTERVAL,)
+
+
+def _minutes(found: re.Match[str]) -> tuple[Part, ...]:
+    minutes = frozenset(int(each) for each in re.findall("[0-9]+", found[0]))
+    return (AtMinutes(minutes),) if max(minutes) <= 59 else (IMPOSSIBLE,)
+
+
+def _hours(found: re.Match[str]) -> tuple[Part, ...]:
+    """`9-17`, `from 9 to 17`: on the 24-hour clock, since the second is past noon."""
+    first, last = int(found["first"]), int(found["last"])
+    if last > 23 or first > 23:
+        return (IMPOSSIBLE,)
+    if last <= 12:
+        return (Problem(("ambiguous",)),)
+    return (Span(Clock(first, whole=True), Clock(last, whole=True)),)
+
+
+RULES: list[Rule] = [
+    rule(rf"(?:every|each) (?P<d>{DURATION})", _interval),
+    rule(
+        rf"(?:every|each) (?P<d>(?:hour|minute|second)){_END}(?! (?:day|week|month|year|\w+day))",
+        lambda m: (Interval(_UNITS[m["d"][0]]),),
+    ),
+    rule(rf"hourly{_END}", Interval(timedelta(hours=1))),
+    rule(
+        rf"every (?P<n>{NUMBER}) days of 24 hours{_END}",
+        lambda m: (Interval(timedelta(days=number(m["n"]))),),
+    ),
+    rule(
+        rf"every (?:other|few|couple of|several|so many|some) (?:hour|minute|second|min|hr|sec)s?{_END}",
+        NO_INTERVAL,
+    ),
+    rule(rf"every -? ?[0-9]+ ?{_UNIT}", NO_INTERVAL),
+    rule(
+        r"every -? ?(?:[0-9]+(?:\.[0-9]+)?)(?![0-9.:/]|st|nd|rd|th)"
+        r"(?! ?(?:h|hr|hour|m|min|minute|s|sec|second|millisecond|day|week|month|year|am|pm|a\.m|p\.m)s?(?![a-z]))",
+        NO_UNIT,
+    ),
+    rule(rf"(?:in|after) (?P<d>{DURATION})(?: time| from now)?{_END}", _delay),
+    rule(rf"(?P<d>{DURATION}) (?:from now|later){_END}", _delay),
+    rule(rf"in -? ?[0-9]+(?= ?$)", NO_UNIT),
+    rule(r"at :[0-9]{2}(?:(?:,| and) ?:[0-9]{2})*(?![0-9])", _minutes),
+    rule(
+        rf"(?:at )?minutes? [0-9]{{1,2}}(?:(?:, ?| and )[0-9]{{1,2}})*(?![0-9:.])(?: past(?: the hour)?)?",
+        _minutes,
+    ),
+    rule(rf"(?:at )?[0-9]{{1,2}} (?:minutes )?past(?: the)? (?:every |each )?hour{_END}", _minutes),
+    rule(rf"(?:at )?(?:a )?quarter past(?: the| every)? hour{_END}", AtMinutes(frozenset({15}))),
+    rule(
+        rf"on the half[ -]hour{_END}|(?:at )?half past (?:the|every) hour{_END}",
+        AtMinutes(frozenset({30})),
+    ),
+    rule(rf"on the hour{_END}", AtMinutes(frozenset({0}))),
+    rule(
+        r"(?:from |between )?(?P<first>[0-9]{1,2}) ?(?:-|to|and) ?(?P<last>[0-9]{1,2})(?![0-9:.a-z%/]| ?[ap]\.?m)(?: ?(?:hours|hrs|h)(?![a-z]))?",
+        _hours,
+    ),
+    rule(
+        r"(?:around|about|approximately|approx\.?|roughly|circa|sometime|some time|near|before|after|by|past)"
+        r"(?= (?:[0-9]|noon|midnight|at|in the|tomorrow|today|next|this))",
+        Problem(("ambiguous",), loose=True),
+    ),
+    rule(
+        r"or(?= (?:at |on )?(?:[0-9]|noon|midnight|mon|tue|wed|thu|fri|sat|sun|tomorrow|today|every))",
+        Problem(("ambiguous",), loose=True),
+    ),
+    rule(
+        r"(?:until|till|except(?: for)?(?: on)?|excluding|but not(?: on)?|other than|starting(?: from| on)?|beginning(?: on)?|from|since|ending|unless|skip(?:ping)?)(?![a-z])",
+        RESIDUE,
+    ),
+    rule(
+        rf"for (?:the )?(?:next |first )?{NUMBER} (?:days?|weeks?|months?|years?|times|hours?|minutes?)(?! of){_END}"
+        rf"|(?:only )?{NUMBER} times(?! (?:a|per|every)){_END}",
+        Problem(("residue",)),
+    ),
+]

@@ -1,0 +1,19 @@
+"""English: all recognisers, and the words that hold a time phrase together."""
+
+from __future__ import annotations
+
+import re
+
+from chimes.language.parsing import en_clock, en_days, en_spans
+
+RULES = [*en_clock.RULES, *en_days.RULES, *en_spans.RULES]
+#: Between parts, meaning nothing by themselves.
+JOINING = re.compile(r"(?:at|on|in|of|the|@|from|between)(?![a-z0-9])|[()]")
+#: Between two of a kind: both are meant.
+LISTING = re.compile(r"and(?![a-z0-9])")
+#: Asks for something; it may stand before, or in the middle of, the words of time.
+REQUEST = re.compile(
+    r"(?:please|pls|kindly|hey|hi|can you|could you|would you|will you|i want you to|i'd like you to"
+    r"|remind me|reminder|remind us|notify me|alert me|tell me|ping me|wake me up|set|schedule|run"
+    r"|an?|me|to)(?![a-z0-9])"
+)

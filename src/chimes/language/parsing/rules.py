@@ -1,0 +1,93 @@
+"""Recognisers: a pattern and what it means. A language is a list of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from chimes.language.parsing.parts import Clock, Found, Part, Portion, Problem
+
+Meaning = Callable[[re.Match[str]], tuple[Part, ...]]
+
+IMPOSSIBLE = Problem(("time", "contradiction"))
+AMBIGUOUS = Problem(("ambiguous",))
+NO_INTERVAL = Problem(("interval",))
+NO_UNIT = Problem(("unit",))
+NO_DATE = Problem(("date", "contradiction"))
+RESIDUE = Problem(("residue",), loose=True)
+
+
+class Rule:
+    """Compiled when it is first tried: most texts need the rules of one language only."""
+
+    __slots__ = ("_compiled", "_source", "meaning")
+
+    def __init__(self, source: str, meaning: Meaning) -> None:
+        self._source = source
+        self._compiled: re.Pattern[str] | None = None
+        self.meaning = meaning
+
+    def match(self, text: str, at: int) -> re.Match[str] | None:
+        if self._compiled is None:
+            self._compiled = re.compile(self._source)
+        return self._compiled.match(text, at)
+
+
+def rule(pattern: str, meaning: Meaning | Part | tuple[Part, ...]) -> Rule:
+    """`meaning` is a function of the match, or the parts themselves."""
+    if callable(meaning):
+        return Rule(pattern, meaning)
+    parts = meaning if isinstance(meaning, tuple) else (meaning,)
+    return Rule(pattern, lambda _: parts)
+
+
+def longest(rules: Iterable[Rule], text: str, at: int) -> Found | None:
+    """The reading that takes in most; of two equals the first."""
+    best: Found | None = None
+    for each in rules:
+        found = each.match(text, at)
+        if found and found.end() > at and (best is None or found.end() > best.end):
+            best = Found(each.meaning(found), found.end())
+    return best
+
+
+def clock(hour: int, minute: int = 0, second: int = 0) -> Clock | Problem:
+    """A time on the 24-hour clock that nothing moves."""
+    if hour > 23 or minute > 59 or second > 59:
+        return IMPOSSIBLE
+    return Clock(hour, minute, second)
+
+
+def in_portion(hour: int, minute: int, portion: Portion) -> Clock | Problem:
+    """An hour said with its part of the day, `晚上8点` or `8 in the evening`."""
+    if hour > 24 or minute > 59:
+        return IMPOSSIBLE
+    moved = moved_hour(hour, portion)
+    if isinstance(moved, Problem):
+        return moved
+    return Clock(moved, minute, midnight=moved == 0 and portion == "dawn")
+
+
+#: For each portion: hours as said to hours of the day. Others are asked about or cannot be.
+_HOURS: dict[Portion, dict[int, int]] = {
+    "dawn": {**{hour: hour for hour in range(7)}, 12: 0},
+    "morning": {hour: hour for hour in range(1, 12)},
+    "noon": {10: 10, 11: 11, 12: 12, 1: 13, 2: 14, 13: 13, 14: 14},
+    "afternoon": {12: 12, **{hour: hour + 12 for hour in range(1, 8)}},
+    "evening": {hour: hour + 12 for hour in range(4, 12)},
+    "night": {hour: hour + 12 for hour in range(5, 12)},
+}
+_AFTER_NOON: dict[Portion, range] = {
+    "afternoon": range(12, 20),
+    "evening": range(16, 24),
+    "night": range(17, 24),
+}
+
+
+def moved_hour(hour: int, portion: Portion) -> int | Problem:
+    known = _HOURS[portion].get(hour)
+    if known is not None:
+        return known
+    if hour in _AFTER_NOON.get(portion, ()):
+        return hour
+    return AMBIGUOUS if hour <= 12 else Problem(("contradiction",))

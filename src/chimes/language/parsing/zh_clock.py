@@ -1,0 +1,96 @@
+"""Chinese: times of day (TIME "Words")."""
+
+from __future__ import annotations
+
+import re
+
+from chimes.language.parsing.parts import Clock, Part, PartOfDay, Portion, Sure
+from chimes.language.parsing.rules import IMPOSSIBLE, Rule, clock, in_portion, rule
+from chimes.language.parsing.zh_numbers import NUMBER, number
+
+_PORTIONS: dict[str, Portion] = {
+    "凌晨": "dawn",
+    "清晨": "morning",
+    "早晨": "morning",
+    "早上": "morning",
+    "早间": "morning",
+    "上午": "morning",
+    "中午": "noon",
+    "正午": "noon",
+    "下午": "afternoon",
+    "午后": "afternoon",
+    "傍晚": "evening",
+    "黄昏": "evening",
+    "晚上": "night",
+    "晚间": "night",
+    "夜里": "night",
+    "夜间": "night",
+    "晚": "night",
+    "早": "morning",
+}
+_PORTION = rf"(?P<p>{'|'.join(_PORTIONS)})"
+_AT = r"(?P<at>在|于)?"
+_HOUR = rf"(?P<h>{NUMBER}) ?(?:点|时(?!间))"
+_MINUTE = (
+    rf"(?:钟|整|正|(?P<half>半)|(?P<q>[一三13])刻钟?|过?(?P<m>{NUMBER}) ?分(?![钟析享配类给发])"
+    r"|(?P<m2>[0-5][0-9])(?![0-9:.个条张人份名位次])|(?P<m3>[二三四五]?十[一二三四五六七八九]?|[零〇][一二三四五六七八九])(?![个条张人份名位次]))?"
+)
+#: Up to here an hour alone may as well be in the afternoon.
+_LAST_OPEN = 5
+
+
+def _minute(found: re.Match[str]) -> int:
+    if found["half"]:
+        return 30
+    if found["q"]:
+        return 15 if found["q"] in "一1" else 45
+    said = found["m"] or found["m2"] or found["m3"]
+    return number(said) if said else 0
+
+
+def _alone(found: re.Match[str]) -> tuple[Part, ...]:
+    """`9点` is the morning; 12点 and the small hours are asked about unless written as 03点."""
+    hour, minute = number(found["h"]), _minute(found)
+    read = clock(hour, minute)
+    if not isinstance(read, Clock):
+        return (read,)
+    written = found["h"].startswith("0") or hour in (0, *range(13, 24))
+    is_open = not written and (1 <= hour <= _LAST_OPEN or hour == 12)
+    sure: Sure = "certain" if written else "open" if is_open else "usual"
+    whole = not (found["half"] or found["q"] or found["m"] or found["m2"] or found["m3"])
+    return (Clock(hour, minute, sure=sure, marked=bool(found["at"]), whole=whole),)
+
+
+def _in_portion(found: re.Match[str]) -> tuple[Part, ...]:
+    read = in_portion(number(found["h"]), _minute(found), _PORTIONS[found["p"]])
+    return (_marked(read, found),) if isinstance(read, Clock) else (read,)
+
+
+def _marked(read: Clock, found: re.Match[str]) -> Clock:
+    return Clock(read.hour, read.minute, midnight=read.midnight, marked=bool(found["at"]))
+
+
+def _written(found: re.Match[str]) -> tuple[Part, ...]:
+    """`晚上8:30`."""
+    if int(found["m"]) > 59:
+        return (IMPOSSIBLE,)
+    read = in_portion(int(found["h"]), int(found["m"]), _PORTIONS[found["p"]])
+    return (_marked(read, found),) if isinstance(read, Clock) else (read,)
+
+
+RULES: list[Rule] = [
+    rule(rf"{_AT}{_PORTION} ?的? ?{_HOUR}{_MINUTE}", _in_portion),
+    rule(rf"{_AT}{_HOUR}{_MINUTE}", _alone),
+    rule(rf"{_AT}{_PORTION} ?的? ?(?P<h>[0-9]{{1,2}})[:.](?P<m>[0-9]{{2}})(?![0-9:])", _written),
+    rule(rf"{_AT}(?:中午|正午)(?![0-9一二两十])", Clock(12)),
+    rule(rf"{_AT}(?:半夜|午夜|深夜|子夜)(?:12点|十二点|零点|0点)?", Clock(0, midnight=True)),
+    rule(
+        rf"{_AT}(?:半夜|深夜|后半夜) ?{_HOUR}{_MINUTE}",
+        lambda m: (Clock(number(m["h"]) % 24, _minute(m), sure="open"),),
+    ),
+    *(
+        rule(rf"{word}(?![餐饭班会报操茶安])", PartOfDay(portion))
+        for word, portion in _PORTIONS.items()
+        if len(word) > 1 and portion != "noon"
+    ),
+]
