@@ -10,9 +10,11 @@ from typing import Any
 
 from chimes.model.access import ApiKey, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
-from chimes.model.ids import KeyId, NodeId, RunId, ScheduleId
+from chimes.model.delivery import Artifact, Delivery, DeliveryState, DeliveryVerdict, InboxItem
+from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.node import Node
 from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.run import (
     Attempt,
     AttemptEnd,
@@ -58,6 +60,16 @@ TASK = TaskTarget(name="reports.nightly", args=ODD_JSON)
 FLOW = FlowTarget(name="pipeline-2", input=ODD_JSON)
 SYNC = SyncTarget(source="crm", collection="deals.eu")
 OFFERS = frozenset({TARGET.needs, TASK.needs, FLOW.needs, SYNC.needs})
+#: Told of every end.
+INBOX = Recipient(channel=Channel.INBOX)
+CHAT = Recipient(channel=Channel.TELEGRAM, to="-100200300", on=(Occasion.SUCCESS,), language="th")
+HOOK = Recipient(
+    channel=Channel.WEBHOOK,
+    to="https://example.com/ü?q=%20",
+    on=(Occasion.FAILURE, Occasion.RECOVERY),
+    language="zh",
+    signing_secrets=("whsec_b25l", "whsec_dHdv"),
+)
 
 _numbers = count(1)
 
@@ -199,6 +211,88 @@ def a_key(**given: Any) -> ApiKey:
     return ApiKey(**(values | given))
 
 
+def a_delivery(**given: Any) -> Delivery:
+    """One that waits to be sent."""
+    number = next(_numbers)
+    values: dict[str, Any] = {
+        "id": DeliveryId(f"delivery-{number:05d}"),
+        "run_id": RunId(f"run-of-{number:05d}"),
+        "schedule_id": None,
+        "owner": ALICE,
+        "recipient": INBOX,
+        "occasion": Occasion.SUCCESS,
+        "created_at": NOW,
+        "available_at": NOW,
+    }
+    return Delivery(**(values | given))
+
+
+def a_sending(delivery: Delivery, **given: Any) -> DeliveryVerdict:
+    """What became of the attempt that a claimed delivery is in; it was sent, unless told."""
+    values: dict[str, Any] = {"sent": "retry_in" not in given}
+    return DeliveryVerdict(delivery_id=delivery.id, fence=delivery.fence, **(values | given))
+
+
+def an_item(**given: Any) -> InboxItem:
+    """A message that nobody has looked at yet."""
+    number = next(_numbers)
+    values: dict[str, Any] = {
+        "id": InboxId(f"item-{number:05d}"),
+        "owner": ALICE,
+        "run_id": None,
+        "schedule_id": None,
+        "title": f"message {number}",
+        "created_at": NOW,
+    }
+    return InboxItem(**(values | given))
+
+
+def full_delivery(delivery_id: str = "full-delivery") -> Delivery:
+    """No field has its default; it has been given up, so that nobody claims it."""
+    return Delivery(
+        id=DeliveryId(delivery_id),
+        run_id=RunId("full-run"),
+        schedule_id=ScheduleId("full"),
+        schedule_name="ทดสอบ 测试 \U0001f514 %_'\"\\",
+        owner=Owner(type=OwnerType.CHAT, id="-100200300"),
+        recipient=HOOK,
+        occasion=Occasion.RECOVERY,
+        state=DeliveryState.DEAD,
+        attempts=8,
+        fence=9,
+        progress=2,
+        created_at=NOW - HOUR,
+        available_at=NOW - timedelta(microseconds=3),
+        finished_at=NOW - timedelta(microseconds=1),
+        error="403 Forbidden: 水",
+        code="blocked",
+        receipt="message 17",
+    )
+
+
+def full_item(item_id: str = "full-item") -> InboxItem:
+    """No field has its default."""
+    return InboxItem(
+        id=InboxId(item_id),
+        owner=BOB,
+        run_id=RunId("full-run"),
+        schedule_id=ScheduleId("full"),
+        schedule_name="น้ำ 水",
+        title="สรุปข่าว 新闻 \U0001f514",
+        text="# A heading\n\n* one\n* <script>two</script>\n",
+        status="succeeded",
+        artifacts=(
+            Artifact(name="chart.png", url="https://example.com/a?b=%20"),
+            Artifact(name="น้ำ.csv", url="https://example.com/c"),
+        ),
+        created_at=NOW - HOUR,
+        read_at=NOW - MINUTE,
+        starred=True,
+        archived_at=NOW - SECOND,
+        snoozed_until=NOW + HOUR,
+    )
+
+
 def full_schedule(schedule_id: str = "full") -> Schedule:
     """No field has its default, so that a store that loses one is seen."""
     from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
@@ -243,6 +337,7 @@ def full_schedule(schedule_id: str = "full") -> Schedule:
             timeout=timedelta(seconds=3),
             on_lost=OnLost.STOP,
             pause_on_gone=False,
+            delivery=(INBOX, HOOK),
         ),
         priority=-5,
         labels={"team": "ops", "bare": None, "": "empty name"},

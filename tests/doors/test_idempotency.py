@@ -12,7 +12,7 @@ import pytest
 
 from chimes.doors import envelope
 from chimes.errors import StoreUnavailable
-from chimes.model.access import Role
+from chimes.model.access import Quota, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
@@ -117,7 +117,7 @@ class HeldStore(MemoryStore):
         self.done.set()
 
     async def add_schedule(
-        self, schedule: Schedule, audit: AuditEntry | None = None, *, quota: int | None = None
+        self, schedule: Schedule, audit: AuditEntry | None = None, *, quotas: Sequence[Quota] = ()
     ) -> Schedule:
         self.reached.set()
         await self.go_on.wait()
@@ -125,7 +125,7 @@ class HeldStore(MemoryStore):
             raise RuntimeError("a bug")
         if self.broken:
             raise StoreUnavailable("postgresql://user:secret@db is gone")
-        return await super().add_schedule(schedule, audit, quota=quota)
+        return await super().add_schedule(schedule, audit, quotas=quotas)
 
 
 async def test_while_the_first_is_under_way_the_second_is_a_conflict() -> None:
@@ -191,9 +191,9 @@ class DyingStore(MemoryStore):
     dying: BaseException | None = None
 
     async def add_schedule(
-        self, schedule: Schedule, audit: AuditEntry | None = None, *, quota: int | None = None
+        self, schedule: Schedule, audit: AuditEntry | None = None, *, quotas: Sequence[Quota] = ()
     ) -> Schedule:
-        made = await super().add_schedule(schedule, audit, quota=quota)
+        made = await super().add_schedule(schedule, audit, quotas=quotas)
         if self.dying is not None:
             raise self.dying
         return made

@@ -12,6 +12,7 @@ from datetime import timedelta
 import pytest
 
 from chimes.errors import QuotaExceeded
+from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
 from chimes.model.planning import plan
@@ -194,7 +195,7 @@ async def running(store: SqlStore) -> int:
 async def test_a_quota_holds_when_many_add_at_once(stores: list[SqlStore]) -> None:
     async def add(store: SqlStore) -> bool:
         try:
-            await store.add_schedule(a_schedule(), quota=4)
+            await store.add_schedule(a_schedule(), quotas=[Quota(limit=4)])
         except QuotaExceeded:
             return False
         return True

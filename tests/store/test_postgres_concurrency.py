@@ -15,6 +15,7 @@ import asyncpg
 import pytest
 
 from chimes.errors import QuotaExceeded
+from chimes.model.access import Quota
 from chimes.model.audit import verify_chain
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.listing import AuditQuery, RunQuery
@@ -315,7 +316,7 @@ async def test_a_quota_holds_however_many_add_at_once(nodes: Nodes) -> None:
 
     async def add(number: int) -> bool:
         try:
-            await stores[number % 4].add_schedule(a_schedule(owner=ALICE), quota=3)
+            await stores[number % 4].add_schedule(a_schedule(owner=ALICE), quotas=[Quota(limit=3)])
         except QuotaExceeded:
             return False
         return True

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from chimes.model.access import Scope
+from chimes.model.delivery import Delivery, InboxItem
 from chimes.model.ids import NodeId
 from chimes.model.kept_state import KeptState
-from chimes.model.listing import RunQuery
+from chimes.model.listing import DeliveryQuery, RunQuery
 from chimes.model.planning import plan
-from chimes.model.run import AttemptEnd, Run
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel
+from chimes.model.run import AttemptEnd, Run, RunStatus
 from chimes.model.schedule import Schedule, deleted
 from chimes.store.port import ApiKey, AuditEntry, Item, RunLog, Store
 from chimes.testing import SettableClock
 from tests.builders import (
     BOB,
+    CHAT,
+    HOUR,
+    INBOX,
     LEASE,
     MINUTE,
     NOW,
@@ -25,15 +33,21 @@ from tests.builders import (
     a_retry,
     a_run,
     a_schedule,
+    a_sending,
     a_task,
     a_verdict,
     an_entry,
+    an_item,
     due_schedule,
+    full_delivery,
+    full_item,
     full_run,
     full_schedule,
     log_lines,
     places,
 )
+
+SCOPES = (Scope.READ, Scope.AGENT)
 
 
 async def joined(store: Store, node_id: str = "node-1", lease: timedelta = LEASE) -> None:
@@ -81,6 +95,16 @@ def item_order(item: Item) -> tuple[str, str]:
             return "run", item.id
         case KeptState():
             return "state", item.name
+        case Delivery():
+            return "delivery", item.id
+        case InboxItem():
+            return "inbox", item.id
+
+
+async def all_deliveries(store: Store) -> dict[str, Delivery]:
+    page = await store.list_deliveries(DeliveryQuery(limit=None))
+    assert page.next is None
+    return {delivery.id: delivery for delivery in page.items}
 
 
 async def furnish(store: Store, clock: SettableClock) -> None:
@@ -88,7 +112,9 @@ async def furnish(store: Store, clock: SettableClock) -> None:
     await store.load([full_schedule(), full_run()])
     await joined(store)
     await store.add_key(a_key(), an_entry(verb="key"))
-    await store.add_key(a_key(expires_at=NOW + MINUTE, revoked_at=NOW, last_used_at=NOW))
+    await store.add_key(
+        a_key(expires_at=NOW + MINUTE, revoked_at=NOW, last_used_at=NOW, scopes=SCOPES)
+    )
     await store.add_schedule(due_schedule(next_run_at=NOW + SECOND / 2), an_entry())
     await store.add_schedule(a_schedule(owner=BOB, enabled=False, labels={"a": "b"}))
     gone = await store.add_schedule(a_schedule())
@@ -108,6 +134,21 @@ async def furnish(store: Store, clock: SettableClock) -> None:
     await store.add_unless_active(a_task(), an_entry(verb="run"))
     await store.keep_state(stays.id, stays.fence, SYNC.key, '{"cursor": "น้ำ 水"}')
     await store.set_state("by hand", "[]", an_entry(verb="state"))
+    await furnish_messages(store, clock)
+
+
+async def furnish_messages(store: Store, clock: SettableClock) -> None:
+    """Deliveries in every state, two of them in an inbox."""
+    await store.load([full_delivery(), full_item()])
+    told = [a_run(policy=Policy(delivery=(INBOX, CHAT))) for _ in range(3)]
+    ended = [replace(run, status=RunStatus.SUCCEEDED, finished_at=clock.now()) for run in told]
+    await store.add_runs(ended)
+    first, second, *_ = await store.claim_deliveries(
+        [Channel.INBOX], limit=3, hold=MINUTE, overdue=HOUR
+    )
+    await store.finish_deliveries(
+        [a_sending(first, inbox=an_item()), a_sending(second, retry_in=MINUTE, error="busy")]
+    )
 
 
 NODE = NodeId("node-1")

@@ -71,7 +71,8 @@ async def test_everything_moves_to_every_other_store(
     await furnish(store, clock)
     before = await contents(store)
     kinds = {type(item).__name__ for item in before}
-    assert kinds == {"Schedule", "Run", "RunLog", "AuditEntry", "ApiKey", "KeptState"}
+    every = {"Schedule", "Run", "RunLog", "AuditEntry", "ApiKey", "KeptState"}
+    assert kinds == every | {"Delivery", "InboxItem"}
     assert any(isinstance(item, Run) and item.status is RunStatus.RUNNING for item in before)
     (tmp_path / "new").mkdir()
     new_home = Home(target, tmp_path / "new", clock)
@@ -87,6 +88,7 @@ async def test_everything_moves_to_every_other_store(
         assert await contents(other) == after
         # Indexes and counters came along.
         assert await other.next_due() == await store.next_due()
+        assert await other.next_delivery() == await store.next_delivery()
         entry = await other.append_audit(an_entry())
         last = [item for item in before if isinstance(item, AuditEntry)][-1]
         assert (entry.number, entry.previous_hash) == (last.number + 1, last.hash)
@@ -149,11 +151,11 @@ async def test_everything_is_there_after_a_restart(
     store = await durable_home.open()
     await furnish(store, clock)
     before = await contents(store)
-    due = await store.next_due()
+    due, pending = await store.next_due(), await store.next_delivery()
     now = clock.advance(1)
     store = await durable_home.reopen()
     assert await contents(store) == [outlived(item, durable_home.kind, now) for item in before]
-    assert await store.next_due() == due
+    assert (await store.next_due(), await store.next_delivery()) == (due, pending)
     status = await store.status()
     assert status.degraded == ""
 

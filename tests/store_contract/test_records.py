@@ -9,11 +9,13 @@ from datetime import datetime, timedelta
 import pytest
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
-from chimes.model.access import ApiKey, Role, revoked
+from chimes.model.access import ApiKey, Role, Scope, revoked
 from chimes.model.audit import AuditEntry, chained, verify_chain
+from chimes.model.delivery import DeliveryState
 from chimes.model.ids import KeyId
 from chimes.model.listing import AuditQuery, Counts
 from chimes.model.planning import plan
+from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd, RunStatus
 from chimes.model.schedule import deleted
 from chimes.store.port import Remembered, Store
@@ -24,9 +26,11 @@ from tests.builders import (
     MINUTE,
     NOW,
     SECOND,
+    a_delivery,
     a_key,
     a_run,
     a_schedule,
+    a_sending,
     a_verdict,
     an_entry,
     due_schedule,
@@ -75,9 +79,9 @@ async def test_entries_appended_at_once_make_one_chain(store: Store) -> None:
 async def test_the_audit_is_asked_newest_first(store: Store) -> None:
     rows = [
         an_entry(verb="create", object_id="a", owner="user:alice"),
-        an_entry(verb="pause", object_id="a", owner="user:alice"),
-        an_entry(verb="create", object_id="b", owner="user:bob"),
-        an_entry(verb="pause", object_id="b", owner="user:bob"),
+        an_entry(verb="pause", object_id="a", owner="user:alice", actor="key:k1"),
+        an_entry(verb="create", object_id="b", owner="user:bob", door="softnix"),
+        an_entry(verb="pause", object_id="b", owner="user:bob", door="softnix", actor="key:k1"),
     ]
     for row in rows:
         await store.append_audit(row)
@@ -93,6 +97,10 @@ async def test_the_audit_is_asked_newest_first(store: Store) -> None:
     assert await numbers(AuditQuery(object_id="a")) == [2, 1]
     assert await numbers(AuditQuery(verb="pause", object_id="b")) == [4]
     assert await numbers(AuditQuery(verb="nothing")) == []
+    assert await numbers(AuditQuery(actor="key:k1")) == [4, 2]
+    assert await numbers(AuditQuery(door="softnix")) == [4, 3]
+    assert await numbers(AuditQuery(actor="key:k1", door="native")) == [2]
+    assert await numbers(AuditQuery(actor="key:k1", before=4, limit=1)) == [2]
 
 
 # --- keys -------------------------------------------------------------------------------------
@@ -104,6 +112,7 @@ async def test_a_key_comes_back_whole(store: Store) -> None:
         expires_at=NOW + MINUTE,
         last_used_at=NOW - MINUTE,
         revoked_at=NOW,
+        scopes=tuple(Scope),
     )
     for key in (bare, full):
         assert await store.add_key(key) == key
@@ -253,6 +262,19 @@ async def test_counts(store: Store, clock: SettableClock) -> None:
     await store.fire_due(plan, limit=10)
     counts = await store.counts()
     assert (counts.due, counts.runs[RunStatus.QUEUED]) == (0, 3)
+
+
+async def test_deliveries_are_counted_by_state(store: Store, clock: SettableClock) -> None:
+    await store.load([a_delivery() for _ in range(4)])
+    first, second = await store.claim_deliveries(
+        [Channel.INBOX], limit=2, hold=MINUTE, overdue=MINUTE
+    )
+    await store.finish_deliveries([a_sending(first), a_sending(second, sent=False)])
+    assert (await store.counts()).deliveries == {
+        DeliveryState.PENDING: 2,
+        DeliveryState.DELIVERED: 1,
+        DeliveryState.DEAD: 1,
+    }
 
 
 async def test_an_entry_is_plain_data(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Schedules: add, get, change, quota."""
+"""Schedules: add, get, change."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime
 
 import pytest
 
-from chimes.errors import AlreadyExists, Conflict, NotFound, QuotaExceeded
+from chimes.errors import AlreadyExists, Conflict, NotFound
 from chimes.model.ids import ScheduleId
-from chimes.model.listing import AuditQuery, ScheduleQuery
+from chimes.model.listing import AuditQuery
 from chimes.model.planning import ended_at_once, plan, slot_run
 from chimes.model.run import Reason, Run, RunStatus, canceled
 from chimes.model.schedule import Schedule, deleted, passed, paused, recorded
@@ -18,8 +18,6 @@ from chimes.model.target import FlowTarget, TaskTarget
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
-    ALICE,
-    BOB,
     FLOW,
     MINUTE,
     NOW,
@@ -76,41 +74,6 @@ async def test_ids_are_case_sensitive(store: Store) -> None:
     upper = await store.add_schedule(a_schedule(id=ScheduleId("JOB")))
     assert await store.get_schedule(lower.id) == lower
     assert await store.get_schedule(upper.id) == upper
-
-
-# S25
-async def test_the_quota_counts_the_owners_living_schedules(store: Store) -> None:
-    await store.add_schedule(a_schedule(owner=BOB))
-    first = await store.add_schedule(a_schedule(owner=ALICE), quota=2)
-    await store.add_schedule(a_schedule(owner=ALICE, enabled=False), quota=2)
-    refused = a_schedule(owner=ALICE)
-    with pytest.raises(QuotaExceeded):
-        await store.add_schedule(refused, an_entry(), quota=2)
-    assert await store.get_schedule(refused.id) is None
-    assert await audit_verbs(store) == []
-    await store.change_schedule(first.id, lambda s, now: deleted(s, now, "me"))
-    assert await store.add_schedule(refused, quota=2) == refused
-
-
-# S25: the owner of an id that exists already learns that, whatever the quota says
-async def test_a_taken_id_is_said_before_the_quota(store: Store) -> None:
-    schedule = await store.add_schedule(a_schedule(owner=ALICE), quota=1)
-    with pytest.raises(AlreadyExists):
-        await store.add_schedule(schedule, quota=1)
-
-
-# S25: 100 creates at once
-async def test_the_quota_holds_when_many_create_at_once(store: Store) -> None:
-    async def create() -> bool:
-        try:
-            await store.add_schedule(a_schedule(owner=ALICE), quota=10)
-        except QuotaExceeded:
-            return False
-        return True
-
-    created = await asyncio.gather(*(create() for _ in range(100)))
-    assert sum(created) == 10
-    assert await store.count_schedules(ScheduleQuery(owner=ALICE)) == 10
 
 
 async def test_a_change_gets_the_current_value_and_the_stores_time(

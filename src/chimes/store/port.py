@@ -359,8 +359,9 @@ class Store(Protocol):
         """As change_schedule; NotFound if there is none."""
 
     async def prune_messages(self, *, before: datetime, limit: int) -> int:
-        """Forget deliveries that finished before `before`, and inbox items created before it that
-        are not starred; how many."""
+        """Forget deliveries that finished before `before`, and then inbox items created before it
+        that are not starred, each the oldest first (their time, id); how many. Buckets of tokens
+        that are full by now may go with them."""
 
     # --- shared limits ------------------------------------------------------------------------
     async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> Taken:

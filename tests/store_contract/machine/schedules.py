@@ -10,6 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from chimes.errors import QuotaExceeded
+from chimes.model.access import Quota
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import ended_at_once, slot_run
 from chimes.model.policy import Policy
@@ -30,6 +32,8 @@ from chimes.triggers import Every, Once
 from tests.builders import NOW, TARGET, a_schedule, an_entry
 from tests.store_contract.machine.draws import INTERVALS, POLICIES, index, targets
 from tests.store_contract.machine.work import WorkRules
+
+QUOTAS = (Quota(limit=6), Quota(limit=4, active=True, namespace="native"))
 
 
 class ScheduleRules(WorkRules):
@@ -72,8 +76,11 @@ class ScheduleRules(WorkRules):
             next_slot=now,
             next_run_at=now,
         )
-        self._both("add_schedule", schedule, an_entry(at=now, verb="create"), quota=6)
-        self.schedules.append(schedule.id)
+        entry = an_entry(at=now, verb="create")
+        if self._both("add_schedule", schedule, entry, quotas=QUOTAS) is QuotaExceeded:
+            self.reached["quota"] += 1
+        else:
+            self.schedules.append(schedule.id)
 
     def _change(
         self,
@@ -92,7 +99,7 @@ class ScheduleRules(WorkRules):
     @precondition(lambda self: self.schedules)
     @rule(number=index)
     def resume(self, number: int) -> None:
-        self._change(number, lambda s, now: resumed(s, now, "me"))
+        self._change(number, lambda s, now: resumed(s, now, "me"), quotas=QUOTAS)
 
     @precondition(lambda self: self.schedules)
     @rule(number=index, policy=st.sampled_from(POLICIES), priority=st.integers(-1, 1))

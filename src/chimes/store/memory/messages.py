@@ -122,22 +122,24 @@ class MemoryMessages(MemoryBase):
     async def prune_messages(self, *, before: datetime, limit: int) -> int:
         with self._lock:
             ended = [
-                each.id
+                (each.finished_at, each.id)
                 for each in self._state.deliveries.values()
                 if each.finished_at is not None and each.finished_at < before
-            ][:limit]
+            ]
             old = [
-                item.id
+                (item.created_at, item.id)
                 for item in self._state.inbox.values()
                 if item.created_at < before and not item.starred
-            ][: limit - len(ended)]
-            for delivery_id in ended:
+            ]
+            gone = sorted(ended)[:limit]
+            items = sorted(old)[: limit - len(gone)]
+            for _, delivery_id in gone:
                 del self._state.deliveries[delivery_id]
-            for item_id in old:
+            for _, item_id in items:
                 del self._state.inbox[item_id]
-        if ended or old:
+        if gone or items:
             await self._commit()
-        return len(ended) + len(old)
+        return len(gone) + len(items)
 
     async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> Taken:
         with self._lock:

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry, chained
@@ -17,6 +18,9 @@ from chimes.model.node import Node
 from chimes.model.run import LogEntry, Run, RunStatus, queue_order, released, unblocked
 from chimes.model.schedule import Schedule
 from chimes.store.port import Item, Remembered, RunLog
+
+Name = TypeVar("Name")
+Row = TypeVar("Row")
 
 
 @dataclass(slots=True)
@@ -243,13 +247,21 @@ class State:
     def _adopt_record(self, item: ApiKey | KeptState | Delivery | InboxItem) -> bool:
         match item:
             case ApiKey():
-                return self.keys.setdefault(item.id, item) is item
+                return _added(self.keys, item.id, item)
             case KeptState():
-                return self.states.setdefault(item.name, item) is item
+                return _added(self.states, item.name, item)
             case Delivery():
                 return self.add_delivery(item)
             case InboxItem():
-                return self.inbox.setdefault(item.id, item) is item
+                return _added(self.inbox, item.id, item)
 
     def add_delivery(self, delivery: Delivery) -> bool:
-        return self.deliveries.setdefault(delivery.id, delivery) is delivery
+        return _added(self.deliveries, delivery.id, delivery)
+
+
+def _added(rows: dict[Name, Row], name: Name, row: Row) -> bool:
+    """False: there is one of that name already."""
+    if name in rows:
+        return False
+    rows[name] = row
+    return True

@@ -1,0 +1,411 @@
+"""Deliveries: handed out, settled under their fence, given up, tried again, listed, forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from chimes.model.delivery import (
+    MOST_ATTEMPTS,
+    Delivery,
+    DeliveryState,
+    delivery_begun,
+    delivery_reopened,
+    delivery_settled,
+)
+from chimes.model.ids import DeliveryId, RunId, ScheduleId
+from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery
+from chimes.model.recipient import Channel
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from tests.builders import (
+    ALICE,
+    BOB,
+    CHAT,
+    HOOK,
+    HOUR,
+    INBOX,
+    MINUTE,
+    NOW,
+    SECOND,
+    a_delivery,
+    a_sending,
+    an_entry,
+    an_item,
+    full_delivery,
+)
+from tests.store_contract.scenes import all_deliveries, contents
+from tests.store_contract.stores import Home
+
+HOLD = 2 * MINUTE
+OVERDUE = timedelta(minutes=10)
+
+
+async def claimed(store: Store, *channels: Channel, limit: int = 100) -> tuple[Delivery, ...]:
+    wanted = channels or tuple(Channel)
+    return await store.claim_deliveries(wanted, limit=limit, hold=HOLD, overdue=OVERDUE)
+
+
+async def one_claimed(store: Store, **given: object) -> Delivery:
+    await store.load([a_delivery(**given)])
+    (delivery,) = await claimed(store)
+    return delivery
+
+
+def in_order(*rows: Delivery) -> list[DeliveryId]:
+    return [row.id for row in rows]
+
+
+async def test_a_delivery_comes_back_whole(store: Store) -> None:
+    full, bare = full_delivery(), a_delivery()
+    assert await store.load([full, bare]) == 2
+    assert await all_deliveries(store) == {full.id: full, bare.id: bare}
+    assert await store.load([replace(full, error="other")]) == 0
+    assert await contents(store) == sorted([full, bare], key=lambda each: each.id)
+
+
+# --- claiming ---------------------------------------------------------------------------------
+async def test_deliveries_are_handed_out_oldest_first(store: Store) -> None:
+    late = a_delivery(id=DeliveryId("a"), available_at=NOW)
+    twin_b = a_delivery(id=DeliveryId("c"), available_at=NOW - SECOND)
+    twin_a = a_delivery(id=DeliveryId("b"), available_at=NOW - SECOND)
+    first = a_delivery(id=DeliveryId("d"), available_at=NOW - MINUTE)
+    later = a_delivery(id=DeliveryId("0"), available_at=NOW + timedelta(microseconds=1))
+    await store.load([late, twin_b, twin_a, first, later])
+    assert await claimed(store, limit=2) == (
+        delivery_begun(first, NOW, HOLD),
+        delivery_begun(twin_a, NOW, HOLD),
+    )
+    assert in_order(*await claimed(store)) == [twin_b.id, late.id]
+    assert await claimed(store) == ()
+    assert (await all_deliveries(store))[later.id] == later
+
+
+async def test_a_claimed_delivery_is_begun(store: Store, clock: SettableClock) -> None:
+    before = a_delivery(attempts=2, fence=5, progress=1)
+    await store.load([before])
+    now = clock.advance(1.000007)
+    (after,) = await claimed(store)
+    assert after == replace(before, attempts=3, fence=6, available_at=now + HOLD)
+    assert await all_deliveries(store) == {after.id: after}
+    assert await store.next_delivery() == now + HOLD
+
+
+async def test_nothing_is_claimed_of_nothing(store: Store) -> None:
+    assert await claimed(store) == ()
+    await store.load([a_delivery()])
+    assert await claimed(store, limit=0) == ()
+    none = await store.claim_deliveries([], limit=9, hold=HOLD, overdue=OVERDUE)
+    assert none == ()
+    assert len(await claimed(store)) == 1
+
+
+async def test_what_has_ended_is_not_claimed(store: Store) -> None:
+    ended = {"finished_at": NOW, "available_at": NOW - HOUR}
+    await store.load(
+        [
+            a_delivery(state=DeliveryState.DELIVERED, **ended),
+            a_delivery(state=DeliveryState.DEAD, **ended),
+        ]
+    )
+    assert await claimed(store) == ()
+    assert await store.next_delivery() is None
+
+
+async def test_a_sender_gets_its_channels(store: Store) -> None:
+    inbox, chat, hook = (a_delivery(recipient=each) for each in (INBOX, CHAT, HOOK))
+    await store.load([inbox, chat, hook])
+    assert in_order(*await claimed(store, Channel.TELEGRAM)) == [chat.id]
+    assert await claimed(store, Channel.TELEGRAM, Channel.EMAIL) == ()
+    both = await claimed(store, Channel.INBOX, Channel.WEBHOOK)
+    assert sorted(in_order(*both)) == sorted([inbox.id, hook.id])
+
+
+# Nobody who can send it has come: whoever asks gets it, to give it up visibly
+async def test_an_overdue_delivery_goes_to_anybody(store: Store, clock: SettableClock) -> None:
+    chat = a_delivery(recipient=CHAT)
+    inbox = a_delivery(available_at=NOW + OVERDUE)
+    await store.load([chat, inbox])
+    clock.set(NOW + OVERDUE - timedelta(microseconds=1))
+    assert await claimed(store, Channel.WEBHOOK) == ()
+    clock.set(NOW + OVERDUE)
+    assert in_order(*await claimed(store, Channel.INBOX)) == [chat.id, inbox.id]
+
+
+async def test_a_sender_that_is_lost_loses_its_deliveries(
+    store: Store, clock: SettableClock
+) -> None:
+    first = await one_claimed(store)
+    clock.advance(HOLD - timedelta(microseconds=1))
+    assert await claimed(store) == ()
+    clock.advance(timedelta(microseconds=1))
+    (again,) = await claimed(store)
+    assert (again.id, again.attempts, again.fence) == (first.id, 2, 2)
+    # The first one comes back, too late.
+    assert await store.finish_deliveries([a_sending(first)]) == ()
+    assert await all_deliveries(store) == {again.id: again}
+    (sent,) = await store.finish_deliveries([a_sending(again)])
+    assert sent.state is DeliveryState.DELIVERED
+
+
+async def test_two_claimers_never_get_the_same(shared_home: Home) -> None:
+    stores = [await shared_home.open() for _ in range(3)]
+    await stores[0].load([a_delivery() for _ in range(60)])
+    answers = await asyncio.gather(*(claimed(stores[number % 3], limit=7) for number in range(12)))
+    got = [delivery for answer in answers for delivery in answer]
+    # What somebody else is just taking may be left out; nothing is taken twice.
+    while more := await claimed(stores[0]):
+        got += more
+    assert len(got) == len({delivery.id for delivery in got}) == 60
+    assert {delivery.fence for delivery in got} == {1}
+
+
+# --- verdicts ---------------------------------------------------------------------------------
+async def test_a_delivery_that_was_sent(store: Store, clock: SettableClock) -> None:
+    delivery = await one_claimed(store)
+    now = clock.advance(1)
+    verdict = a_sending(delivery, progress=3, receipt="message 17")
+    sent = delivery_settled(delivery, verdict, now)
+    assert (sent.state, sent.finished_at) == (DeliveryState.DELIVERED, now)
+    assert (sent.progress, sent.receipt, sent.error) == (3, "message 17", "")
+    assert await store.finish_deliveries([verdict]) == (sent,)
+    assert await all_deliveries(store) == {sent.id: sent}
+    # Said again: its fence is that of a delivery that has ended.
+    assert await store.finish_deliveries([verdict]) == ()
+    assert await all_deliveries(store) == {sent.id: sent}
+    assert await store.next_delivery() is None
+
+
+async def test_a_delivery_that_failed_waits_and_goes_on(store: Store, clock: SettableClock) -> None:
+    delivery = await one_claimed(store)
+    now = clock.advance(1)
+    before = store.changes()
+    verdict = a_sending(
+        delivery, retry_in=30 * SECOND, progress=2, error="429 水", code="busy", receipt="m1"
+    )
+    (waiting,) = await store.finish_deliveries([verdict])
+    assert waiting == replace(
+        delivery,
+        progress=2,
+        error="429 水",
+        code="busy",
+        receipt="m1",
+        available_at=now + 30 * SECOND,
+    )
+    assert waiting.state is DeliveryState.PENDING
+    assert store.changes() > before, "it may be due before whatever was waited for"
+    assert await store.next_delivery() == now + 30 * SECOND
+    assert await claimed(store) == ()
+    clock.advance(30)
+    (again,) = await claimed(store)
+    assert (again.attempts, again.progress) == (2, 2)
+    # Less than the other side has already cannot be told; its receipt stays.
+    (sent,) = await store.finish_deliveries([a_sending(again, progress=1)])
+    assert (sent.progress, sent.receipt, sent.error, sent.code) == (2, "m1", "", "")
+
+
+async def test_a_delivery_is_given_up(store: Store, clock: SettableClock) -> None:
+    delivery = await one_claimed(store)
+    verdict = a_sending(delivery, sent=False, error="403", code="blocked")
+    (dead,) = await store.finish_deliveries([verdict])
+    assert (dead.state, dead.finished_at) == (DeliveryState.DEAD, clock.now())
+    assert (dead.error, dead.code, dead.attempts) == ("403", "blocked", 1)
+    clock.advance(HOLD)
+    assert await claimed(store) == ()
+
+
+async def test_a_delivery_is_dead_after_its_last_attempt(
+    store: Store, clock: SettableClock
+) -> None:
+    await store.load([a_delivery()])
+    for number in range(1, MOST_ATTEMPTS + 1):
+        (delivery,) = await claimed(store)
+        assert delivery.attempts == number
+        (after,) = await store.finish_deliveries(
+            [a_sending(delivery, retry_in=SECOND, error=f"no {number}")]
+        )
+        clock.advance(1)
+    assert (after.state, after.error) == (DeliveryState.DEAD, f"no {MOST_ATTEMPTS}")
+    assert await claimed(store) == ()
+
+
+async def test_a_batch_of_verdicts(store: Store) -> None:
+    await store.load([a_delivery(id=DeliveryId(name)) for name in "abcd"])
+    one, two, three, four = await claimed(store)
+    nobody = replace(one, id=DeliveryId("nobody"))
+    stale = replace(two, fence=two.fence - 1)
+    accepted = await store.finish_deliveries(
+        [
+            a_sending(four),
+            a_sending(nobody),
+            a_sending(stale),
+            a_sending(one, sent=False),
+            a_sending(four, sent=False),
+            a_sending(three, retry_in=MINUTE),
+        ]
+    )
+    assert [(row.id, row.state) for row in accepted] == [
+        ("d", DeliveryState.DELIVERED),
+        ("a", DeliveryState.DEAD),
+        ("c", DeliveryState.PENDING),
+    ]
+    rows = await all_deliveries(store)
+    assert rows[two.id] == two
+    assert rows[four.id].state is DeliveryState.DELIVERED
+    assert await store.finish_deliveries([]) == ()
+
+
+# An item is in the inbox if and when its delivery counts as sent
+async def test_an_inbox_item_comes_with_its_verdict(store: Store) -> None:
+    delivery = await one_claimed(store)
+    item = an_item(run_id=delivery.run_id)
+    stale = replace(delivery, fence=0)
+    assert await store.finish_deliveries([a_sending(stale, inbox=item)]) == ()
+    assert (await store.list_inbox(InboxQuery())).items == ()
+    await store.finish_deliveries([a_sending(delivery, inbox=item)])
+    assert (await store.list_inbox(InboxQuery())).items == (item,)
+
+
+async def test_an_inbox_item_that_is_there_stays(store: Store) -> None:
+    item = await store.add_inbox(an_item(starred=True))
+    delivery = await one_claimed(store)
+    new = replace(item, title="other", starred=False)
+    (sent,) = await store.finish_deliveries([a_sending(delivery, inbox=new)])
+    assert sent.state is DeliveryState.DELIVERED
+    assert (await store.list_inbox(InboxQuery())).items == (item,)
+
+
+# --- trying again by hand ---------------------------------------------------------------------
+async def test_a_dead_letter_is_tried_again(store: Store, clock: SettableClock) -> None:
+    delivery = await one_claimed(store, attempts=4)
+    (dead,) = await store.finish_deliveries([a_sending(delivery, sent=False, error="403")])
+    now = clock.advance(HOUR)
+    before = store.changes()
+    reopened = delivery_reopened(dead, now)
+    assert (reopened.state, reopened.attempts) == (DeliveryState.PENDING, 0)
+    assert await store.retry_delivery(dead.id, an_entry(verb="retry")) == reopened
+    assert store.changes() > before
+    assert await all_deliveries(store) == {dead.id: reopened}
+    assert [entry.verb for entry in await store.list_audit(AuditQuery())] == ["retry"]
+    (again,) = await claimed(store)
+    assert (again.attempts, again.fence) == (1, delivery.fence + 1)
+
+
+async def test_one_that_waits_is_tried_at_once(store: Store, clock: SettableClock) -> None:
+    delivery = await one_claimed(store)
+    await store.finish_deliveries([a_sending(delivery, retry_in=HOUR)])
+    assert await claimed(store) == ()
+    await store.retry_delivery(delivery.id)
+    assert in_order(*await claimed(store)) == [delivery.id]
+
+
+async def test_what_was_delivered_stays_delivered(store: Store, clock: SettableClock) -> None:
+    delivery = await one_claimed(store)
+    (sent,) = await store.finish_deliveries([a_sending(delivery)])
+    clock.advance(1)
+    assert await store.retry_delivery(sent.id) == sent
+    assert await claimed(store) == ()
+
+
+async def test_nobody_is_not_tried_again(store: Store) -> None:
+    assert await store.retry_delivery(DeliveryId("nobody"), an_entry()) is None
+    assert await store.list_audit(AuditQuery()) == ()
+
+
+# --- listing ----------------------------------------------------------------------------------
+async def test_deliveries_are_listed_newest_first(store: Store) -> None:
+    rows = [a_delivery(created_at=NOW + number // 2 * SECOND) for number in range(7)]
+    await store.load(rows)
+    expected = tuple(sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True))
+    assert (await store.list_deliveries(DeliveryQuery())).items == expected
+    found: list[Delivery] = []
+    query = DeliveryQuery(limit=3)
+    for _ in range(4):
+        page = await store.list_deliveries(query)
+        found += page.items
+        if page.next is None:
+            break
+        # What comes meanwhile does not move the pages.
+        await store.load([a_delivery(created_at=NOW + HOUR)])
+        query = replace(query, after=page.next)
+    assert tuple(found) == expected
+
+
+async def test_deliveries_are_found_by_what_they_are(store: Store) -> None:
+    run, schedule = RunId("r"), ScheduleId("s")
+    one = a_delivery(run_id=run, schedule_id=schedule)
+    two = a_delivery(run_id=run, owner=BOB, recipient=CHAT, state=DeliveryState.DEAD)
+    three = a_delivery(schedule_id=schedule, state=DeliveryState.DELIVERED)
+    await store.load([one, two, three])
+
+    async def found(**given: object) -> set[str]:
+        return {row.id for row in (await store.list_deliveries(DeliveryQuery(**given))).items}
+
+    assert await found(run_id=run) == {one.id, two.id}
+    assert await found(run_id=RunId("x")) == set()
+    assert await found(schedule_id=schedule) == {one.id, three.id}
+    assert await found(owner=ALICE) == {one.id, three.id}
+    assert await found(owner=BOB, run_id=run) == {two.id}
+    assert await found(states=(DeliveryState.DEAD,)) == {two.id}
+    assert await found(states=(DeliveryState.DEAD, DeliveryState.PENDING)) == {one.id, two.id}
+    assert await found(channel=Channel.TELEGRAM) == {two.id}
+    assert await found(channel=Channel.EMAIL) == set()
+    assert await found(ids=(one.id, three.id, DeliveryId("x"))) == {one.id, three.id}
+    assert await found(ids=()) == set()
+    assert await found(ids=(one.id, two.id), run_id=run, channel=Channel.INBOX) == {one.id}
+
+
+# --- forgetting -------------------------------------------------------------------------------
+async def test_old_messages_are_forgotten(store: Store) -> None:
+    old, edge = NOW - timedelta(microseconds=1), NOW
+    gone = [
+        a_delivery(state=DeliveryState.DELIVERED, finished_at=old),
+        a_delivery(state=DeliveryState.DEAD, finished_at=old),
+        an_item(created_at=old),
+        an_item(created_at=old, read_at=old, archived_at=old),
+    ]
+    stays = [
+        a_delivery(created_at=old, available_at=old),
+        a_delivery(state=DeliveryState.DELIVERED, finished_at=edge, created_at=old),
+        an_item(created_at=old, starred=True),
+        an_item(created_at=edge),
+    ]
+    await store.load([*gone, *stays])
+    assert await store.prune_messages(before=NOW, limit=100) == 4
+    assert {item.id for item in await contents(store)} == {item.id for item in stays}
+    assert await store.prune_messages(before=NOW, limit=100) == 0
+
+
+async def test_messages_are_forgotten_a_few_at_a_time(store: Store) -> None:
+    """The oldest first, deliveries before items."""
+    ended = [
+        a_delivery(state=DeliveryState.DEAD, finished_at=NOW - number * MINUTE)
+        for number in range(1, 4)
+    ]
+    items = [an_item(created_at=NOW - number * HOUR) for number in range(1, 4)]
+    await store.load([*ended, *items])
+    assert await store.prune_messages(before=NOW, limit=2) == 2
+    assert await all_deliveries(store) == {ended[0].id: ended[0]}
+    assert await store.prune_messages(before=NOW, limit=3) == 3
+    assert await contents(store) == [items[0]]
+    assert await store.prune_messages(before=NOW, limit=3) == 1
+    assert await contents(store) == []
+
+
+async def test_runs_are_forgotten_without_their_deliveries(store: Store) -> None:
+    delivery = a_delivery()
+    await store.load([delivery])
+    await store.prune_runs(before=NOW + HOUR, limit=100)
+    assert await all_deliveries(store) == {delivery.id: delivery}
+
+
+@pytest.mark.parametrize("text", ["", "x" * 50_000, "น้ำ 水 \U0001f514 %_'\"\\ \n\t"])
+async def test_errors_of_any_size(store: Store, text: str) -> None:
+    delivery = await one_claimed(store)
+    verdict = a_sending(delivery, retry_in=SECOND, error=text, receipt=text)
+    (after,) = await store.finish_deliveries([verdict])
+    assert await all_deliveries(store) == {after.id: after}
+    assert (after.error, after.receipt) == (text, text)

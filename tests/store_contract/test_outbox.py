@@ -1,0 +1,494 @@
+"""Whoever is to be told of a run's end has a delivery in the outbox, from the moment on in which
+the run ends: once, whatever ends it and however often that is said (R1.11, ADR 24)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chimes.model.delivery import Delivery, DeliveryState, outbox
+from chimes.model.ids import DeliveryId, RunId
+from chimes.model.planning import ended_at_once, plan, slot_run
+from chimes.model.policy import Misfire, OnLost, Overlap, Policy
+from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.run import AttemptEnd, Origin, Reason, Run, RunStatus
+from chimes.model.schedule import deleted, edited, passed
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from tests.builders import (
+    ALICE,
+    CHAT,
+    FLOW,
+    HOOK,
+    HOUR,
+    INBOX,
+    LEASE,
+    MINUTE,
+    NOW,
+    SECOND,
+    TASK,
+    a_retry,
+    a_run,
+    a_schedule,
+    a_sending,
+    a_verdict,
+    an_entry,
+    due_schedule,
+    places,
+)
+from tests.store_contract.scenes import all_deliveries, contents, joined, running_run, running_slot
+
+TOLD = Policy(delivery=(INBOX,))
+FAILED, SUCCEEDED = AttemptEnd.FAILED, AttemptEnd.SUCCEEDED
+
+
+async def told(store: Store) -> list[tuple[str, Occasion]]:
+    """Of which runs, and why; by the ids of the runs."""
+    rows = (await all_deliveries(store)).values()
+    return sorted((row.run_id, row.occasion) for row in rows)
+
+
+async def ended(store: Store, run_id: RunId) -> Run:
+    run = await store.get_run(run_id)
+    assert run is not None
+    assert run.status.terminal
+    return run
+
+
+# R1.11
+@pytest.mark.parametrize(
+    ("end", "occasion"),
+    [
+        (SUCCEEDED, Occasion.SUCCESS),
+        (FAILED, Occasion.FAILURE),
+        (AttemptEnd.TIMEOUT, Occasion.FAILURE),
+        (AttemptEnd.CANCELED, Occasion.ALWAYS),
+    ],
+)
+async def test_a_verdict_brings_its_delivery(
+    store: Store, clock: SettableClock, end: AttemptEnd, occasion: Occasion
+) -> None:
+    schedule, run = await running_slot(store, policy=TOLD, owner=ALICE)
+    now = clock.advance(2.5)
+    before = store.changes()
+    (after,) = (await store.finish([a_verdict(run, now, end)])).accepted
+    (delivery,) = (await all_deliveries(store)).values()
+    assert delivery == Delivery(
+        id=delivery.id,
+        run_id=run.id,
+        schedule_id=schedule.id,
+        schedule_name=schedule.name,
+        owner=ALICE,
+        recipient=INBOX,
+        occasion=occasion,
+        created_at=now,
+        available_at=now,
+    )
+    assert (delivery,) == outbox(after, None, now)
+    assert store.changes() > before, "whoever sends is woken"
+    assert await store.next_delivery() == now
+
+
+async def test_a_run_without_recipients_tells_nobody(store: Store, clock: SettableClock) -> None:
+    _, run = await running_slot(store)
+    await store.finish([a_verdict(run, clock.now())])
+    assert await all_deliveries(store) == {}
+    assert await store.next_delivery() is None
+
+
+async def test_a_retry_is_no_end(store: Store, clock: SettableClock) -> None:
+    _, run = await running_slot(store, policy=TOLD)
+    await store.finish([a_retry(run, clock.now(), SECOND)])
+    assert await told(store) == []
+    clock.advance(1)
+    (again,) = await store.claim(places())
+    await store.finish([a_verdict(again, clock.now())])
+    assert await told(store) == [(run.id, Occasion.SUCCESS)]
+
+
+# A retry that somebody asked to stop is an end after all
+async def test_a_retry_that_was_asked_to_stop_tells(store: Store, clock: SettableClock) -> None:
+    _, run = await running_slot(store, policy=TOLD)
+    await store.cancel_run(run.id, Reason.CANCELED_BY_HAND)
+    assert await told(store) == []
+    await store.finish([a_retry(run, clock.now(), SECOND)])
+    assert await told(store) == [(run.id, Occasion.ALWAYS)]
+
+
+# F23
+async def test_a_repeated_verdict_tells_nobody_again(store: Store, clock: SettableClock) -> None:
+    _, run = await running_slot(store, policy=TOLD)
+    verdict = a_verdict(run, clock.now())
+    await store.finish([verdict, verdict])
+    (delivery,) = (await all_deliveries(store)).values()
+    clock.advance(1)
+    assert len((await store.finish([verdict])).accepted) == 1
+    assert await all_deliveries(store) == {delivery.id: delivery}
+    (claimed,) = await store.claim_deliveries(Channel, limit=9, hold=MINUTE, overdue=HOUR)
+    (sent,) = await store.finish_deliveries([a_sending(claimed)])
+    await store.finish([verdict])
+    assert await all_deliveries(store) == {sent.id: sent}
+
+
+# I5
+async def test_a_fenced_verdict_tells_nobody(store: Store, clock: SettableClock) -> None:
+    _, run = await running_slot(store, policy=TOLD)
+    clock.advance(LEASE)
+    await store.rescue(limit=10)
+    assert (await store.finish([a_verdict(run, clock.now())])).refused == (run.id,)
+    assert await all_deliveries(store) == {}
+
+
+# --- why they are told ------------------------------------------------------------------------
+async def test_the_first_success_after_a_failure_is_a_recovery(
+    store: Store, clock: SettableClock
+) -> None:
+    await joined(store, lease=HOUR)
+    await store.add_schedule(due_schedule(policy=TOLD))
+    seen = []
+    for end in (SUCCEEDED, FAILED, SUCCEEDED, SUCCEEDED, AttemptEnd.TIMEOUT, SUCCEEDED):
+        (run,) = (await store.fire_due(plan, limit=10, places=places())).claimed
+        await store.finish([a_verdict(run, clock.now(), end)])
+        seen += [why for run_id, why in await told(store) if run_id == run.id]
+        clock.advance(MINUTE)
+    assert seen == ["success", "failure", "recovery", "success", "failure", "recovery"]
+
+
+# The ends of one batch come one after another
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_recovery_is_seen_within_a_batch(
+    store: Store, clock: SettableClock, known: bool
+) -> None:
+    await joined(store)
+    other = await store.add_schedule(a_schedule(policy=TOLD))
+    schedule = await store.add_schedule(a_schedule(policy=TOLD))
+    await store.add_runs(
+        [
+            a_run(schedule, id=RunId("1"), created_at=NOW, priority=9),
+            a_run(schedule, id=RunId("2"), priority=8),
+            a_run(schedule, id=RunId("3"), priority=7),
+            a_run(other, id=RunId("4"), priority=6),
+        ]
+    )
+    runs = await store.claim(places())
+    ends = (FAILED, SUCCEEDED, SUCCEEDED, SUCCEEDED)
+    await store.finish(
+        [
+            replace(a_verdict(run, clock.now(), end), run=run if known else None)
+            for run, end in zip(runs, ends, strict=True)
+        ]
+    )
+    assert await told(store) == [
+        ("1", Occasion.FAILURE),
+        ("2", Occasion.RECOVERY),
+        ("3", Occasion.SUCCESS),
+        ("4", Occasion.SUCCESS),
+    ]
+
+
+# Runs keep the recipients of their time: one batch may have runs of a schedule with and without
+@pytest.mark.parametrize("known", [True, False])
+async def test_runs_that_tell_nobody_count_for_those_that_do(
+    store: Store, clock: SettableClock, known: bool
+) -> None:
+    await joined(store)
+    schedule = await store.add_schedule(a_schedule())
+    await store.add_runs(
+        [
+            a_run(schedule, id=RunId("1"), priority=9),
+            a_run(schedule, id=RunId("2"), priority=8, policy=TOLD),
+            a_run(schedule, id=RunId("3"), priority=7),
+            a_run(schedule, id=RunId("4"), priority=6, policy=TOLD),
+            a_run(id=RunId("5"), priority=5),
+        ]
+    )
+    runs = await store.claim(places())
+    ends = (FAILED, SUCCEEDED, FAILED, SUCCEEDED, SUCCEEDED)
+    finished = await store.finish(
+        [
+            replace(a_verdict(run, clock.now(), end), run=run if known else None)
+            for run, end in zip(runs, ends, strict=True)
+        ]
+    )
+    assert [run.id for run in finished.accepted] == ["1", "2", "3", "4", "5"]
+    assert await told(store) == [("2", Occasion.RECOVERY), ("4", Occasion.RECOVERY)]
+    now = await store.get_schedule(schedule.id)
+    assert now is not None
+    assert now.last_status is RunStatus.SUCCEEDED
+
+
+@pytest.mark.parametrize("before", [None, *RunStatus])
+async def test_what_is_recovered_from(
+    store: Store, clock: SettableClock, before: RunStatus | None
+) -> None:
+    if before is not None and not before.terminal:
+        before = None
+    schedule = await store.add_schedule(a_schedule(policy=TOLD, last_status=before))
+    run = await running_run(store, a_run(schedule))
+    await store.finish([a_verdict(run, clock.now())])
+    bad = {RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN, RunStatus.MISSED}
+    expected = Occasion.RECOVERY if before in bad else Occasion.SUCCESS
+    assert await told(store) == [(run.id, expected)]
+
+
+async def test_recipients_hear_of_what_they_asked_for(store: Store, clock: SettableClock) -> None:
+    def on(*occasions: Occasion) -> Recipient:
+        words = "+".join(occasions)
+        return Recipient(channel=Channel.EMAIL, to=f"{words}@example.com", on=occasions)
+
+    everybody = (
+        on(Occasion.SUCCESS),
+        on(Occasion.FAILURE),
+        on(Occasion.RECOVERY),
+        on(Occasion.ALWAYS),
+        on(Occasion.FAILURE, Occasion.RECOVERY),
+        on(),
+    )
+    await joined(store, lease=HOUR)
+    await store.add_schedule(due_schedule(policy=Policy(delivery=everybody)))
+    heard = {}
+    for name, end in (
+        ("success", SUCCEEDED),
+        ("failure", FAILED),
+        ("recovery", SUCCEEDED),
+        ("canceled", AttemptEnd.CANCELED),
+    ):
+        (run,) = (await store.fire_due(plan, limit=10, places=places())).claimed
+        await store.finish([a_verdict(run, clock.now(), end)])
+        rows = (await all_deliveries(store)).values()
+        to = [row.recipient.to for row in rows if row.run_id == run.id]
+        heard[name] = sorted(each.removesuffix("@example.com") for each in to)
+        clock.advance(MINUTE)
+    assert heard == {
+        "success": ["always", "success"],
+        "failure": ["always", "failure", "failure+recovery"],
+        "recovery": ["always", "failure+recovery", "recovery", "success"],
+        "canceled": ["always"],
+    }
+
+
+async def test_each_recipient_has_a_delivery_of_its_own(store: Store, clock: SettableClock) -> None:
+    recipients = (INBOX, CHAT, HOOK, INBOX, replace(CHAT, to="other"))
+    run = await running_run(store, a_run(policy=Policy(delivery=recipients)))
+    (after,) = (await store.finish([a_verdict(run, clock.now())])).accepted
+    rows = await all_deliveries(store)
+    assert rows == {row.id: row for row in outbox(after, None, clock.now())}
+    sent_to = {row.recipient for row in rows.values()}
+    assert sent_to == {INBOX, CHAT, replace(CHAT, to="other")}, "the hook wants no first success"
+
+
+# A snapshot: a later edit does not change who hears of a run that exists
+async def test_a_run_tells_whom_it_was_made_to_tell(store: Store, clock: SettableClock) -> None:
+    schedule, run = await running_slot(store, policy=TOLD)
+    await store.change_schedule(
+        schedule.id,
+        lambda s, now: edited(s, replace(s, policy=Policy(delivery=(CHAT,))), now, "me"),
+    )
+    await store.finish([a_verdict(run, clock.now())])
+    (row,) = (await all_deliveries(store)).values()
+    assert row.recipient == INBOX
+
+
+# --- everything else that ends a run ----------------------------------------------------------
+async def test_a_pause_by_the_receiver_does_not_keep_it_quiet(
+    store: Store, clock: SettableClock
+) -> None:
+    schedule, run = await running_slot(store, policy=TOLD)
+    await store.finish([a_verdict(run, clock.now(), FAILED, pause_schedule="gone")])
+    after = await store.get_schedule(schedule.id)
+    assert after is not None
+    assert not after.enabled
+    assert await told(store) == [(run.id, Occasion.FAILURE)]
+
+
+# F66
+async def test_a_run_that_kills_its_nodes_tells_at_last(store: Store, clock: SettableClock) -> None:
+    run = await running_run(store, a_run(policy=TOLD))
+    for turn in (2, 3):
+        clock.advance(LEASE)
+        await store.rescue(limit=10)
+        assert await told(store) == []
+        await joined(store, f"node-{turn}")
+        (again,) = await store.claim(places(f"node-{turn}"))
+        assert again.id == run.id
+    clock.advance(LEASE)
+    (dead,) = await store.rescue(limit=10)
+    assert (dead.status, dead.reason) == (RunStatus.FAILED, Reason.CRASH_LIMIT)
+    assert await store.rescue(limit=10) == ()
+    rows = await all_deliveries(store)
+    assert rows == {row.id: row for row in outbox(dead, None, clock.now())}
+    assert await told(store) == [(run.id, Occasion.FAILURE)]
+
+
+async def test_a_run_of_which_nobody_knows_tells_as_a_failure(
+    store: Store, clock: SettableClock
+) -> None:
+    _, run = await running_slot(store, policy=replace(TOLD, on_lost=OnLost.STOP))
+    await store.start(run.id, run.fence)
+    clock.advance(LEASE)
+    (gone,) = await store.rescue(limit=10)
+    assert gone.status is RunStatus.UNKNOWN
+    assert await told(store) == [(run.id, Occasion.FAILURE)]
+
+
+async def test_a_node_that_leaves_with_a_run_in_hand(store: Store) -> None:
+    run = await running_run(store, a_run(policy=replace(TOLD, on_lost=OnLost.STOP)))
+    await store.start(run.id, run.fence)
+    assert run.holder is not None
+    await store.leave(run.holder)
+    assert (await ended(store, run.id)).status is RunStatus.UNKNOWN
+    assert await told(store) == [(run.id, Occasion.FAILURE)]
+
+
+async def test_canceling_tells_when_it_ends_the_run(store: Store, clock: SettableClock) -> None:
+    (waiting,) = await store.add_runs([a_run(policy=TOLD)])
+    await store.cancel_run(waiting.id, Reason.CANCELED_BY_HAND, an_entry())
+    assert await told(store) == [(waiting.id, Occasion.ALWAYS)]
+    before = await all_deliveries(store)
+    clock.advance(1)
+    await store.cancel_run(waiting.id, Reason.CANCELED_BY_HAND)
+    assert await all_deliveries(store) == before
+    run = await running_run(store, a_run(policy=TOLD))
+    await store.cancel_run(run.id, Reason.CANCELED_BY_HAND)
+    assert await all_deliveries(store) == before
+    await store.release([(run.id, run.fence)])
+    assert (await ended(store, run.id)).status is RunStatus.CANCELED
+    assert await told(store) == sorted([(waiting.id, Occasion.ALWAYS), (run.id, Occasion.ALWAYS)])
+
+
+async def test_a_run_that_is_only_given_back_tells_nobody(store: Store) -> None:
+    run = await running_run(store, a_run(policy=TOLD))
+    await store.release([(run.id, run.fence)])
+    assert await told(store) == []
+
+
+# C16
+async def test_deleting_a_schedule_tells_of_its_waiting_runs(
+    store: Store, clock: SettableClock
+) -> None:
+    schedule = await store.add_schedule(a_schedule(policy=TOLD))
+    runs = await store.add_runs([a_run(schedule), a_run(schedule), a_run(policy=TOLD)])
+    await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "me"))
+    assert await told(store) == sorted((run.id, Occasion.ALWAYS) for run in runs[:2])
+
+
+async def test_missed_slots_tell_and_skipped_ones_do_not(
+    store: Store, clock: SettableClock
+) -> None:
+    late = replace(TOLD, misfire=Misfire.SKIP, misfire_grace=SECOND)
+    await store.add_schedule(due_schedule(policy=late))
+    now = clock.advance(30 * SECOND)
+    before = store.changes()
+    (missed,) = (await store.fire_due(plan, limit=10)).others
+    assert missed.status is RunStatus.MISSED
+    rows = await all_deliveries(store)
+    assert rows == {row.id: row for row in outbox(missed, None, now)}
+    assert await told(store) == [(missed.id, Occasion.FAILURE)]
+    assert store.changes() > before
+
+    await joined(store, lease=HOUR)
+    await store.add_schedule(due_schedule(now, policy=TOLD))
+    (running,) = (await store.fire_due(plan, limit=10, places=places())).claimed
+    clock.advance(MINUTE)
+    fired = await store.fire_due(plan, limit=10)
+    skipped = [run for run in fired.others if run.schedule_id == running.schedule_id]
+    assert [run.status for run in skipped] == [RunStatus.SKIPPED]
+    assert skipped[0].id not in {run_id for run_id, _ in await told(store)}
+
+
+async def test_a_slot_that_has_its_row_tells_nobody_again(
+    store: Store, clock: SettableClock
+) -> None:
+    late = replace(TOLD, misfire=Misfire.SKIP, misfire_grace=SECOND)
+    schedule = await store.add_schedule(due_schedule(policy=late))
+    clock.advance(30 * SECOND)
+    await store.fire_due(plan, limit=10)
+    before = await all_deliveries(store)
+    await store.change_schedule(
+        schedule.id, lambda s, now: replace(s, next_slot=NOW, next_run_at=NOW)
+    )
+    clock.advance(1)
+    await store.fire_due(plan, limit=10)
+    assert await all_deliveries(store) == before
+
+
+async def test_a_run_that_makes_way_for_a_newer_one_tells(
+    store: Store, clock: SettableClock
+) -> None:
+    await store.add_schedule(due_schedule(policy=replace(TOLD, overlap=Overlap.CANCEL_OLD)))
+    (old,) = (await store.fire_due(plan, limit=10)).others
+    clock.advance(MINUTE)
+    (new,) = (await store.fire_due(plan, limit=10)).others
+    assert (await ended(store, old.id)).status is RunStatus.CANCELED
+    assert new.claimable
+    assert await told(store) == [(old.id, Occasion.ALWAYS)]
+
+
+async def test_a_run_that_is_added_ended_tells_once(store: Store, clock: SettableClock) -> None:
+    schedule = await store.add_schedule(a_schedule(policy=TOLD, last_status=RunStatus.FAILED))
+    good = a_run(schedule, status=RunStatus.SUCCEEDED, finished_at=NOW)
+    waits = a_run(schedule)
+    alone = a_run(policy=TOLD, status=RunStatus.FAILED, finished_at=NOW)
+    now = clock.advance(1)
+    await store.add_runs([good, waits, alone])
+    expected = {(good.id, Occasion.RECOVERY), (alone.id, Occasion.FAILURE)}
+    assert set(await told(store)) == expected
+    before = await all_deliveries(store)
+    assert {row.created_at for row in before.values()} == {now}
+    clock.advance(1)
+    await store.add_runs([good, alone])
+    assert await all_deliveries(store) == before
+
+
+async def test_a_row_that_comes_with_a_change_tells(store: Store, clock: SettableClock) -> None:
+    schedule = await store.add_schedule(due_schedule(policy=TOLD))
+    now = clock.advance(1)
+
+    def rows(before: object, at: object) -> list[Run]:
+        run = slot_run(schedule, NOW, now)
+        return [ended_at_once(run, RunStatus.MISSED, Reason.MISFIRE, now)]
+
+    for _ in range(2):
+        await store.change_schedule(schedule.id, lambda s, at: passed(s, at, "me"), runs=rows)
+    ((_, occasion),) = await told(store)
+    assert occasion is Occasion.FAILURE
+
+
+# A step tells nobody, its flow does
+async def test_a_flow_tells_and_its_steps_do_not(store: Store, clock: SettableClock) -> None:
+    offers = frozenset({FLOW.needs, TASK.needs})
+    await joined(store)
+    (flow,) = await store.add_runs([a_run(target=FLOW, policy=TOLD)])
+    (held,) = await store.claim(places(offers=offers))
+    step = {"origin": Origin.CHILD, "parent_id": flow.id, "target": TASK, "policy": TOLD}
+    await store.add_runs([a_run(**step), a_run(**step, step="never begun", priority=-1)])
+    (first,) = await store.claim(places(free=1, offers=offers))
+    await store.finish([a_verdict(first, clock.now())])
+    assert await told(store) == []
+    await store.finish([a_verdict(held, clock.now())])
+    assert await told(store) == [(flow.id, Occasion.SUCCESS)]
+    # Its flow is over: it is added canceled.
+    (late,) = await store.add_runs([a_run(**step, step="late")])
+    assert late.status is RunStatus.CANCELED
+    assert await told(store) == [(flow.id, Occasion.SUCCESS)]
+
+
+# --- moving house -----------------------------------------------------------------------------
+async def test_a_run_that_is_loaded_tells_nobody(store: Store) -> None:
+    run = a_run(policy=TOLD, status=RunStatus.FAILED, finished_at=NOW)
+    assert await store.load([run]) == 1
+    assert await all_deliveries(store) == {}
+
+
+async def test_a_delivery_that_is_there_stays_as_it_is(store: Store, clock: SettableClock) -> None:
+    run = await running_run(store, a_run(policy=TOLD))
+    (expected,) = outbox(replace(run, status=RunStatus.SUCCEEDED, finished_at=NOW), None, NOW)
+    kept = replace(expected, state=DeliveryState.DELIVERED, finished_at=NOW, attempts=1)
+    other = replace(kept, id=DeliveryId("other"))
+    assert await store.load([kept, other]) == 2
+    clock.advance(1)
+    await store.finish([a_verdict(run, clock.now())])
+    assert await all_deliveries(store) == {kept.id: kept, other.id: other}
+    assert await store.load([expected]) == 0
+    assert kept in await contents(store)

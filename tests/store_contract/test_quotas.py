@@ -1,0 +1,157 @@
+"""How many schedules an owner may have, and how many of them may be active (R1.13, S25)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+
+import pytest
+
+from chimes.errors import AlreadyExists, QuotaExceeded
+from chimes.model.access import Owner, OwnerType, Quota
+from chimes.model.listing import AuditQuery, ScheduleQuery
+from chimes.model.planning import plan
+from chimes.model.schedule import Schedule, deleted, edited, paused, resumed
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from chimes.triggers import Once
+from tests.builders import ALICE, BOB, MINUTE, NOW, a_schedule, an_entry
+from tests.store_contract.stores import Home
+
+TWO = (Quota(limit=2),)
+TWENTY_ACTIVE = (Quota(limit=20, active=True, namespace="softnix"),)
+
+
+async def audit_verbs(store: Store) -> list[str]:
+    return [entry.verb for entry in await store.list_audit(AuditQuery())]
+
+
+async def succeeds(work: Awaitable[Schedule]) -> bool:
+    try:
+        await work
+    except QuotaExceeded:
+        return False
+    return True
+
+
+async def test_the_quota_counts_the_owners_living_schedules(store: Store) -> None:
+    await store.add_schedule(a_schedule(owner=BOB))
+    # Neither part of an owner may be taken for the other's.
+    await store.add_schedule(a_schedule(owner=Owner(type=OwnerType.CHAT, id="alice")))
+    first = await store.add_schedule(a_schedule(owner=ALICE), quotas=TWO)
+    await store.add_schedule(a_schedule(owner=ALICE, enabled=False), quotas=TWO)
+    refused = a_schedule(owner=ALICE)
+    with pytest.raises(QuotaExceeded):
+        await store.add_schedule(refused, an_entry(), quotas=TWO)
+    assert await store.get_schedule(refused.id) is None
+    assert await audit_verbs(store) == []
+    await store.change_schedule(first.id, lambda s, now: deleted(s, now, "me"))
+    assert await store.add_schedule(refused, quotas=TWO) == refused
+
+
+async def test_a_quota_names_itself_and_its_limit(store: Store) -> None:
+    await store.add_schedule(a_schedule())
+    with pytest.raises(QuotaExceeded) as refused:
+        await store.add_schedule(a_schedule(), quotas=[Quota(limit=1)])
+    assert "1 schedules" in str(refused.value)
+    with pytest.raises(QuotaExceeded) as refused:
+        await store.add_schedule(a_schedule(), quotas=[Quota(limit=1, active=True)])
+    assert "1 active schedules" in str(refused.value)
+
+
+async def test_a_taken_id_is_said_before_the_quota(store: Store) -> None:
+    one = [Quota(limit=1)]
+    schedule = await store.add_schedule(a_schedule(owner=ALICE), quotas=one)
+    with pytest.raises(AlreadyExists):
+        await store.add_schedule(schedule, quotas=one)
+
+
+# R1.13: what is paused, used up or of another door does not count as active
+async def test_only_what_will_fire_again_is_active(store: Store, clock: SettableClock) -> None:
+    quotas = [Quota(limit=1, active=True, namespace="softnix")]
+    await store.add_schedule(a_schedule(namespace="native"))
+    await store.add_schedule(a_schedule(namespace="softnix", enabled=False))
+    await store.add_schedule(a_schedule(namespace="softnix", owner=BOB))
+    once = Once(NOW + MINUTE)
+    first = await store.add_schedule(a_schedule(namespace="softnix", trigger=once), quotas=quotas)
+    second = a_schedule(namespace="softnix")
+    with pytest.raises(QuotaExceeded):
+        await store.add_schedule(second, quotas=quotas)
+    # One that does not count itself is let in whatever the others are.
+    await store.add_schedule(a_schedule(namespace="native"), quotas=quotas)
+    await store.add_schedule(a_schedule(namespace="softnix", enabled=False), quotas=quotas)
+    clock.advance(MINUTE)
+    await store.fire_due(plan, limit=10)
+    used_up = await store.get_schedule(first.id)
+    assert used_up is not None
+    assert used_up.next_run_at is None
+    await store.add_schedule(second, quotas=quotas)
+
+
+async def test_every_quota_counts(store: Store) -> None:
+    quotas = [Quota(limit=3), Quota(limit=1, active=True)]
+    await store.add_schedule(a_schedule(), quotas=quotas)
+    with pytest.raises(QuotaExceeded):
+        await store.add_schedule(a_schedule(), quotas=quotas)
+    await store.add_schedule(a_schedule(enabled=False), quotas=quotas)
+    await store.add_schedule(a_schedule(enabled=False), quotas=quotas)
+    with pytest.raises(QuotaExceeded):
+        await store.add_schedule(a_schedule(enabled=False), quotas=quotas)
+
+
+# R1.13: the 21st
+async def test_a_schedule_is_not_resumed_over_the_quota(store: Store) -> None:
+    softnix = {"namespace": "softnix", "owner": ALICE}
+    for _ in range(20):
+        last = await store.add_schedule(a_schedule(**softnix), quotas=TWENTY_ACTIVE)
+    waiting = await store.add_schedule(a_schedule(**softnix, enabled=False), quotas=TWENTY_ACTIVE)
+    with pytest.raises(QuotaExceeded):
+        await store.change_schedule(
+            waiting.id,
+            lambda s, now: resumed(s, now, "me"),
+            an_entry(verb="resume"),
+            quotas=TWENTY_ACTIVE,
+        )
+    assert await store.get_schedule(waiting.id) == waiting
+    assert await audit_verbs(store) == []
+    # One that counts already may be changed in any other way.
+    await store.change_schedule(
+        last.id,
+        lambda s, now: edited(s, replace(s, name="other"), now, "me"),
+        quotas=TWENTY_ACTIVE,
+    )
+    await store.change_schedule(last.id, lambda s, now: paused(s, now, "me"), quotas=TWENTY_ACTIVE)
+    after = await store.change_schedule(
+        waiting.id, lambda s, now: resumed(s, now, "me"), quotas=TWENTY_ACTIVE
+    )
+    assert after.enabled
+    with pytest.raises(QuotaExceeded):
+        await store.change_schedule(
+            last.id, lambda s, now: resumed(s, now, "me"), quotas=TWENTY_ACTIVE
+        )
+
+
+# S25: 100 creates at once
+async def test_the_quota_holds_when_many_create_at_once(store: Store) -> None:
+    quotas = [Quota(limit=10)]
+    made = (store.add_schedule(a_schedule(owner=ALICE), quotas=quotas) for _ in range(100))
+    assert sum(await asyncio.gather(*map(succeeds, made))) == 10
+    assert await store.count_schedules(ScheduleQuery(owner=ALICE)) == 10
+
+
+# S25: the same by resuming and by adding, on several nodes
+async def test_the_quota_holds_when_many_resume_at_once(shared_home: Home) -> None:
+    stores = [await shared_home.open() for _ in range(2)]
+    quotas = [Quota(limit=5, active=True)]
+    sleeping = [await stores[0].add_schedule(a_schedule(enabled=False)) for _ in range(12)]
+    works = [
+        stores[number % 2].change_schedule(
+            each.id, lambda s, now: resumed(s, now, "me"), quotas=quotas
+        )
+        for number, each in enumerate(sleeping)
+    ]
+    works += [stores[n % 2].add_schedule(a_schedule(), quotas=quotas) for n in range(8)]
+    assert sum(await asyncio.gather(*map(succeeds, works))) == 5
+    page = await stores[1].list_schedules(ScheduleQuery(enabled=True, limit=None))
+    assert len(page.items) == 5

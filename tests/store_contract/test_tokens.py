@@ -1,0 +1,97 @@
+"""Buckets of tokens that all nodes share (R1.33): how often somebody may ask."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from chimes.store.port import Store, Taken
+from chimes.testing import SettableClock
+from tests.builders import HOUR, MINUTE, SECOND
+from tests.store_contract.stores import Home
+
+NO_WAIT = timedelta()
+
+
+async def test_a_bucket_begins_full(store: Store) -> None:
+    for left in (2, 1, 0):
+        answer = await store.take_tokens("chat:1", rate=1, burst=3)
+        assert answer == Taken(granted=1, remaining=left, wait=NO_WAIT)
+    answer = await store.take_tokens("chat:1", rate=1, burst=3)
+    assert answer == Taken(granted=0, remaining=0, wait=SECOND)
+    # One that was refused has taken nothing.
+    assert await store.take_tokens("chat:1", rate=1, burst=3) == answer
+
+
+async def test_everybody_has_a_bucket_of_his_own(store: Store) -> None:
+    for name in ("a", "A", "b", "น้ำ", "x" * 400 + "1", "x" * 400 + "2", "a ", ""):
+        taken = await store.take_tokens(name, rate=1, burst=1)
+        assert taken.granted == 1, name
+    assert (await store.take_tokens("x" * 400 + "2", rate=1, burst=1)).granted == 0
+
+
+async def test_tokens_come_by_the_stores_clock(store: Store, clock: SettableClock) -> None:
+    async def take(count: int = 1) -> Taken:
+        return await store.take_tokens("a", rate=0.5, burst=4, count=count)
+
+    assert (await take(4)).remaining == 0
+    clock.advance(1)
+    assert await take() == Taken(granted=0, remaining=0, wait=SECOND)
+    clock.advance(1)
+    assert await take() == Taken(granted=1, remaining=0, wait=NO_WAIT)
+    clock.advance(7)
+    assert await take() == Taken(granted=1, remaining=2, wait=NO_WAIT)
+
+
+async def test_a_bucket_does_not_run_over(store: Store, clock: SettableClock) -> None:
+    await store.take_tokens("a", rate=10, burst=5, count=5)
+    clock.advance(HOUR)
+    assert await store.take_tokens("a", rate=10, burst=5) == Taken(
+        granted=1, remaining=4, wait=NO_WAIT
+    )
+    # A smaller bucket, after a change of the settings.
+    assert (await store.take_tokens("a", rate=10, burst=2)).remaining == 1
+
+
+async def test_all_or_none(store: Store, clock: SettableClock) -> None:
+    async def take(count: int) -> Taken:
+        return await store.take_tokens("a", rate=2, burst=10, count=count)
+
+    assert await take(8) == Taken(granted=8, remaining=2, wait=NO_WAIT)
+    assert await take(3) == Taken(granted=0, remaining=2, wait=SECOND / 2)
+    assert await take(2) == Taken(granted=2, remaining=0, wait=NO_WAIT)
+    clock.advance(1.5)
+    assert await take(3) == Taken(granted=3, remaining=0, wait=NO_WAIT)
+
+
+async def test_a_clock_that_went_back_adds_nothing(store: Store, clock: SettableClock) -> None:
+    await store.take_tokens("a", rate=1, burst=2, count=2)
+    clock.set(clock.now() - MINUTE)
+    assert (await store.take_tokens("a", rate=1, burst=2)).granted == 0
+
+
+# 100 requests in a second
+async def test_many_at_once_never_exceed_the_bucket(store: Store) -> None:
+    taken = await asyncio.gather(
+        *(store.take_tokens("a", rate=0.001, burst=30) for _ in range(100))
+    )
+    assert sum(each.granted for each in taken) == 30
+    assert sorted(each.remaining for each in taken if each.granted) == list(range(30))
+
+
+async def test_nodes_share_a_bucket(shared_home: Home) -> None:
+    stores = [await shared_home.open() for _ in range(3)]
+    taken = await asyncio.gather(
+        *(stores[n % 3].take_tokens("a", rate=0.001, burst=20, count=2) for n in range(30))
+    )
+    assert sum(each.granted for each in taken) == 20
+
+
+async def test_a_full_bucket_may_be_forgotten(store: Store, clock: SettableClock) -> None:
+    """And one that is not full is not."""
+    await store.take_tokens("slow", rate=0.001, burst=2, count=2)
+    await store.take_tokens("quick", rate=1, burst=2, count=2)
+    now = clock.advance(10)
+    await store.prune_messages(before=now, limit=100)
+    assert (await store.take_tokens("slow", rate=0.001, burst=2)).granted == 0
+    assert (await store.take_tokens("quick", rate=1, burst=2)).remaining == 1
