@@ -125,7 +125,7 @@ class Conversation:
         return await self._carried_out(speaker, command, incoming)
 
     def _wanted(self, incoming: Incoming) -> Command | None:
-        if incoming.button:
+        if incoming.button is not None:
             found = self._read_button(incoming.button, incoming.chat_id)
             if found is None:
                 return None
@@ -286,8 +286,6 @@ class Conversation:
         if not argument:
             raise InvalidInput(say("which", speaker.language, command=f"/{verb.value}"))
         wanted = ScheduleId(argument.split(maxsplit=1)[0])
-        if "\0" in wanted:
-            raise NotFound()
         return await self._schedules.get(speaker.actor, wanted)
 
     # --- the chat itself ----------------------------------------------------------------------

@@ -12,7 +12,7 @@ _SECOND_HAND = ("forward_origin", "forward_date", "forward_from", "via_bot", "se
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Incoming:
-    """A message, or the press of a button (`button` is its data)."""
+    """A message, or the press of a button."""
 
     update_id: int
     chat_id: str
@@ -20,7 +20,8 @@ class Incoming:
     private: bool
     sender_id: str
     text: str = ""
-    button: str = ""
+    #: The data of the button that was pressed; None: it is a message.
+    button: str | None = None
     #: For the answer to a button.
     callback_id: str = ""
     #: What the sender's client is set to.
@@ -63,7 +64,7 @@ def _incoming(
     *,
     sender: Mapping[str, object],
     text: str = "",
-    button: str = "",
+    button: str | None = None,
     callback_id: str = "",
 ) -> Incoming | None:
     chat = _mapping(message.get("chat"))
@@ -72,7 +73,7 @@ def _incoming(
         return None
     date = message.get("date")
     # The message under a button is the bot's own, of any age: what counts is the press.
-    sent = not button and isinstance(date, int) and 0 < date < 2**40
+    sent = button is None and isinstance(date, int) and 0 < date < 2**40
     return Incoming(
         update_id=update_id,
         chat_id=chat_id,
@@ -83,7 +84,7 @@ def _incoming(
         callback_id=callback_id,
         language_code=_text(sender.get("language_code")),
         sent_at=datetime.fromtimestamp(date, UTC) if sent and isinstance(date, int) else None,
-        second_hand=not button and any(mark in message for mark in _SECOND_HAND),
+        second_hand=button is None and any(mark in message for mark in _SECOND_HAND),
     )
 
 
@@ -92,7 +93,10 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    """Without what no store takes: half a surrogate pair, NUL."""
+    if not isinstance(value, str):
+        return ""
+    return value.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _identity(value: object) -> str:
