@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from chimes.clock import Clock
 from chimes.config import Settings
 from chimes.service.access import AccessService
+from chimes.service.preferences import PreferenceService
 from chimes.service.runs import RunService
 from chimes.service.schedules import ScheduleService
 from chimes.service.sources import KnownSources
@@ -32,3 +33,7 @@ class Doorway:
     not_ready: Callable[[], str]
     #: The sources of this node's file.
     sources: KnownSources = field(default_factory=KnownSources)
+
+    @property
+    def preferences(self) -> PreferenceService:
+        return PreferenceService(self.store)

@@ -1,23 +1,20 @@
-"""The language of an answer: the one asked for by name, else what `Accept-Language` likes best."""
+"""The language of an answer: the one asked for by name, else what `Accept-Language` likes best,
+else the one that the caller has chosen (`PATCH /me`)."""
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import Depends
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
-from chimes.language.choosing import accepted, named
+from chimes.doors.context import Doorway
+from chimes.language.choosing import DEFAULT, accepted, named
+from chimes.model.access import Actor
 
 Answer = TypeVar("Answer", bound=Response)
-
-
-def language_of(connection: HTTPConnection, asked: str | None = None) -> str:
-    """Raises InvalidInput where a language is asked for by name that there is not."""
-    if asked:
-        return named(asked)
-    return accepted(",".join(connection.headers.getlist("accept-language")))
+Source = Literal["body", "query"]
 
 
 def in_language(answer: Answer, lang: str) -> Answer:
@@ -27,9 +24,29 @@ def in_language(answer: Answer, lang: str) -> Answer:
     return answer
 
 
-# A coroutine, because a plain function would be called in a thread each time.
+async def preferred_language(
+    request: Request, asked: str | None = None, *, source: Literal["body", "query"] = "body"
+) -> str | None:
+    """None: the caller has no wish that we can meet. InvalidInput where a language is asked for by
+    name that there is not."""
+    if asked:
+        return named(asked, source)
+    header = ",".join(request.headers.getlist("accept-language"))
+    if found := accepted(header, otherwise=""):
+        return found
+    doorway: Doorway = request.app.state.doorway
+    actor: Actor = request.state.actor
+    return (await doorway.preferences.of(actor.owner)).language
+
+
+async def spoken_language(
+    request: Request, asked: str | None = None, *, source: Literal["body", "query"] = "body"
+) -> str:
+    return await preferred_language(request, asked, source=source) or DEFAULT
+
+
 async def _negotiated(request: Request) -> str:
-    return language_of(request)
+    return await spoken_language(request)
 
 
 #: For a handler whose answer has words in it.

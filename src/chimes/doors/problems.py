@@ -68,6 +68,8 @@ class Problem:
     detail: str
     errors: tuple[FieldError, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
+    #: What this kind of problem tells besides; members of the answer.
+    more: Mapping[str, object] = field(default_factory=dict)
 
 
 #: How a door words a problem.
@@ -111,6 +113,8 @@ def problem_of(error: Exception) -> Problem:
 
 
 def _known(error: errors.ChimesError, status: int, code: str, title: str) -> Problem:
+    if isinstance(error, errors.NeedsClarification):
+        return _question(error)
     if isinstance(error, errors.InvalidInput):
         source = str(error.details.get("source", "body"))
         return _invalid(
@@ -133,8 +137,37 @@ def _known(error: errors.ChimesError, status: int, code: str, title: str) -> Pro
     if isinstance(error, errors.NotAuthenticated):
         detail, headers = title, {"WWW-Authenticate": CHALLENGE}
     exact = error.details.get("code", code)
+    more = {}
+    if isinstance(error, errors.QuotaExceeded):
+        more = {name: error.details[name] for name in ("quota", "limit") if name in error.details}
     return Problem(
-        status=status, kind=code, code=str(exact), title=title, detail=detail, headers=headers
+        status=status,
+        kind=code,
+        code=str(exact),
+        title=title,
+        detail=detail,
+        headers=headers,
+        more=more,
+    )
+
+
+def _question(error: errors.NeedsClarification) -> Problem:
+    """Words that leave open when: the answer asks back (C24)."""
+    return Problem(
+        status=422,
+        kind="needs_clarification",
+        code="needs_clarification",
+        title="The text does not say exactly when",
+        detail=error.message,
+        errors=(FieldError(name=error.field or "text", detail=error.message, code=error.code),),
+        headers={"Content-Language": error.language},
+        more={
+            "clarification": {
+                "missing": list(error.missing),
+                "message": error.message,
+                "examples": list(error.examples),
+            }
+        },
     )
 
 
@@ -188,6 +221,7 @@ def native_answer(request: Request, problem: Problem) -> Response:
         "code": problem.code,
         "request_id": request_id(request),
     }
+    content.update(problem.more)
     if problem.errors:
         content["errors"] = [each.to_dict() for each in problem.errors]
     return JSONResponse(

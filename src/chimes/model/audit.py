@@ -73,6 +73,10 @@ def paused_by_receiver(schedule_id: str, owner: str, reason: str, now: datetime)
     )
 
 
+def follows(entry: AuditEntry, before: AuditEntry) -> bool:
+    return entry.previous_hash == before.hash and entry.number == before.number + 1
+
+
 def verify_chain(entries: list[AuditEntry]) -> AuditEntry | None:
     """The first entry (in ascending order) that does not fit its predecessor, or None."""
     for before, entry in zip([None, *entries], entries, strict=False):

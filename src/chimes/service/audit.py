@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.model.access import Actor, Owner
-from chimes.model.audit import AuditEntry
+from chimes.model.audit import AuditEntry, entry_hash, follows
+from chimes.model.listing import AuditQuery
 from chimes.model.schedule import Schedule
 from chimes.redaction import (
     HIDDEN,
@@ -16,7 +18,10 @@ from chimes.redaction import (
     masked_url,
 )
 from chimes.store.codec.schedule import schedule_to_plain
+from chimes.store.port import Store
 
+#: Entries looked at in one go.
+_BATCH = 500
 #: Moves with every fire or run and says nothing about who changed what.
 _BOOKKEEPING = frozenset(
     {"version", "updated_at", "updated_by", "last_slot", "last_enqueued_at", "fired_count"}
@@ -48,6 +53,39 @@ def entry(
         address=actor.address,
         allowed=allowed,
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChainVerdict:
+    checked: int
+    #: Number of the oldest entry that does not fit; None: all do.
+    first_bad: int | None
+
+    @property
+    def ok(self) -> bool:
+        return self.first_bad is None
+
+
+async def verified_chain(store: Store) -> ChainVerdict:
+    """Every entry held against its own hash and against the entry before it, from the newest to
+    the oldest, in batches. What is appended meanwhile is not looked at."""
+    newer: AuditEntry | None = None
+    checked, bad = 0, None
+    while True:
+        query = AuditQuery(before=newer.number if newer else None, limit=_BATCH)
+        page = await store.list_audit(query)
+        for entry_ in page:
+            if newer is not None and not follows(newer, entry_):
+                bad = newer.number
+            if entry_hash(entry_) != entry_.hash:
+                bad = entry_.number
+            newer = entry_
+        checked += len(page)
+        if len(page) < _BATCH:
+            break
+    if newer is not None and newer.previous_hash:
+        bad = newer.number
+    return ChainVerdict(checked=checked, first_bad=bad)
 
 
 def changes_between(before: Schedule | None, after: Schedule) -> dict[str, object]:

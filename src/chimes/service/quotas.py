@@ -14,6 +14,12 @@ USUAL_ACTIVE = 20
 QuotaRule = Callable[[Owner], tuple[Quota, ...]]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuotaUse:
+    quota: Quota
+    used: int
+
+
 def no_quotas(owner: Owner) -> tuple[Quota, ...]:
     return ()
 

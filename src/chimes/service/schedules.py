@@ -11,13 +11,14 @@ from chimes.errors import (
     InvalidInput,
     NotAllowed,
 )
-from chimes.model.access import Actor
+from chimes.model.access import Actor, Owner
 from chimes.model.ids import RunId, ScheduleId, manual_run_id, new_schedule_id
 from chimes.model.listing import Page, ScheduleQuery, ScheduleSort
 from chimes.model.planning import backfill_run, ended_at_once, manual_run, slot_run
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import (
     Schedule,
+    counts_against,
     deleted,
     edited,
     moved,
@@ -33,6 +34,7 @@ from chimes.model.source import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget
 from chimes.service.audit import changes_between, entry
 from chimes.service.orders import Order, completed, order_shown, ordered_run
+from chimes.service.quotas import QuotaUse
 from chimes.service.recipients import check_chats
 from chimes.service.rules import (
     checked,
@@ -73,6 +75,21 @@ class ScheduleService(ScheduleChanges):
         until = await self._store.now() + span
         query = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=UPCOMING_LIMIT)
         return upcoming_fires((await self.find(actor, query)).items, until)
+
+    async def quota_use(self, owner: Owner) -> list[QuotaUse]:
+        """How much of each of its quotas an owner has used."""
+        found = []
+        for quota in self._limits().quotas(owner):
+            query = ScheduleQuery(
+                owner=owner, namespace=quota.namespace, enabled=True if quota.active else None
+            )
+            if quota.active:
+                page = await self._store.list_schedules(replace(query, limit=None))
+                used = sum(counts_against(each, quota) for each in page.items)
+            else:
+                used = await self._store.count_schedules(query)
+            found.append(QuotaUse(quota=quota, used=used))
+        return found
 
     # --- making and changing ------------------------------------------------------------------
     def prepared(

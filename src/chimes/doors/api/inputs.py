@@ -17,7 +17,7 @@ from chimes.doors.api.fields import (
     with_kind,
     without_defaults,
 )
-from chimes.model.access import OwnerType, Role
+from chimes.model.access import OwnerType, Role, Scope
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
 from chimes.model.recipient import Channel, Occasion
 from chimes.model.recipient_rules import MOST_RECIPIENTS
@@ -345,5 +345,10 @@ class KeyIn(Body):
     name: str
     role: Annotated[Role, Word]
     owner: OwnerIn | None = None
+    scopes: list[Annotated[Scope, Word]] = Field(
+        default_factory=list,
+        max_length=len(Scope),
+        description="What it is for, within its role; none: all that the role may.",
+    )
     expires_at: MomentField | None = None
     expires_in: DurationField = LEFT_OUT

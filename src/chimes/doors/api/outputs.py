@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from chimes.doors.api.fields import TRIGGER_SCHEMA
-from chimes.model.access import OwnerType, Role
+from chimes.model.access import OwnerType, Role, Scope
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
 from chimes.model.recipient import Channel, Occasion
 from chimes.model.run import AttemptEnd, Origin, RunStatus
@@ -32,6 +32,14 @@ class FieldProblem(Out):
     hint: str | None = None
 
 
+class Clarification(Out):
+    missing: list[str] = Field(
+        description="time, date, past, ambiguous, contradiction, residue, interval, unit"
+    )
+    message: str
+    examples: list[str]
+
+
 class ProblemOut(Out):
     """RFC 9457."""
 
@@ -43,6 +51,11 @@ class ProblemOut(Out):
     code: str
     request_id: str
     errors: list[FieldProblem] = Field(default_factory=list)
+    clarification: Clarification | None = Field(
+        default=None, description="Of words that do not say exactly when: what is asked."
+    )
+    quota: str | None = Field(default=None, description="Which quota is used up.")
+    limit: int | None = None
 
 
 class OwnerOut(Out):
@@ -249,10 +262,14 @@ class PreviewOut(Out):
 class TemplateOut(Out):
     id: str = Field(description="Stable; the name and the description may be translated by it.")
     name: str
-    cron_spec: str
     description: str
+    cron_spec: str | None = Field(description="Null: it is no cron expression.")
+    trigger: TriggerOut
     timezone: str
-    words: str
+    words: str = Field(description="The trigger in words.")
+    example: str = Field(description="What a person would write to have the same (POST parse).")
+    target: dict[str, object] | None = Field(description="Null: a time only.")
+    delivery: list[dict[str, object]] = Field(description="Who should be told.")
     next_fires: list[Moment]
 
 
@@ -313,6 +330,7 @@ class AuditOut(Out):
     address: str
     allowed: bool
     previous_hash: str
+    prev_hash: str = Field(description="The same as `previous_hash`.")
     hash: str
 
 
@@ -321,10 +339,19 @@ class AuditPage(Out):
     next_before: int | None
 
 
+class AuditVerdict(Out):
+    ok: bool
+    checked: int
+    first_bad: int | None = Field(
+        description="Number of the oldest entry that does not fit its hash or the one before it."
+    )
+
+
 class KeyOut(Out):
     id: str
     name: str
     role: Role
+    scopes: list[Scope] = Field(description="Empty: all that the role may.")
     owner: OwnerOut
     created_at: Moment
     created_by: str

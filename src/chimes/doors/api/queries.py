@@ -123,6 +123,9 @@ class UpcomingQuery(Query):
 
 class TemplatesQuery(Query):
     timezone: Word | None = Field(default=None, description="Of the fires; IANA name.")
+    lang: Word | None = Field(
+        default=None, description="en, th or zh; where it is left out, see Accept-Language."
+    )
 
 
 class AuditsQuery(Query):
@@ -130,6 +133,8 @@ class AuditsQuery(Query):
     limit: Limit = DEFAULT_LIMIT
     object_id: Word | None = None
     verb: Word | None = None
+    actor: Word | None = Field(default=None, description="key:ID, or type:id where keys are off.")
+    door: Word | None = None
     owner: Word | None = Field(default=None, description="type:id, such as user:alice")
 
 

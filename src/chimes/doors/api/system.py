@@ -14,6 +14,7 @@ from chimes.doors.api.outputs import (
     EVERYWHERE,
     MISSING,
     AuditPage,
+    AuditVerdict,
     KeyPage,
     NewKeyOut,
     NodePage,
@@ -29,6 +30,7 @@ from chimes.model.access import SYSTEM_OWNER, Actor
 from chimes.model.ids import KeyId
 from chimes.model.listing import AuditQuery
 from chimes.redaction import HIDDEN
+from chimes.service.audit import verified_chain
 
 router = APIRouter(prefix="/api/v1", tags=["system"], route_class=NativeRoute, responses=EVERYWHERE)
 
@@ -86,6 +88,8 @@ async def list_audit(
             owner=query.owner,
             object_id=query.object_id,
             verb=query.verb,
+            actor=query.actor,
+            door=query.door,
             before=query.before,
             limit=query.limit + 1,
         )
@@ -98,6 +102,14 @@ async def list_audit(
             "next_before": shown[-1].number if more else None,
         }
     )
+
+
+@router.get("/audit/verify", responses=gives(AuditVerdict))
+async def verify_audit(door: ToDoorway, actor: Caller) -> Response:
+    """Walk through the whole chain: whether anything in it was changed or taken out."""
+    _operators_only(actor)
+    found = await verified_chain(door.store)
+    return JSONResponse({"ok": found.ok, "checked": found.checked, "first_bad": found.first_bad})
 
 
 @router.get("/keys", responses=gives(KeyPage))
@@ -123,6 +135,7 @@ async def create_key(body: KeyIn, door: ToDoorway, actor: Caller) -> Response:
         role=body.role,
         owner=owner_from(body.owner) if body.owner else SYSTEM_OWNER,
         expires_at=expires_at,
+        scopes=body.scopes,
     )
     shown = key_out(made.key)
     answer = OneTimeAnswer(

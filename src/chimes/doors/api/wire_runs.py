@@ -77,6 +77,7 @@ def key_out(key: ApiKey) -> Json:
         "id": key.id,
         "name": key.name,
         "role": key.role.value,
+        "scopes": [scope.value for scope in key.scopes],
         "owner": owner_to_plain(key.owner),
         "created_at": time_out(key.created_at),
         "created_by": key.created_by,
@@ -116,6 +117,7 @@ def audit_out(entry: AuditEntry) -> Json:
         "address": entry.address,
         "allowed": entry.allowed,
         "previous_hash": entry.previous_hash,
+        "prev_hash": entry.previous_hash,
         "hash": entry.hash,
     }
 
