@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import deque
 from dataclasses import dataclass, field
@@ -63,10 +64,8 @@ class BotApiStub:
         async with self._changed:
             self.updates = [each for each in self.updates if each["update_id"] >= offset]
             if not self.updates and body.get("timeout"):
-                try:
+                with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), min(body["timeout"], 2))
-                except TimeoutError:
-                    pass
             found = self.updates[: body.get("limit", 100)]
         return web.json_response({"ok": True, "result": found})
 
