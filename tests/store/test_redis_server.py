@@ -13,22 +13,29 @@ from typing import Any
 import pytest
 
 from chimes.errors import ConfigError, StoreLost, StoreUnavailable, StoreUnsafe
+from chimes.model.delivery import DeliveryState
 from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.listing import AuditQuery, RunQuery, ScheduleQuery
+from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery, RunQuery, ScheduleQuery
 from chimes.model.planning import plan
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel
 from chimes.model.run import RunStatus
 from chimes.store.epoch import regress
 from chimes.store.redis import RedisStore, open_redis
 from chimes.store.redis.address import Address, address_of
 from chimes.store.redis.durability import Durability, judged
 from tests.builders import (
+    INBOX,
     LEASE,
+    a_delivery,
     a_node,
     a_run,
     a_schedule,
+    a_sending,
     a_task,
     a_verdict,
     an_entry,
+    an_item,
     log_lines,
     places,
 )
@@ -373,8 +380,11 @@ async def test_a_full_server_does_nothing_by_halves(
     server: PrivateServer, store: RedisStore
 ) -> None:
     await store.join(a_node("node-1"), 100 * LEASE)
-    await store.add_runs([a_run(available_at=await store.now())])
+    now, told = await store.now(), Policy(delivery=(INBOX,))
+    await store.add_runs([a_run(available_at=now, policy=told)])
     (at_work,) = await store.claim(places())
+    await store.load([a_delivery(available_at=now)])
+    (sending,) = await store.claim_deliveries([Channel.INBOX], limit=1, hold=LEASE, overdue=LEASE)
     server.admin("CONFIG SET maxmemory 4mb")
     kept: list[str] = []
     long = {"schedule_name": "x" * 4000, "concurrency_key": "k", "concurrency_limit": 9999}
@@ -397,6 +407,8 @@ async def test_a_full_server_does_nothing_by_halves(
             lambda: store.add_schedule(a_schedule(), an_entry()),
             lambda: store.cancel_run(RunId(kept[0]), "x", an_entry()),
             lambda: store.fire_due(plan, limit=5),
+            lambda: store.add_inbox(an_item()),
+            lambda: store.retry_delivery(sending.id, an_entry()),
         ):
             with pytest.raises(StoreUnavailable):
                 await verb()
@@ -405,6 +417,11 @@ async def test_a_full_server_does_nothing_by_halves(
     assert (await store.beat(NodeId("node-1"), LEASE, clock=at_work.created_at)).alive
     (ended,) = (await store.finish([a_verdict(at_work, at_work.created_at)])).accepted
     assert ended.status is RunStatus.SUCCEEDED
+    (waiting,) = (await store.list_deliveries(DeliveryQuery(run_id=at_work.id))).items
+    assert waiting.state is DeliveryState.PENDING
+    assert len(await store.finish_deliveries([a_sending(sending, inbox=an_item())])) == 1
+    assert len((await store.list_inbox(InboxQuery())).items) == 1
+    assert (await store.take_tokens("somebody", rate=1, burst=9)).granted == 1
     # It can still be read, and goes on when there is room again.
     counts = (await store.counts()).runs
     assert counts == {RunStatus.QUEUED: len(kept), RunStatus.SUCCEEDED: 1}

@@ -1,0 +1,341 @@
+"""Deliveries, inbox and limits on Redis: what they cost, what they leave behind, and what becomes
+of records that somebody has damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+import redis
+
+from chimes.errors import Conflict, QuotaExceeded
+from chimes.model.access import Quota
+from chimes.model.delivery import DeliveryState
+from chimes.model.listing import DeliveryQuery, InboxQuery
+from chimes.model.planning import plan
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.run import AttemptEnd, Reason
+from chimes.store.redis import RedisStore
+from chimes.testing import SettableClock
+from tests.builders import (
+    ALICE,
+    BOB,
+    HOUR,
+    LEASE,
+    MINUTE,
+    NOW,
+    SECOND,
+    a_delivery,
+    a_key,
+    a_node,
+    a_run,
+    a_schedule,
+    a_sending,
+    a_verdict,
+    an_entry,
+    an_item,
+    due_schedule,
+    places,
+)
+from tests.servers.redis_places import empty_place
+from tests.store.redis_calls import Calls
+from tests.store.redis_rig import opened, plain_client
+
+TOLD = Policy(
+    delivery=(
+        Recipient(channel=Channel.INBOX),
+        Recipient(channel=Channel.TELEGRAM, to="7", on=(Occasion.RECOVERY,)),
+    )
+)
+HOLD = {"hold": MINUTE, "overdue": HOUR}
+
+
+@pytest.fixture
+def url() -> str:
+    return empty_place().partition("?")[0]
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[redis.Redis]:
+    with plain_client(url) as client:
+        yield client
+
+
+@pytest.fixture
+def clock() -> SettableClock:
+    return SettableClock()
+
+
+@pytest.fixture
+async def store(url: str, clock: SettableClock) -> AsyncIterator[RedisStore]:
+    async with opened(url, clock) as store:
+        await store.join(a_node("node-1"), HOUR)
+        yield store
+
+
+# --- trips ------------------------------------------------------------------------------------
+async def test_who_is_told_costs_no_trip(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch, clock: SettableClock
+) -> None:
+    """Not even whether it is a recovery has to be looked up: the script knows."""
+    await store.add_schedule(due_schedule(policy=TOLD))
+    calls = Calls(store, monkeypatch)
+    told = []
+    for end in (AttemptEnd.FAILED, AttemptEnd.SUCCEEDED, AttemptEnd.SUCCEEDED):
+        (run,) = (await store.fire_due(plan, limit=5, places=places())).claimed
+        calls.reset()
+        await store.finish([a_verdict(run, clock.now(), end)])
+        assert calls.trips == 1
+        page = await store.list_deliveries(DeliveryQuery(run_id=run.id))
+        told.append(sorted((each.recipient.channel, each.occasion) for each in page.items))
+        clock.advance(MINUTE)
+    assert told == [
+        [("inbox", "failure")],
+        [("inbox", "recovery"), ("telegram", "recovery")],
+        [("inbox", "success")],
+    ]
+
+
+async def test_many_deliveries_take_as_many_trips_as_one(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.load([a_delivery() for _ in range(100)])
+    calls = Calls(store, monkeypatch)
+    claimed = await store.claim_deliveries([Channel.INBOX], limit=100, **HOLD)
+    assert (len(claimed), calls.trips) == (100, 1)
+    verdicts = [a_sending(each, inbox=an_item()) for each in claimed]
+    assert (len(await store.finish_deliveries(verdicts)), calls.trips) == (100, 3)
+
+
+@pytest.mark.parametrize("awake_at", [None, NOW])
+async def test_counting_the_unread_loads_nothing(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch, awake_at: object
+) -> None:
+    """However much an owner has left unread: a page asks for it all the time."""
+    given = (
+        [an_item() for _ in range(20)]
+        + [an_item(owner=BOB), an_item(read_at=NOW), an_item(archived_at=NOW)]
+        + [an_item(snoozed_until=NOW + SECOND), an_item(snoozed_until=NOW)]
+        + [an_item(snoozed_until=NOW + SECOND, archived_at=NOW)]
+    )
+    await store.load(given)
+    calls = Calls(store, monkeypatch)
+    query = InboxQuery(owner=ALICE, awake_at=NOW if awake_at else None)
+    assert await store.count_unread(query) == (21 if awake_at else 22)
+    assert await store.count_unread(replace(query, owner=None)) == (22 if awake_at else 23)
+    assert (calls.trips, calls.records) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        InboxQuery(limit=5, owner=BOB),
+        InboxQuery(limit=5, owner=BOB, unread=True),
+        InboxQuery(limit=5, starred=True),
+        InboxQuery(limit=5, archived=True),
+        InboxQuery(limit=5, after=(1_894_698_000_000_000 + 200_000_000, "item-x")),
+    ],
+    ids=str,
+)
+async def test_a_page_is_not_the_whole_inbox(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch, query: InboxQuery
+) -> None:
+    await store.load(
+        [
+            an_item(
+                created_at=NOW + number * SECOND,
+                owner=ALICE if number % 50 else BOB,
+                starred=number % 50 == 1,
+                archived_at=None if number % 50 else NOW,
+            )
+            for number in range(400)
+        ]
+        + [an_item(owner=BOB)]
+    )
+    calls = Calls(store, monkeypatch)
+    assert (await store.list_inbox(query)).items
+    assert calls.records <= 60
+
+
+# --- what is left -----------------------------------------------------------------------------
+async def test_forgotten_messages_leave_nothing(
+    store: RedisStore, client: redis.Redis, clock: SettableClock
+) -> None:
+    """No key of an index outlives the records that it names."""
+    before = set(client.scan_iter())
+    await store.add_runs([a_run(policy=TOLD, owner=ALICE)])
+    (run,) = await store.claim(places())
+    await store.finish([a_verdict(run, clock.now())])
+    (sent,) = await store.claim_deliveries(list(Channel), limit=5, **HOLD)
+    item = an_item(run_id=run.id, schedule_id="a schedule", snoozed_until=NOW + HOUR)
+    await store.finish_deliveries([a_sending(sent, inbox=item)])
+    await store.change_inbox(item.id, lambda is_, now: replace(is_, starred=True))
+    end = clock.advance(SECOND)
+    assert await store.prune_runs(before=end, limit=10) == 1
+    assert await store.prune_messages(before=end, limit=10) == 1
+    # What is starred stays, and the stars do not stand in the way of what comes after.
+    assert await store.prune_messages(before=end, limit=10) == 0
+    await store.change_inbox(item.id, lambda is_, now: replace(is_, starred=False, read_at=now))
+    assert await store.prune_messages(before=end, limit=10) == 1
+    assert set(client.scan_iter()) == before
+
+
+async def test_a_bucket_is_forgotten_when_it_is_full(url: str, client: redis.Redis) -> None:
+    async with opened(url) as store:
+        before = set(client.scan_iter())
+        await store.take_tokens("\ud800 any name " + "x" * 9999, rate=2, burst=60, count=40)
+        (bucket,) = set(client.scan_iter()) - before
+        # Full in twenty seconds, and a few more for clocks that differ.
+        assert 19_000 < client.pttl(bucket) <= 30_000
+        assert len(bucket) < 100
+        assert client.hget(bucket, "tokens") == "20"
+
+
+# --- wake-ups ---------------------------------------------------------------------------------
+async def test_other_nodes_hear_that_there_is_something_to_deliver(
+    url: str, store: RedisStore, clock: SettableClock
+) -> None:
+    async with opened(url, clock) as other:
+        await store.add_runs([a_run(policy=TOLD), a_run()])
+        told, untold = sorted(await store.claim(places()), key=lambda run: not run.policy.delivery)
+        await _quiet(other)
+        seen = other.changes()
+        await store.finish([a_verdict(told, clock.now())])
+        async with asyncio.timeout(10):
+            await other.wait_for_work(seen, None)
+        await _quiet(other)
+        seen = other.changes()
+        await store.finish([a_verdict(untold, clock.now())])
+        await _quiet(other)
+        assert other.changes() == seen
+
+
+async def _quiet(store: RedisStore) -> None:
+    """Until nothing has been heard for a while; the silence itself is what is waited for."""
+    while True:
+        before = store.changes()
+        await asyncio.sleep(0.1)
+        if store.changes() == before:
+            return
+
+
+# --- quotas -----------------------------------------------------------------------------------
+async def test_a_quota_of_few_looks_at_few(store: RedisStore) -> None:
+    """It is counted from the sets that are there for other reasons: no store has to be rebuilt
+    for it, and whatever changes a schedule keeps it right."""
+    quota = Quota(limit=2, active=True, namespace="softnix")
+    given = {"owner": ALICE, "namespace": "softnix"}
+    await store.load(
+        [
+            a_schedule(**given),
+            a_schedule(**given, enabled=False),
+            a_schedule(**given | {"owner": BOB}),
+            a_schedule(**given | {"namespace": "native"}),
+        ]
+    )
+    fired = due_schedule(**given)
+    await store.add_schedule(fired, quotas=[Quota(limit=99), quota])
+    with pytest.raises(QuotaExceeded) as caught:
+        await store.add_schedule(a_schedule(**given), an_entry(), quotas=[Quota(limit=99), quota])
+    assert caught.value.details["limit"] == 2
+
+    def used_up(schedule: object, context: object, now: object) -> object:
+        firing = plan(schedule, context, now)  # type: ignore[arg-type]
+        done = replace(firing.schedule, next_slot=None, next_run_at=None)
+        return replace(firing, schedule=done)
+
+    await store.fire_due(used_up, limit=5)  # type: ignore[arg-type]
+    await store.add_schedule(a_schedule(**given), quotas=[quota])
+
+
+# --- what the version before has written ------------------------------------------------------
+async def test_records_without_what_is_new_are_read(store: RedisStore, client: redis.Redis) -> None:
+    key = await store.add_key(a_key())
+    schedule = await store.add_schedule(a_schedule())
+    plain = json.loads(str(client.hget("chimes:keys", key.id)))
+    del plain["scopes"]
+    client.hset("chimes:keys", key.id, json.dumps(plain))
+    policy = json.loads(str(client.hget(f"chimes:schedule:{schedule.id}", "body")))["policy"]
+    assert "delivery" not in policy
+    assert await store.get_key(key.id) == key
+    assert await store.get_schedule(schedule.id) == schedule
+
+
+# --- damage -----------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("body", "junk"),
+        ("body", "[]"),
+        ("body", '{"recipient": {"channel": "pigeon"}}'),
+        ("rest", "junk"),
+        ("progress", "many"),
+        ("created", ""),
+        ("attempts", ""),
+    ],
+)
+async def test_a_damaged_delivery_is_given_up_and_the_others_are_sent(
+    store: RedisStore, client: redis.Redis, field: str, value: str
+) -> None:
+    """R2.10."""
+    good, bad = a_delivery(), a_delivery(schedule_id="its schedule")
+    await store.load([bad, good])
+    client.hset(f"chimes:delivery:{bad.id}", field, value)
+    listed = {each.id: each for each in (await store.list_deliveries(DeliveryQuery())).items}
+    assert listed[good.id] == good
+    shown = listed[bad.id]
+    assert (shown.run_id, shown.schedule_id, shown.owner) == (bad.run_id, "its schedule", ALICE)
+    claimed = await store.claim_deliveries([Channel.INBOX], limit=10, **HOLD)
+    if (field, value) == ("attempts", ""):
+        # The claim has counted it anew.
+        assert {each.id for each in claimed} == {good.id, bad.id}
+        return
+    assert [each.id for each in claimed] == [good.id]
+    (ended,) = (await store.list_deliveries(DeliveryQuery(states=(DeliveryState.DEAD,)))).items
+    assert (ended.id, ended.code) == (bad.id, Reason.UNREADABLE)
+    assert "cannot be read" in ended.error
+    assert (await store.counts()).deliveries == {DeliveryState.PENDING: 1, DeliveryState.DEAD: 1}
+    assert await store.prune_messages(before=NOW + SECOND, limit=10) == 1
+
+
+async def test_a_damaged_item_hides_no_other(store: RedisStore, client: redis.Redis) -> None:
+    good, bad = an_item(), an_item()
+    await store.load([good, bad])
+    client.hset(f"chimes:inbox:item:{bad.id}", "body", "junk")
+    listed = {item.id: item for item in (await store.list_inbox(InboxQuery(owner=ALICE))).items}
+    assert listed[good.id] == good
+    assert "cannot be read" in listed[bad.id].title
+    with pytest.raises(Conflict):
+        await store.change_inbox(bad.id, lambda item, now: replace(item, read_at=now))
+    assert client.hget(f"chimes:inbox:item:{bad.id}", "body") == "junk"
+    assert await store.prune_messages(before=NOW + SECOND, limit=10) == 2
+
+
+async def test_messages_that_somebody_took_away_stop_nobody(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    """By hand, behind our back: indexes still name what is gone."""
+    gone, good = a_delivery(available_at=NOW - SECOND), a_delivery()
+    ended = a_delivery(state=DeliveryState.DEAD, finished_at=NOW)
+    item = an_item()
+    await store.load([gone, good, ended, item])
+    client.delete(
+        f"chimes:delivery:{gone.id}",
+        f"chimes:delivery:{ended.id}",
+        f"chimes:inbox:item:{item.id}",
+    )
+    await store.claim_deliveries([Channel.INBOX], limit=1, **HOLD)
+    assert await store.next_delivery() in (NOW, NOW + MINUTE)
+    claimed = await store.claim_deliveries([Channel.INBOX], limit=1, **HOLD)
+    assert [each.id for each in claimed] == [good.id]
+    assert (await store.list_deliveries(DeliveryQuery())).items == claimed
+    assert (await store.list_inbox(InboxQuery())).items == ()
+    assert await store.finish_deliveries([a_sending(gone)]) == ()
+    await store.prune_messages(before=NOW + timedelta(days=1), limit=10)
+    assert await store.prune_messages(before=NOW + timedelta(days=1), limit=10) == 0
+    assert await store.beat(a_node("node-1").id, LEASE, clock=NOW)
