@@ -128,7 +128,8 @@ def test_nodes(cli: Cli, app_server: Server) -> None:
 # R2.36, C26
 def test_templates_need_no_server(cli: Cli) -> None:
     rows = cli("templates").rows
-    assert [(row[0], row[1]) for row in rows] == [
+    assert len(rows) == 16
+    assert [(row[0], row[1]) for row in rows[:4]] == [
         ("Hourly", "@hourly"),
         ("Daily Midnight", "0 0 * * *"),
         ("Daily 9 AM", "0 9 * * *"),

@@ -1,54 +1,56 @@
-"""`templates`: ready-made times, without a server (R2.36)."""
+"""`templates`: ready-made times and schedules, without a server (R2.36, R1.41)."""
 
 from __future__ import annotations
 
 import click
 
+from chimes.cli.language import language_option
 from chimes.cli.lazy import Command
 from chimes.cli.options import form_options
 from chimes.cli.output import Column, Json, Output, pick
 from chimes.cli.time import default_zone
 from chimes.clock import SystemClock
-from chimes.language import describe
-from chimes.model.templates import TEMPLATES
-from chimes.triggers import Cron, format_moment
-
-_FIRES = 3
+from chimes.service.templates import templates_shown
+from chimes.triggers import parse_zone
 
 
 @click.command("templates", cls=Command)
 @click.option("--tz", "zone", metavar="ZONE", help="The zone that the times are in.")
+@language_option
 @form_options
-def templates(output: Output, zone: str | None) -> None:
-    """List ready-made times to start from.
+def templates(output: Output, zone: str | None, lang: str) -> None:
+    """List ready-made times and schedules to start from.
 
     \b
     Examples:
       chimes templates
-      chimes templates --tz Asia/Bangkok --json
+      chimes templates --tz Asia/Bangkok --lang th --json
       chimes add "0 9 * * *" --http https://example.com/daily
     """
-    now = SystemClock().now()
-    rows: list[Json] = []
-    for each in TEMPLATES:
-        trigger = Cron(each.cron_spec, timezone=zone or default_zone())
-        fires = [format_moment(fire.at) for fire in trigger.fires(now, _FIRES)]
-        rows.append(
-            {
-                "id": each.id,
-                "name": each.name,
-                "cron_spec": each.cron_spec,
-                "description": each.description,
-                "timezone": trigger.zone,
-                "words": describe(trigger),
-                "next_fires": fires,
-                "next": fires[0],
-            }
-        )
+    named = parse_zone(zone or default_zone()).name
+    rows: list[Json] = templates_shown(named, lang, SystemClock().now())
     columns = [
         Column("name", pick("name")),
-        Column("expression", pick("cron_spec")),
-        Column("next", pick("next"), time=True, rank=1),
+        Column("expression", _expression),
+        Column("next", _next, time=True, rank=1),
+        Column("what", _kind, rank=3),
         Column("description", pick("description"), rank=2),
     ]
     output.rows(rows, columns)
+
+
+def _expression(row: Json) -> object:
+    """As `chimes add` takes it."""
+    trigger = row["trigger"]
+    every = trigger.get("every") if isinstance(trigger, dict) else None
+    return row["cron_spec"] or f"every {every}"
+
+
+def _next(row: Json) -> object:
+    fires = row["next_fires"]
+    return fires[0] if isinstance(fires, list) else ""
+
+
+def _kind(row: Json) -> object:
+    target = row["target"]
+    return target["kind"] if isinstance(target, dict) else ""

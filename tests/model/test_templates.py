@@ -1,0 +1,78 @@
+"""Templates and presets: complete in every language, and what they say is what they do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from chimes.language import LANGUAGES
+from chimes.language.parsing import parse
+from chimes.model.preset_texts import TEXTS
+from chimes.model.presets import PRESETS
+from chimes.model.templates import TEMPLATES, Offer, offers
+from chimes.triggers import trigger_from_dict
+
+NOW = datetime(2030, 1, 15, 9, tzinfo=UTC)
+ZONE = "Asia/Bangkok"
+SHOWN = [
+    pytest.param(lang, each, id=f"{lang}-{each.id}") for lang in LANGUAGES for each in offers(lang)
+]
+
+
+# R1.41, UX A.4
+def test_the_presets_that_were_asked_for() -> None:
+    assert {each.id for each in PRESETS} == {
+        "daily_summary",
+        "news_digest",
+        "health_ping",
+        "nightly_backup",
+        "weekly_report",
+        "month_end",
+        "data_sync",
+        "morning_brief",
+        "certificate_check",
+        "reminder",
+        "cleanup",
+        "heartbeat",
+    }
+
+
+# R2.36, C26: names are part of the Catbird contract.
+def test_the_times_of_catbird_are_as_they_were() -> None:
+    assert [(each.name, each.cron_spec, each.description) for each in TEMPLATES] == [
+        ("Hourly", "@hourly", "At the start of every hour"),
+        ("Daily Midnight", "0 0 * * *", "Every day at midnight"),
+        ("Daily 9 AM", "0 9 * * *", "Every day at 9 AM"),
+        ("Weekly Monday 8 AM", "0 8 * * 1", "Every Monday at 8 AM"),
+    ]
+
+
+def test_every_language_has_every_text() -> None:
+    assert set(TEXTS) == set(LANGUAGES)
+    known = {each.id for each in (*TEMPLATES, *PRESETS)}
+    for texts in TEXTS.values():
+        assert set(texts) == known
+        names = [text.name for text in texts.values()]
+        assert len(set(names)) == len(names)
+    prompted = {
+        lang: {id for id, text in texts.items() if text.prompt} for lang, texts in TEXTS.items()
+    }
+    agents = {each.id for each in PRESETS if each.target["kind"] == "agent"}
+    assert all(found == agents for found in prompted.values())
+
+
+def test_a_language_that_there_is_not_is_english() -> None:
+    assert offers("tlh") == offers("en")
+
+
+# TIME "Words"
+@pytest.mark.parametrize(("lang", "offer"), SHOWN)
+def test_the_example_says_the_same_as_the_trigger(lang: str, offer: Offer) -> None:
+    read = parse(offer.example, now=NOW, timezone=ZONE)
+    meant = trigger_from_dict(dict(offer.trigger)).with_default_zone(ZONE)
+    assert read.language == lang
+    assert read.task == offer.text.prompt
+    assert read.trigger.fires(NOW, 50) == meant.fires(NOW, 50)
+    if offer.target is not None:
+        assert read.trigger == meant
