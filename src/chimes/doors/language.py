@@ -14,7 +14,6 @@ from chimes.language.choosing import DEFAULT, accepted, named
 from chimes.model.access import Actor
 
 Answer = TypeVar("Answer", bound=Response)
-Source = Literal["body", "query"]
 
 
 def in_language(answer: Answer, lang: str) -> Answer:

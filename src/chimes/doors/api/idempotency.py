@@ -41,9 +41,7 @@ _MADE_IDS = uuid.UUID("a2a3e5f6-6d0c-5b7e-8a51-2f4b9d6f0c11")
 #: As a store says that the answer to its COMMIT was lost.
 COMMIT_UNKNOWN = "commit_unknown"
 _LONGEST = 200
-_KEPT_HEADERS = frozenset(
-    {"content-type", "content-language", "location", "etag", "link", "vary"}
-)
+_KEPT_HEADERS = frozenset({"content-type", "content-language", "location", "etag", "link", "vary"})
 _log = logging.getLogger("chimes.http")
 #: The event loop itself only holds tasks weakly.
 _UNDER_WAY: set[asyncio.Task[Response]] = set()

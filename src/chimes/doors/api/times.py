@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -22,25 +22,24 @@ from chimes.doors.api.outputs import (
 from chimes.doors.api.queries import TemplatesQuery, UpcomingQuery
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import Json, moment_from, time_out
-from chimes.doors.language import in_language, language_of
+from chimes.doors.language import in_language, spoken_language
 from chimes.errors import InvalidInput
 from chimes.language import describe, note_in_words, warnings_in_words
-from chimes.model.templates import TEMPLATES, Template
 from chimes.service.rules import check_fires
+from chimes.service.templates import templates_shown
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.triggers import Cron, Fire
 from chimes.triggers.zone import parse_zone
 
-_TEMPLATE_FIRES = 3
 router = APIRouter(prefix="/api/v1", tags=["time"], route_class=NativeRoute, responses=EVERYWHERE)
 
 
 @router.post("/preview", responses=gives(PreviewOut) | BODY)
 async def preview(request: Request, body: PreviewIn, door: ToDoorway, actor: Caller) -> Response:
     """The next fires of a trigger, without saving anything."""
-    lang = language_of(request, body.lang)
+    lang = await spoken_language(request, body.lang)
     now = await door.store.now()
-    zone = door.settings.default_timezone
+    zone = await door.schedules.zone_for(actor.owner, body.trigger)
     after = now if body.after is None else moment_from(body.after, body.trigger.zone, "from")
     trigger = body.trigger.with_default_zone(zone).anchored(now)
     check_fires(trigger, after)
@@ -57,12 +56,13 @@ async def preview(request: Request, body: PreviewIn, door: ToDoorway, actor: Cal
 @router.post("/explain", responses=gives(ExplainOut) | BODY)
 async def explain(request: Request, body: ExplainIn, door: ToDoorway, actor: Caller) -> Response:
     """A trigger, or a cron expression, in words."""
-    lang = language_of(request, body.lang)
+    lang = await spoken_language(request, body.lang)
     if ("trigger" in body.model_fields_set) == (body.expression is not None):
         raise InvalidInput("send either trigger or expression", field="trigger", code="missing")
-    trigger = (
+    given = (
         body.trigger if body.expression is None else Cron(body.expression, timezone=body.timezone)
-    ).with_default_zone(door.settings.default_timezone)
+    )
+    trigger = given.with_default_zone(await door.schedules.zone_for(actor.owner, given))
     shown = {
         "words": describe(trigger, lang),
         "warnings": list(warnings_in_words(trigger, lang)),
@@ -94,30 +94,22 @@ async def upcoming(
 
 @router.get("/templates", responses=gives(TemplatePage))
 async def templates(
-    query: Annotated[TemplatesQuery, Query()], door: ToDoorway, actor: Caller
+    request: Request,
+    query: Annotated[TemplatesQuery, Query()],
+    door: ToDoorway,
+    actor: Caller,
 ) -> Response:
-    """Ready-made times to start from, with their next fires."""
+    """Ready-made times and schedules to start from, with their next fires."""
+    lang = await spoken_language(request, query.lang, source="query")
     now = await door.store.now()
     try:
-        zone = parse_zone(query.timezone or door.settings.default_timezone).name
+        zone = query.timezone or await door.schedules.zone_for(actor.owner)
+        zone = parse_zone(zone).name
     except InvalidInput as error:
         raise InvalidInput(
             error.message, field="timezone", code=error.code, hint=error.hint, source="query"
         ) from None
-    return JSONResponse({"items": [template_out(each, zone, now) for each in TEMPLATES]})
-
-
-def template_out(template: Template, zone: str, now: datetime) -> Json:
-    trigger = Cron(template.cron_spec, timezone=zone)
-    return {
-        "id": template.id,
-        "name": template.name,
-        "cron_spec": template.cron_spec,
-        "description": template.description,
-        "timezone": trigger.zone,
-        "words": describe(trigger),
-        "next_fires": [time_out(fire.at) for fire in trigger.fires(now, _TEMPLATE_FIRES)],
-    }
+    return in_language(JSONResponse({"items": templates_shown(zone, lang, now)}), lang)
 
 
 def fire_out(fire: Fire, lang: str) -> Json:
