@@ -146,7 +146,7 @@ async def test_a_place_is_left_for_what_comes_meanwhile(rig: Rig) -> None:
 
 
 async def test_a_cap_on_each_tick_is_kept(rig: Rig) -> None:
-    await rig.engine(workers=PLACES, max_dispatch_per_tick=60)
+    await rig.engine(workers=PLACES, max_dispatch_per_tick=60, dispatch_tick=timedelta(seconds=0.1))
     made = await crowd(rig)
     runs = await all_ended(rig, CROWD)
     assert all(run.created_at >= slot_of(made) for run in runs)

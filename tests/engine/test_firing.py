@@ -74,10 +74,41 @@ async def test_a_cap_on_each_tick_holds_the_rest_back_until_the_next(rig: Rig) -
     slot = await rig.now()
     for _ in range(5):
         await rig.once_at(slot)
-    await rig.engine(max_dispatch_per_tick=2)
+    await rig.engine(max_dispatch_per_tick=2, dispatch_tick=timedelta(seconds=0.4))
     await until(lambda: len(rig.runner.calls) == 5)
     sizes = [len(event.schedules) for event in rig.told(SchedulesFired)]
     assert sizes == [2, 2, 1]
+    made = sorted(run.created_at for run in await rig.runs())
+    assert made[2] - made[0] >= timedelta(seconds=0.35)
+    assert made[4] - made[2] >= timedelta(seconds=0.35)
+
+
+# R1.38: also for those that come one by one
+async def test_a_tick_counts_what_was_fired_before(rig: Rig) -> None:
+    first = await rig.now()
+    for late in (0, 0.2, 0.25, 0.3):
+        await rig.once_at(first + timedelta(seconds=late))
+    await rig.engine(max_dispatch_per_tick=2, dispatch_tick=timedelta(seconds=0.8))
+    await until(lambda: len(rig.runner.calls) == 4)
+    made = sorted(run.created_at for run in await rig.runs())
+    assert made[2] - made[0] >= timedelta(seconds=0.75)
+    assert made[3] - made[1] >= timedelta(seconds=0.75)
+
+
+# R1.38: SOFTNIX_SCHEDULER_ENABLED=false
+async def test_prompts_are_put_off_while_their_scheduler_is_off(rig: Rig) -> None:
+    slot = await rig.now()
+    prompt = await rig.once_at(slot, namespace="softnix")
+    other = await rig.once_at(slot)
+    engine = await rig.engine(softnix_scheduler_enabled=False)
+    await rig.ended(other)
+    after = await eventually(
+        lambda: rig.schedule(prompt.id), lambda found: found.next_run_at != slot
+    )
+    assert await rig.runs(prompt) == []
+    assert after.next_slot == slot
+    assert [each.id for event in rig.told(SchedulesFired) for each in event.schedules] == [other.id]
+    await engine.drain()
 
 
 # C1, F46: what happened while nobody was there

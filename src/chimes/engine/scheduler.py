@@ -10,10 +10,12 @@ from datetime import UTC, datetime, timedelta
 
 from chimes.clock import Clock
 from chimes.engine.capacity import Capacity, Reserved
+from chimes.engine.dispatch_cap import DispatchCap
 from chimes.engine.events import Events, ScheduleBroken, SchedulesFired
 from chimes.engine.hands import Hands
 from chimes.engine.lifecycle import After, AtOnce, Rest, Until
 from chimes.engine.membership import Membership
+from chimes.engine.putting_off import is_put_off
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
 from chimes.model.ids import ScheduleId
@@ -47,10 +49,12 @@ class Scheduler:
         hands: Hands | None = None,
         capacities: Sequence[Capacity] = (),
         most: int = 0,
+        tick: timedelta = timedelta(seconds=15),
         planner: Planner = plan,
     ) -> None:
         """The first of the capacities takes runs as they are fired; without hands everything goes
-        into the queue. `most` schedules are fired in one pass (C13; 0: all that are due)."""
+        into the queue. `most` schedules are fired in a `tick`, the rest waits for the next (C13; 0:
+        all that are due)."""
         self._store = store
         self._membership = membership
         self._clock = clock
@@ -60,7 +64,7 @@ class Scheduler:
         self._hands = hands
         self._capacity = capacities[0] if hands is not None else None
         self._capacities = capacities
-        self._most = most
+        self._cap = DispatchCap(clock, most=most, tick=tick.total_seconds())
         self._planner = planner
         self._due = datetime.max.replace(tzinfo=UTC)
         self._due_since: int | None = None
@@ -83,15 +87,13 @@ class Scheduler:
                 if due is not None and await self._look_ahead(due, now):
                     return AtOnce()
                 return self._sleep(since, due, now)
-        left = self._most
         more, progress = True, False
         while more:
-            limit = min(BATCH, left) if self._most else BATCH
+            limit = self._cap.room(BATCH)
+            if not limit:
+                return After(self._cap.wait())
             more, moved = await self._fire(limit)
             progress |= moved
-            left -= limit
-            if self._most and left <= 0:
-                return After(self._poll.total_seconds())
             await asyncio.sleep(0)
         # What is due and still does not move is looked at again, but not without a break.
         return AtOnce() if progress or known else After(self._poll.total_seconds())
@@ -153,11 +155,14 @@ class Scheduler:
             self._events.emit(
                 SchedulesFired(firings=firings, runs=runs, seconds=self._clock.monotonic() - began)
             )
+        self._cap.fired(len(firings) + len(fired.broken))
         return fired.more, bool(firings or fired.broken)
 
     def _plan(self, schedule: Schedule, context: FireContext, now: datetime) -> AnyFiring:
         firing = self._planner(schedule, context, now)
-        if isinstance(firing, OnTime) or firing.schedule.next_run_at != schedule.next_run_at:
+        if isinstance(firing, OnTime) or (
+            firing.schedule.next_run_at != schedule.next_run_at and not is_put_off(schedule, firing)
+        ):
             self._firings[schedule.id] = firing
         hit("fire.before_commit")
         return firing
