@@ -18,7 +18,8 @@ if TYPE_CHECKING:
         RunNotCarriedOut,
         RunTimedOut,
     )
-    from chimes.model.target import HttpTarget
+    from chimes.model.recipient import Recipient
+    from chimes.model.target import AgentTarget, HttpTarget
     from chimes.targets.python_task import (
         Cancel,
         Context,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from chimes.triggers import Calendar, Cron, Every, Once
 
 __all__ = [
+    "AgentTarget",
     "Calendar",
     "Cancel",
     "Chimes",
@@ -40,6 +42,7 @@ __all__ = [
     "Flow",
     "HttpTarget",
     "Once",
+    "Recipient",
     "Reject",
     "Retry",
     "RunCanceled",
@@ -71,7 +74,8 @@ _HOMES = {
         "RunNotCarriedOut",
         "RunTimedOut",
     ),
-    "chimes.model.target": ("HttpTarget",),
+    "chimes.model.recipient": ("Recipient",),
+    "chimes.model.target": ("AgentTarget", "HttpTarget"),
     "chimes.targets.python_task": (
         "Cancel",
         "Context",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,18 +15,21 @@ from chimes.app.declarations import Declarations
 from chimes.app.declared import Mode
 from chimes.app.fallback import Fallback
 from chimes.app.flows import AppFlow
+from chimes.app.joined_offers import JoinedOffers
 from chimes.app.memory_mode import MemoryTimer, Timed
 from chimes.app.runtime import Runtime
 from chimes.app.watching import Troubles
+from chimes.config import Settings
 from chimes.engine.engine import Engine
 from chimes.engine.events import Events, Listener
-from chimes.engine.lifecycle import Poller
+from chimes.engine.kept_states import Forgetting
+from chimes.engine.lifecycle import Duty, Poller
 from chimes.engine.metrics import Metrics
 from chimes.engine.reports import Reports
-from chimes.errors import ChimesError, StoreUnavailable
+from chimes.errors import ChimesError, StoreError, StoreUnavailable
 from chimes.model.defaults import RunDefaults
 from chimes.model.target import SyncTarget
-from chimes.service.targets import pair_is_offered
+from chimes.service.targets import agent_offers, pair_is_offered
 from chimes.targets.base import TargetRunner
 from chimes.targets.flow import FlowRunner
 from chimes.targets.http_callback import HttpCallback
@@ -72,8 +76,10 @@ class Node:
         self.metrics = Metrics()
         self.troubles = Troubles()
         self.fallback = Fallback(lambda event: self._events.emit(event))
+        self._forgetting = Forgetting(runtime.services.store)
         listening: list[Listener] = [
-            self.metrics, Reports(), self.troubles, self.fallback, runtime.endings, *listeners
+            self.metrics, Reports(), self.troubles, self.fallback, self._forgetting,
+            runtime.endings, *listeners,
         ]  # fmt: skip
         self.runners = _runners(runtime, workers, app, queues)
         if syncs and settings.sync_workers:
@@ -88,10 +94,11 @@ class Node:
             clock=runtime.clock,
             version=__version__,
             listeners=listening,
-            defaults=offers,
+            defaults=JoinedOffers(offers, agent_offers(settings)),
         )
         self._events = Events(listening)
         self._timer: Poller | None = None
+        self._forgetter: Poller | None = None
 
     @property
     def not_ready(self) -> str:
@@ -118,6 +125,8 @@ class Node:
         """What is declared is written before the first slot can come."""
         timed = await self._declared() if self._app is not None else ()
         await self.engine.start()
+        self._forgetter = self._poller_of(self._forgetting)
+        self._forgetter.start()
         at_work = {"scheduler", "worker"} & {*self._runtime.settings.roles}
         if self._app is not None and self._app.declarations and at_work:
             self._timer = self._poller(self._app, timed)
@@ -129,6 +138,11 @@ class Node:
         if timer is not None:
             await timer.stop()
         await self.engine.drain()
+        forgetter, self._forgetter = self._forgetter, None
+        if forgetter is not None:
+            await forgetter.stop()
+            with contextlib.suppress(StoreError):
+                await self._forgetting.forget()
 
     async def _declared(self) -> Sequence[Timed]:
         assert self._app is not None
@@ -162,8 +176,11 @@ class Node:
             events=self._events,
             poll=runtime.settings.poll_interval,
         )
+        return self._poller_of(timer)
+
+    def _poller_of(self, duty: Duty) -> Poller:
         rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
-        return Poller(timer, store=store, events=self._events, rng=rng)
+        return Poller(duty, store=self._runtime.services.store, events=self._events, rng=rng)
 
 
 def _runners(
@@ -177,6 +194,9 @@ def _runners(
             max_connections=workers,
         )
         found[callbacks.kind] = callbacks
+        if agent_offers(runtime.settings):
+            prompts = _agent_runner(runtime.settings)
+            found[prompts.kind] = prompts
     if app is not None:
         tasks = PythonTask(app.registry, queues=queues, threads=workers, app=runtime.settings.app)
         found[tasks.kind] = tasks
@@ -191,6 +211,23 @@ def _runners(
             flows = FlowRunner(ours)
             found[flows.kind] = flows
     return found
+
+
+def _agent_runner(settings: Settings) -> TargetRunner:
+    from chimes.targets.agent_prompt import AgentConfig, AgentPrompt
+    from chimes.targets.agent_prompt.config import checked_config
+
+    config = AgentConfig(
+        pipeline=settings.agent_pipeline,
+        url=settings.agent_url,
+        model=settings.agent_model,
+        api_key=settings.agent_api_key,
+        max_tokens=settings.agent_max_tokens or None,
+        input_price=settings.agent_input_price,
+        output_price=settings.agent_output_price,
+        callback_url=settings.agent_callback_url,
+    )
+    return AgentPrompt(checked_config(config), user_agent=f"Chimes/{__version__}")
 
 
 def _sync_runner(runtime: Runtime) -> TargetRunner:

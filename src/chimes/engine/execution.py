@@ -148,6 +148,7 @@ class Execution:
             completing=completing,
             unwritten=hold.unwritten,
             state=state_of(self._store, run),
+            canceled=lambda: hold.stop is Stop.CANCEL,
         )
         if not run.resumable:
             return await runner.execute(call)

@@ -1,4 +1,4 @@
-"""The state that a target keeps from one run to the next, for the attempt of one run."""
+"""The state that a target keeps: from one run to the next, or from one attempt to the next."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from chimes.engine.events import Event, RunEnded, RunRescued
+from chimes.engine.lifecycle import Rest, Told
 from chimes.errors import StoreUnavailable
+from chimes.model.agent_run import heard_name, kept_name
+from chimes.model.ids import RunId
 from chimes.model.run import Run
-from chimes.model.target import SyncTarget
+from chimes.model.target import AgentTarget, SyncTarget
 from chimes.store.port import Store
 
 T = TypeVar("T")
@@ -24,8 +28,10 @@ class TargetState:
         self._name = name
 
     async def read(self) -> str | None:
-        kept = await _patiently(lambda: self._store.read_state(self._name))
-        return None if kept is None else kept.value
+        return await self._read(self._name)
+
+    async def heard(self) -> str | None:
+        return await self._read(heard_name(self._run.id))
 
     async def keep(self, value: str) -> bool:
         run = self._run
@@ -33,12 +39,55 @@ class TargetState:
             lambda: self._store.keep_state(run.id, run.fence, self._name, value)
         )
 
+    async def _read(self, name: str) -> str | None:
+        kept = await _patiently(lambda: self._store.read_state(name))
+        return None if kept is None else kept.value
+
 
 def state_of(store: Store, run: Run) -> TargetState | None:
-    """None for a target that keeps nothing."""
-    if not isinstance(run.target, SyncTarget):
-        return None
-    return TargetState(store, run, run.target.key)
+    """None for a target that keeps nothing. What an agent run keeps is its own, and is forgotten
+    when it has ended."""
+    match run.target:
+        case SyncTarget():
+            return TargetState(store, run, run.target.key)
+        case AgentTarget():
+            return TargetState(store, run, kept_name(run.id))
+        case _:
+            return None
+
+
+class Forgetting:
+    """Forgets what was kept for agent runs that have ended; a duty, and a listener of the
+    engine."""
+
+    name = "forgetting"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ended: dict[RunId, None] = {}
+        self._stirred = asyncio.Event()
+
+    def __call__(self, event: Event) -> None:
+        if (
+            isinstance(event, RunEnded | RunRescued)
+            and isinstance(event.run.target, AgentTarget)
+            and event.run.status.terminal
+        ):
+            self._ended[event.run.id] = None
+            self._stirred.set()
+
+    async def once(self) -> Rest:
+        await self.forget()
+        self._stirred.clear()
+        return Told(event=self._stirred)
+
+    async def forget(self) -> None:
+        while self._ended:
+            run_id = next(iter(self._ended))
+            for name in (kept_name(run_id), heard_name(run_id)):
+                if await self._store.read_state(name) is not None:
+                    await self._store.set_state(name, None)
+            del self._ended[run_id]
 
 
 async def _patiently(verb: Callable[[], Awaitable[T]]) -> T:

@@ -33,6 +33,10 @@ class State(Protocol):
 
     async def read(self) -> str | None: ...
 
+    async def heard(self) -> str | None:
+        """What the other side has said about this run by itself, for a target that is called
+        back."""
+
     async def keep(self, value: str) -> bool:
         """At once, not only if the run ends well. False: the run belongs to somebody else by now,
         and nothing was kept."""
@@ -64,6 +68,8 @@ class Call:
     steps: Steps | None = None
     #: For a target that keeps state between runs only.
     state: State | None = None
+    #: Whether an attempt that is told to stop is canceled for good: nobody takes it up again.
+    canceled: Callable[[], bool] = lambda: False
     #: Says that the target is about to end the run in a transaction of its own: no line of its
     #: log is written ahead of it any more.
     completing: Callable[[], None] | None = None

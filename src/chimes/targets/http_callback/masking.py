@@ -28,11 +28,13 @@ def secrets_of(
 
 
 def scrubbed(value: object, secrets: Sequence[str]) -> object:
-    """A text, or the texts of a mapping, without the secrets."""
+    """A text, or the texts of a mapping or a list, without the secrets."""
     if isinstance(value, str):
         for secret in secrets:
             value = value.replace(secret, HIDDEN)
         return value
     if isinstance(value, Mapping):
         return {key: scrubbed(inner, secrets) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [scrubbed(inner, secrets) for inner in value]
     return value

@@ -1,0 +1,201 @@
+"""The pipeline `openai`: an OpenAI-compatible chat endpoint, streaming. No tools are sent along,
+and none is called (S73)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import aiohttp
+
+from chimes.targets.agent_prompt.answer import LONGEST_NAME, READ_LIMIT, short
+from chimes.targets.agent_prompt.exchange import (
+    Exchange,
+    bad_answer,
+    parsed,
+    too_long,
+    whole,
+)
+from chimes.targets.agent_prompt.handing import Handing
+from chimes.targets.agent_prompt.live_text import LiveText
+from chimes.targets.agent_prompt.sse import EventReader, EventTooLong
+from chimes.targets.agent_prompt.trouble import Trouble, error_text
+
+PATH = "/v1/chat/completions"
+WHO = "the model server"
+#: Bytes of a stream, its packing included: a token may take some hundred of them.
+STREAM_LIMIT = 32 * READ_LIMIT
+_DONE = "[DONE]"
+_LASTING_ERRORS = ("invalid", "authentication", "permission", "not_found", "insufficient_quota")
+
+
+async def ask_model(exchange: Exchange, handing: Handing) -> None:
+    """Fills the answer; Trouble if there is none."""
+    try:
+        await _ask(exchange, handing, with_usage=True)
+    except Trouble as trouble:
+        # Some servers know no stream_options, and refuse what they do not know.
+        if trouble.status not in (400, 422) or "stream_options" not in trouble.text:
+            raise
+        await _ask(exchange, handing, with_usage=False)
+    answer = handing.answer
+    if not answer.size and answer.refused_tools:
+        raise Trouble(
+            "tool_call_refused",
+            f"the model asked for {', '.join(answer.refused_tools)} instead of an answer; "
+            "no tools are offered",
+        )
+    if not answer.size and answer.finish_reason == "content_filter":
+        raise Trouble("content_filter", "the model server withheld the answer (content_filter)")
+
+
+async def _ask(exchange: Exchange, handing: Handing, *, with_usage: bool) -> None:
+    async with exchange.ask(
+        handing.config,
+        "POST",
+        PATH,
+        who=WHO,
+        now=handing.now(),
+        body=_request(handing, with_usage),
+        headers={
+            "Accept": "text/event-stream, application/json",
+            "Idempotency-Key": handing.call.run.id,
+        },
+    ) as response:
+        first = await response.content.readany()
+        if _is_document(response, first):
+            data = await whole(response, who=WHO, begun=first)
+            _absorb(parsed(data, who=WHO), "message", handing, handing.answer.add)
+            return
+        await _stream(response, first, handing)
+
+
+def _request(handing: Handing, with_usage: bool) -> dict[str, object]:
+    config = handing.config
+    body: dict[str, object] = {
+        "messages": [{"role": "user", "content": handing.target.prompt}],
+        "stream": True,
+    }
+    if config.model:
+        body["model"] = config.model
+    if with_usage:
+        body["stream_options"] = {"include_usage": True}
+    if config.max_tokens:
+        body["max_tokens"] = config.max_tokens
+    return body
+
+
+def _is_document(response: aiohttp.ClientResponse, first: bytes) -> bool:
+    """Some servers do not stream, and say so in their own ways."""
+    if response.content_type == "text/event-stream":
+        return False
+    return response.content_type == "application/json" or first.lstrip().startswith(b"{")
+
+
+async def _stream(response: aiohttp.ClientResponse, piece: bytes, handing: Handing) -> None:
+    answer, clock = handing.answer, handing.clock
+    events = EventReader(READ_LIMIT)
+    live = LiveText(handing.log, handing.redactor, clock)
+    began, first_after = clock(), None
+    received = 0
+
+    def add(text: str) -> None:
+        nonlocal first_after
+        if first_after is None:
+            first_after = clock() - began
+            handing.log("info", f"first token after {first_after:.2f} s")
+        answer.add(text)
+        live.add(text)
+
+    done = False
+    try:
+        while piece and not done:
+            received += len(piece)
+            done = _absorb_all(events.feed(piece), handing, add)
+            if answer.too_long or received > STREAM_LIMIT:
+                raise too_long(WHO)
+            # A server on the same machine always has more: the others get their turn, too.
+            await asyncio.sleep(0)
+            piece = b"" if done else await response.content.readany()
+        done = done or _absorb_all(events.end(), handing, add)
+    except EventTooLong:
+        raise too_long(WHO) from None
+    except aiohttp.ClientPayloadError:
+        if not answer.finish_reason:
+            raise
+    finally:
+        live.end()
+    if not done and not answer.finish_reason:
+        raise Trouble("stream_broken", f"{WHO} ended its answer in the middle", retryable=True)
+
+
+def _absorb_all(events: list[str], handing: Handing, add: Callable[[str], None]) -> bool:
+    """Whether the last event has come."""
+    for data in events:
+        if data.strip() == _DONE:
+            return True
+        _absorb(parsed(data, who=WHO), "delta", handing, add)
+        if handing.answer.too_long:
+            return False
+    return False
+
+
+def _absorb(
+    found: Mapping[str, object], part: str, handing: Handing, add: Callable[[str], None]
+) -> None:
+    """A whole answer (`message`), or a piece of one (`delta`)."""
+    answer = handing.answer
+    if found.get("error"):
+        raise _model_error(found["error"])
+    answer.model = short(found.get("model"), LONGEST_NAME) or answer.model
+    answer.add_usage(found.get("usage"))
+    choices = found.get("choices")
+    if not isinstance(choices, list):
+        if part == "message":
+            raise bad_answer(WHO)
+        return
+    for choice in choices:
+        if not isinstance(choice, Mapping) or choice.get("index", 0) != 0:
+            continue
+        answer.finish_reason = short(choice.get("finish_reason"), 50) or answer.finish_reason
+        said = choice.get(part)
+        if isinstance(said, Mapping):
+            _refuse_tools(said, handing)
+            if text := _text(said.get("content")):
+                add(text)
+
+
+def _text(content: object) -> str:
+    """A text, or a list of parts of which some are text."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    texts = (part.get("text") for part in content if isinstance(part, Mapping))
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _refuse_tools(said: Mapping[str, object], handing: Handing) -> None:
+    calls = said.get("tool_calls")
+    wanted = [each.get("function") for each in calls if isinstance(each, Mapping)] if isinstance(
+        calls, list
+    ) else []  # fmt: skip
+    wanted.append(said.get("function_call"))
+    for function in wanted:
+        # Of a call that comes in pieces only the first has its name.
+        if (
+            isinstance(function, Mapping)
+            and function.get("name")
+            and handing.answer.refuse_tool(function["name"])
+        ):
+            name = handing.answer.refused_tools[-1]
+            handing.log("warning", f"the model asked for the tool {name}: refused")
+
+
+def _model_error(error: object) -> Trouble:
+    kind = ""
+    if isinstance(error, Mapping):
+        kind = " ".join(str(error.get(name) or "") for name in ("type", "code")).lower()
+    text = error_text(error) or "an error without words"
+    lasting = any(word in kind for word in _LASTING_ERRORS)
+    return Trouble("model_error", f"{WHO} broke off: {text}", retryable=not lasting)
