@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 
 import aiohttp
@@ -28,12 +27,6 @@ class BotApiError(Exception):
         return str(self.args[0])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Document:
-    name: str
-    content: bytes
-
-
 class BotApi:
     """Opened lazily, on the event loop that first calls it."""
 
@@ -47,31 +40,11 @@ class BotApi:
         self, method: str, params: Mapping[str, object], *, wait: timedelta = timedelta()
     ) -> object:
         """The `result`. `wait`: how long the other side holds the answer back on purpose."""
-        return await self._post(method, json_body=params, wait=wait)
-
-    async def upload(
-        self, method: str, params: Mapping[str, str], field: str, document: Document
-    ) -> object:
-        form = aiohttp.FormData()
-        for name, value in params.items():
-            form.add_field(name, value)
-        form.add_field(field, document.content, filename=document.name)
-        return await self._post(method, form=form)
-
-    async def _post(
-        self,
-        method: str,
-        *,
-        json_body: Mapping[str, object] | None = None,
-        form: aiohttp.FormData | None = None,
-        wait: timedelta = timedelta(),
-    ) -> object:
         limit = aiohttp.ClientTimeout(total=(self._timeout + wait).total_seconds())
         try:
             async with self._opened().post(
                 self._base + method,
-                json=json_body,
-                data=form,
+                json=params,
                 timeout=limit,
                 allow_redirects=False,
             ) as answer:
