@@ -27,6 +27,8 @@ NAMES = frozenset(
         "run.before_effect",
         "run.before_record",
         "run.after_record",
+        "deliver.before_send",
+        "deliver.after_send",
         "drain.mid",
         "migrate.step",
         "migrate.before_commit",

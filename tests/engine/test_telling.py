@@ -11,12 +11,16 @@ import pytest
 
 from chimes.engine import Engine, events
 from chimes.engine.events import (
+    DeliveryEnded,
+    DeliveryFenced,
+    DeliveryRetrying,
     DrainEnded,
     DrainStarted,
     DutyFailed,
     DutyRecovered,
     FallbackBegan,
     FallbackEnded,
+    MessagesPruned,
     NodeBeat,
     NodeJoined,
     NodeLost,
@@ -30,6 +34,7 @@ from chimes.engine.events import (
     RunStarted,
     ScheduleBroken,
     SchedulesFired,
+    SenderBroken,
     SlotsTaken,
     StoreClockJumped,
     StoreRegressed,
@@ -41,12 +46,13 @@ from chimes.engine.metrics import Metrics
 from chimes.engine.reports import Reports
 from chimes.errors import StoreUnavailable
 from chimes.log import JsonFormatter
+from chimes.model.delivery import DeliveryState
 from chimes.model.ids import NodeId
 from chimes.model.planning import Firing
 from chimes.model.policy import Misfire, Policy
 from chimes.model.run import AttemptEnd, Outcome, RunStatus, claimed
 from chimes.redaction import Redactor
-from tests.builders import NOW, a_run, a_schedule, a_verdict
+from tests.builders import NOW, a_delivery, a_run, a_schedule, a_verdict
 from tests.engine.rig import FAILURE, SUCCESS, Rig, until
 
 NODE = NodeId("node-1")
@@ -76,6 +82,12 @@ EVERY_EVENT: list[events.Event] = [
     RunRescued(run=a_run(SCHEDULE, status=RunStatus.UNKNOWN)),
     PauseEnded(schedule=SCHEDULE),
     RunsPruned(count=12),
+    DeliveryEnded(delivery=a_delivery(state=DeliveryState.DELIVERED), seconds=0.5),
+    DeliveryEnded(delivery=a_delivery(state=DeliveryState.DEAD), seconds=0.5),
+    DeliveryRetrying(delivery=a_delivery(), seconds=0.5),
+    DeliveryFenced(delivery=a_delivery()),
+    SenderBroken(delivery=a_delivery(), error=ZeroDivisionError("by nought")),
+    MessagesPruned(count=3),
     NodeJoined(node_id=NODE),
     NodeLost(node_id=NODE, why="no heartbeat"),
     NodeBeat(node_id=NODE, clock_skew=-600.0),
@@ -131,8 +143,14 @@ def test_every_event_is_counted() -> None:
         "db_clock_jumped": 1,
         "store_regressed": 1,
         "db_clock_regressed": 1,
+        "dead_letters": 1,
     }
     assert {name: value(metrics, f"{name}_total") for name in counted} == counted
+    for outcome in ("delivered", "dead", "retried", "fenced"):
+        labels = {"channel": "inbox", "outcome": outcome}
+        total = metrics.registry.get_sample_value("chimes_deliveries_total", labels)
+        assert total == 1, outcome
+    assert value(metrics, "delivery_seconds_sum") == pytest.approx(1.5)
     assert value(metrics, "clock_skew_seconds") == -600
     assert value(metrics, "lag_seconds_count") == 1
     assert value(metrics, "run_seconds_sum") == pytest.approx(0.35)
@@ -228,6 +246,8 @@ def test_every_event_has_its_line_or_its_silence(lines: pytest.LogCaptureFixture
     assert ("ERROR", "schedule cannot be planned and was set aside") in said
     assert ("WARNING", "slot missed") in said
     assert ("ERROR", "target raised") in said
+    assert ("ERROR", "delivery given up: dead letter") in said
+    assert ("INFO", "old messages forgotten") in said
     # An outage is said once, a bug each time with its traceback.
     assert said.count(("WARNING", "scheduler: the store does not answer")) == 1
     (bug,) = [r for r in lines.records if r.getMessage() == "scheduler failed"]

@@ -13,6 +13,7 @@ from typing import Protocol
 from chimes import __version__
 from chimes.app.declarations import Declarations
 from chimes.app.declared import Mode
+from chimes.app.delivering import senders_of
 from chimes.app.fallback import Fallback
 from chimes.app.flows import AppFlow
 from chimes.app.joined_offers import JoinedOffers
@@ -95,6 +96,7 @@ class Node:
             version=__version__,
             listeners=listening,
             defaults=JoinedOffers(offers, agent_offers(settings)),
+            senders=senders_of(settings, runtime.services.egress),
         )
         self._events = Events(listening)
         self._timer: Poller | None = None

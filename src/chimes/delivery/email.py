@@ -100,9 +100,11 @@ class Email:
         self._threads: ThreadPoolExecutor | None = None
 
     async def open(self) -> None:
+        await self._fetcher.open()
         self._threads = ThreadPoolExecutor(self.places, thread_name_prefix="chimes-smtp")
 
     async def close(self) -> None:
+        await self._fetcher.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 

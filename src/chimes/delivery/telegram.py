@@ -68,12 +68,14 @@ class Telegram:
         self._token_refused = False
 
     async def open(self) -> None:
+        await self._fetcher.open()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self.places),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
     async def close(self) -> None:
+        await self._fetcher.close()
         if self._session is not None:
             await self._session.close()
 

@@ -11,7 +11,9 @@ from types import MappingProxyType
 
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings
+from chimes.delivery.base import Sender
 from chimes.engine.capacity import Capacity
+from chimes.engine.deliverer import Deliverer
 from chimes.engine.epochs import EpochWatch
 from chimes.engine.events import DrainEnded, DrainStarted, DutyFailed, Events, Listener
 from chimes.engine.execution import Execution
@@ -24,6 +26,7 @@ from chimes.engine.maintenance import Maintenance
 from chimes.engine.membership import Membership
 from chimes.engine.oversight import SPACING, Oversight
 from chimes.engine.pools import Pool, pools_of
+from chimes.engine.putting_off import plan_without_prompts
 from chimes.engine.rejoining import Rejoining
 from chimes.engine.scheduler import Scheduler
 from chimes.engine.steps import FlowSteps
@@ -33,6 +36,7 @@ from chimes.errors import StoreError
 from chimes.failpoints import hit
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import NodeId, RunId
+from chimes.model.planning import plan
 from chimes.store.epoch import WithEpoch
 from chimes.store.port import Store
 from chimes.targets.base import TargetRunner
@@ -60,11 +64,13 @@ class Engine:
         version: str = "",
         listeners: Iterable[Listener] = (),
         defaults: Mapping[str, RunDefaults] = MappingProxyType({}),
+        senders: Iterable[Sender] = (),
         rng: random.Random | None = None,
     ) -> None:
         """Belongs to the event loop that is running. `node_id` is only for the first lease; a
         node that loses it joins again under one that nobody has used. `defaults`: what its tasks
-        and flows say about their runs, for the other nodes."""
+        and flows say about their runs, for the other nodes. `senders`: the channels by which a
+        worker tells of what has ended."""
         clock = clock or SystemClock()
         self._store = store
         self._runners = runners
@@ -74,9 +80,20 @@ class Engine:
         if settings.sync_log_runs >= 0 and "sync" in runners:
             self._log_retention = LogRetention(store, clock, keep=settings.sync_log_runs)
             listeners = (*listeners, self._log_retention)
+        time = StoreTime(store, clock)
+        self._deliverer: Deliverer | None = None
+        if "worker" in self._roles and (channels := tuple(senders)):
+            self._deliverer = Deliverer(
+                store,
+                channels,
+                settings=settings,
+                clock=clock,
+                time=time,
+                tell=lambda event: self._events.emit(event),
+            )
+            listeners = (*listeners, self._deliverer)
         self._events = Events(listeners)
         self._rng = rng or random.Random()  # noqa: S311 (spreads retries, guards nothing)
-        time = StoreTime(store, clock)
         pools: tuple[Pool, ...] = ()
         if "worker" in self._roles:
             workers = DEFAULT_WORKERS if settings.workers is None else settings.workers
@@ -152,6 +169,11 @@ class Engine:
             keeping.append(
                 self._poller(self._hands.recorder, spacing=WRITE_SPACING, patience=LAST_WRITES)
             )
+        if self._deliverer is not None:
+            taking.append(self._poller(self._deliverer))
+            keeping.append(
+                self._poller(self._deliverer.recorder, spacing=WRITE_SPACING, patience=LAST_WRITES)
+            )
         if self._log_retention is not None:
             taking.append(self._poller(self._log_retention))
         if "scheduler" in self._roles:
@@ -165,6 +187,8 @@ class Engine:
                 hands=self._hands if self._capacities else None,
                 capacities=self._capacities,
                 most=settings.max_dispatch_per_tick,
+                tick=settings.dispatch_tick,
+                planner=plan if settings.softnix_scheduler_enabled else plan_without_prompts,
             )
             taking.append(self._poller(scheduler))
         if taking:
@@ -213,6 +237,8 @@ class Engine:
         try:
             for runner in self._runners.values():
                 await runner.open()
+            if self._deliverer is not None:
+                await self._deliverer.open()
             await self._membership.join()
         except BaseException:
             await self._close_runners()
@@ -249,6 +275,8 @@ class Engine:
         given_up = hands.stop_all(Stop.DRAIN)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(hands.empty.wait(), LAST_WRITES)
+        if self._deliverer is not None:
+            self._deliverer.stop_sending()
         for poller in self._keeping:
             await poller.stop()
         with contextlib.suppress(StoreError, TimeoutError):
@@ -270,17 +298,24 @@ class Engine:
                 # What is said about the runs matters more than their last lines.
                 self._events.emit(DutyFailed(duty=logs.name, error=error, first=True))
         while recorder.waiting:
-            try:
-                await recorder.once()
-            except StoreError:
-                raise
-            except Exception as error:
-                self._events.emit(DutyFailed(duty=recorder.name, error=error, first=True))
-                await asyncio.sleep(WRITE_SPACING)
+            await self._write_last(recorder)
+        while self._deliverer is not None and self._deliverer.recorder.waiting:
+            await self._write_last(self._deliverer.recorder)
+
+    async def _write_last(self, recorder: Duty) -> None:
+        try:
+            await recorder.once()
+        except StoreError:
+            raise
+        except Exception as error:
+            self._events.emit(DutyFailed(duty=recorder.name, error=error, first=True))
+            await asyncio.sleep(WRITE_SPACING)
 
     async def _close_runners(self) -> None:
         for runner in self._runners.values():
             await runner.close()
+        if self._deliverer is not None:
+            await self._deliverer.close()
 
     async def _give_back(self) -> None:
         """Best effort: what the store does not take now, `leave` or the end of the lease does."""
@@ -289,10 +324,15 @@ class Engine:
                 await self._oversight.give_back()
 
     async def _ended(self, within: float) -> None:
-        ended = asyncio.create_task(self._hands.empty.wait())
+        ended = asyncio.create_task(self._nothing_in_hand())
         hurry = asyncio.create_task(self._hurry.wait())
         try:
             await asyncio.wait({ended, hurry}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended.cancel()
             hurry.cancel()
+
+    async def _nothing_in_hand(self) -> None:
+        await self._hands.empty.wait()
+        if self._deliverer is not None:
+            await self._deliverer.idle.wait()

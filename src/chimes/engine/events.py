@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from chimes.model.delivery import Delivery
 from chimes.model.ids import NodeId
 from chimes.model.planning import AnyFiring
 from chimes.model.run import Run, Verdict
@@ -120,6 +121,45 @@ class RunsPruned:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DeliveryEnded:
+    """Delivered, or given up: the dead letter."""
+
+    delivery: Delivery
+    #: How long the attempt took.
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeliveryRetrying:
+    """An attempt failed; the delivery waits for its next one."""
+
+    delivery: Delivery
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeliveryFenced:
+    """Somebody else has it by now, or it was tried again by hand: the verdict was refused."""
+
+    delivery: Delivery
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SenderBroken:
+    """A channel raised instead of answering with a result."""
+
+    delivery: Delivery
+    error: Exception
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MessagesPruned:
+    """Deliveries and inbox items beyond the retention."""
+
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NodeJoined:
     node_id: NodeId
 
@@ -216,6 +256,11 @@ Event = (
     | RunRescued
     | PauseEnded
     | RunsPruned
+    | DeliveryEnded
+    | DeliveryRetrying
+    | DeliveryFenced
+    | SenderBroken
+    | MessagesPruned
     | NodeJoined
     | NodeLost
     | NodeBeat

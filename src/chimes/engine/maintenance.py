@@ -5,9 +5,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from chimes.clock import Clock
-from chimes.engine.events import Events, PauseEnded, RunRescued, RunsPruned, StoreClockJumped
+from chimes.engine.events import (
+    Events,
+    MessagesPruned,
+    PauseEnded,
+    RunRescued,
+    RunsPruned,
+    StoreClockJumped,
+)
 from chimes.engine.lifecycle import After, Rest
 from chimes.engine.membership import Membership
 from chimes.engine.storetime import StoreTime
@@ -100,14 +108,11 @@ class Maintenance:
                 return
 
     async def prune(self, now: datetime) -> None:
-        total = 0
-        for _ in range(PRUNE_BATCHES):
-            count = await self._store.prune_runs(before=now - self._retention, limit=PRUNE_BATCH)
-            total += count
-            if count < PRUNE_BATCH:
-                break
-        if total:
-            self._events.emit(RunsPruned(count=total))
+        before = now - self._retention
+        if runs := await _forgotten(self._store.prune_runs, before):
+            self._events.emit(RunsPruned(count=runs))
+        if messages := await _forgotten(self._store.prune_messages, before):
+            self._events.emit(MessagesPruned(count=messages))
 
     async def end_pauses(self, now: datetime) -> None:
         """Looks through the paused schedules only when something has changed since the last look
@@ -170,3 +175,18 @@ class Maintenance:
         except (Conflict, NotFound):
             return
         self._events.emit(PauseEnded(schedule=after))
+
+
+class _Prune(Protocol):
+    async def __call__(self, *, before: datetime, limit: int) -> int: ...
+
+
+async def _forgotten(prune: _Prune, before: datetime) -> int:
+    """How many, in batches that keep nobody waiting."""
+    total = 0
+    for _ in range(PRUNE_BATCHES):
+        count = await prune(before=before, limit=PRUNE_BATCH)
+        total += count
+        if count < PRUNE_BATCH:
+            break
+    return total

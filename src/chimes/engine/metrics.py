@@ -5,6 +5,9 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, generate_latest
 
 from chimes.engine.events import (
+    DeliveryEnded,
+    DeliveryFenced,
+    DeliveryRetrying,
     DutyFailed,
     Event,
     FallbackBegan,
@@ -27,13 +30,16 @@ from chimes.engine.events import (
     TargetStuck,
     VerdictFenced,
 )
-from chimes.engine.tally import Count, Level, Spread, Tallies
+from chimes.engine.tally import Count, Counts, Level, Spread, Tallies
 from chimes.errors import StoreUnavailable
+from chimes.model.delivery import Delivery, DeliveryState
 from chimes.model.ids import RunId
+from chimes.model.recipient import Channel
 from chimes.model.run import Run, RunStatus
 
 LAG_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 RUN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)
+OUTCOMES = ("delivered", "retried", "dead", "fenced")
 FAILURES = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN)
 
 
@@ -73,6 +79,16 @@ class Metrics:
         self.duplicates = self._counter(
             "duplicates", "Slots timed in memory that another node had taken first"
         )
+        #: Every channel and outcome is there from the start, so that a rate can be taken of it.
+        self.deliveries = self._counters(
+            "deliveries",
+            "Attempts to deliver a message, by what came of them",
+            ("channel", "outcome"),
+        )
+        for channel in Channel:
+            for outcome in OUTCOMES:
+                self.deliveries.inc(channel.value, outcome, by=0)
+        self.dead_letters = self._counter("dead_letters", "Deliveries that were given up")
         self.fallback = self._gauge("fallback", "1 while schedules are timed from memory (R2.33)")
         self.running = self._gauge("running", "Attempts in progress")
         self.clock_skew = self._gauge(
@@ -82,6 +98,9 @@ class Metrics:
             "lag_seconds", "From the planned moment to the start", LAG_BUCKETS
         )
         self.run_seconds = self._histogram("run_seconds", "Length of attempts", RUN_BUCKETS)
+        self.delivery_seconds = self._histogram(
+            "delivery_seconds", "Length of attempts to deliver", RUN_BUCKETS
+        )
         self.fire_seconds = self._histogram(
             "fire_batch_seconds", "One batch of due schedules, in the store", RUN_BUCKETS
         )
@@ -116,6 +135,8 @@ class Metrics:
                 self._fired(event)
             case NodeBeat():
                 self.clock_skew.set(event.clock_skew)
+            case DeliveryEnded() | DeliveryRetrying() | DeliveryFenced():
+                self._delivery(event)
             case _:
                 self._rarely(event)
 
@@ -154,6 +175,23 @@ class Metrics:
         else:
             (self.clock_jumped if event.seconds > 0 else self.clock_regressed).inc()
 
+    def _delivery(self, event: DeliveryEnded | DeliveryRetrying | DeliveryFenced) -> None:
+        if isinstance(event, DeliveryFenced):
+            self._delivered(event.delivery, "fenced")
+            return
+        self.delivery_seconds.observe(event.seconds)
+        match event.delivery.state:
+            case DeliveryState.DELIVERED:
+                self._delivered(event.delivery, "delivered")
+            case DeliveryState.DEAD:
+                self._delivered(event.delivery, "dead")
+                self.dead_letters.inc()
+            case DeliveryState.PENDING:
+                self._delivered(event.delivery, "retried")
+
+    def _delivered(self, delivery: Delivery, outcome: str) -> None:
+        self.deliveries.inc(delivery.recipient.channel.value, outcome)
+
     def _fired(self, event: SchedulesFired) -> None:
         self.fire_seconds.observe(event.seconds)
         for run in event.runs:
@@ -181,6 +219,9 @@ class Metrics:
 
     def _counter(self, name: str, text: str) -> Count:
         return self._tallies.count(f"chimes_{name}", text)
+
+    def _counters(self, name: str, text: str, labels: tuple[str, ...]) -> Counts:
+        return self._tallies.counts(f"chimes_{name}", text, labels)
 
     def _gauge(self, name: str, text: str) -> Level:
         return self._tallies.level(f"chimes_{name}", text)

@@ -6,6 +6,9 @@ import logging
 from collections.abc import Mapping
 
 from chimes.engine.events import (
+    DeliveryEnded,
+    DeliveryFenced,
+    DeliveryRetrying,
     DrainEnded,
     DrainStarted,
     DutyFailed,
@@ -13,6 +16,7 @@ from chimes.engine.events import (
     Event,
     FallbackBegan,
     FallbackEnded,
+    MessagesPruned,
     NodeBeat,
     NodeJoined,
     NodeLost,
@@ -26,6 +30,7 @@ from chimes.engine.events import (
     RunStarted,
     ScheduleBroken,
     SchedulesFired,
+    SenderBroken,
     StoreClockJumped,
     StoreRegressed,
     TargetBroken,
@@ -33,6 +38,7 @@ from chimes.engine.events import (
     VerdictFenced,
 )
 from chimes.errors import StoreUnavailable
+from chimes.model.delivery import Delivery, DeliveryState
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 
@@ -73,6 +79,8 @@ class Reports:
                 self._beat(event)
             case ScheduleBroken() | PauseEnded():
                 self._schedule(event)
+            case DeliveryEnded() | DeliveryRetrying() | DeliveryFenced() | SenderBroken():
+                self._delivery(event)
             case (
                 VerdictFenced()
                 | RunDropped()
@@ -106,6 +114,29 @@ class Reports:
                 )
             case PauseEnded(schedule=schedule):
                 self._line(logging.INFO, "pause is over", schedule=schedule)
+
+    def _delivery(
+        self, event: DeliveryEnded | DeliveryRetrying | DeliveryFenced | SenderBroken
+    ) -> None:
+        about = _of_delivery(event.delivery)
+        match event:
+            case DeliveryEnded(seconds=seconds):
+                dead = event.delivery.state is DeliveryState.DEAD
+                self._log.log(
+                    logging.ERROR if dead else logging.INFO,
+                    "delivery given up: dead letter" if dead else "delivered",
+                    extra=about | {"latency_ms": _ms(seconds)},
+                )
+            case DeliveryRetrying(seconds=seconds):
+                at = event.delivery.available_at.isoformat()
+                self._log.warning(
+                    "delivery failed, will be tried again",
+                    extra=about | {"latency_ms": _ms(seconds), "retry_at": at},
+                )
+            case DeliveryFenced():
+                self._log.warning("delivery was taken over meanwhile", extra=about)
+            case SenderBroken(error=error):
+                self._log.error("channel raised", extra=about, exc_info=error)
 
     def _ownership(
         self,
@@ -148,8 +179,9 @@ class Reports:
                 self._line(logging.ERROR, "the store has gone back", why=event.why)
             case StoreClockJumped(seconds=seconds):
                 self._line(logging.WARNING, "the store's clock jumped", seconds=round(seconds, 3))
-            case RunsPruned(count=count):
-                self._line(logging.INFO, "old runs forgotten", count=count)
+            case RunsPruned(count=count) | MessagesPruned(count=count):
+                what = "runs" if isinstance(event, RunsPruned) else "messages"
+                self._line(logging.INFO, f"old {what} forgotten", count=count)
             case DrainStarted(node_id=node_id):
                 self._line(
                     logging.INFO,
@@ -208,6 +240,19 @@ def _of_run(run: Run) -> Mapping[str, object]:
         "fence": run.fence,
         "reason": run.reason,
         "error": run.error,
+    }
+
+
+def _of_delivery(delivery: Delivery) -> dict[str, object]:
+    """Without the address: it may be a person's, or hold a secret."""
+    return {
+        "job_id": delivery.schedule_id,
+        "run_id": delivery.run_id,
+        "delivery_id": delivery.id,
+        "channel": delivery.recipient.channel.value,
+        "attempt": delivery.attempts,
+        "error": delivery.error,
+        "code": delivery.code,
     }
 
 

@@ -30,6 +30,19 @@ class Count:
         self.value += by
 
 
+class Counts:
+    """One count for each combination of labels that has come up."""
+
+    __slots__ = ("labels", "values")
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self.labels = tuple(labels)
+        self.values: dict[tuple[str, ...], float] = {}
+
+    def inc(self, *labels: str, by: float = 1) -> None:
+        self.values[labels] = self.values.get(labels, 0.0) + by
+
+
 class Level:
     __slots__ = ("value",)
 
@@ -64,11 +77,16 @@ class Tallies(Collector):
     """Hands the numbers over to a registry when it collects."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._kept: dict[str, tuple[str, Count | Level | Spread]] = {}
+        self._kept: dict[str, tuple[str, Count | Counts | Level | Spread]] = {}
         registry.register(self)
 
     def count(self, name: str, text: str) -> Count:
         kept = Count()
+        self._kept[name] = (text, kept)
+        return kept
+
+    def counts(self, name: str, text: str, labels: Sequence[str]) -> Counts:
+        kept = Counts(labels)
         self._kept[name] = (text, kept)
         return kept
 
@@ -87,6 +105,11 @@ class Tallies(Collector):
             match kept:
                 case Count():
                     yield CounterMetricFamily(name, text, value=kept.value)
+                case Counts():
+                    family = CounterMetricFamily(name, text, labels=kept.labels)
+                    for labels, value in kept.values.items():
+                        family.add_metric(labels, value)
+                    yield family
                 case Level():
                     yield GaugeMetricFamily(name, text, value=kept.value)
                 case Spread():

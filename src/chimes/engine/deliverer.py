@@ -1,0 +1,289 @@
+"""The deliverer's duty: hand over what lies in the outbox, each channel at its own pace.
+
+A delivery is work of its own, with its own attempts; whatever becomes of it, its run stays as it
+is (R1.11). It is sent at least once: who dies after sending has it sent again by another (F09).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import partial
+
+from chimes.clock import Clock
+from chimes.config import Settings
+from chimes.delivery.base import Letter, Progress, Refused, Result, Retry, Sender, Sent
+from chimes.delivery.inbox import undelivered
+from chimes.delivery.message import message_of
+from chimes.engine.delivery_recorder import DeliveryRecorder
+from chimes.engine.events import (
+    Event,
+    Listener,
+    RunEnded,
+    RunRescued,
+    SchedulesFired,
+    SenderBroken,
+)
+from chimes.engine.lifecycle import AtOnce, Rest, Told
+from chimes.engine.readers import Reader, Readers
+from chimes.engine.storetime import StoreTime
+from chimes.failpoints import hit
+from chimes.model.delivery import MOST_ATTEMPTS, Delivery, DeliveryVerdict, retry_wait
+from chimes.model.ids import RunId
+from chimes.model.listing import RunQuery
+from chimes.model.recipient import Channel
+from chimes.model.run import Run
+from chimes.store.port import Store
+
+#: Seconds that one attempt may take, and how long its sender has before it counts as lost.
+LONGEST_SENDING = 150.0
+HOLD = timedelta(minutes=3)
+#: What no node can send is given up after that.
+OVERDUE = timedelta(minutes=5)
+NEVER = timedelta(days=36500)
+#: Seconds between two looks while nothing says that there is anything.
+LOOK_EVERY = 15.0
+#: Seconds until the next look if what is due is for others.
+IN_VAIN = 5.0
+#: From this length on a text is prepared beside the event loop.
+LONG_TEXT = 4000
+
+SETTING_OF = {
+    Channel.TELEGRAM: "CHIMES_TELEGRAM_TOKEN",
+    Channel.EMAIL: "CHIMES_SMTP_URL and CHIMES_SMTP_FROM",
+}
+
+
+class Deliverer:
+    """A duty, and a listener of the engine: what ends here is looked for at once."""
+
+    name = "deliverer"
+
+    def __init__(
+        self,
+        store: Store,
+        senders: Iterable[Sender],
+        *,
+        settings: Settings,
+        clock: Clock,
+        time: StoreTime,
+        tell: Listener,
+    ) -> None:
+        self._store = store
+        self._senders = {sender.channel: sender for sender in senders}
+        self._settings = settings
+        self._clock = clock
+        self._time = time
+        self._tell = tell
+        self._poll = settings.poll_interval.total_seconds()
+        self.recorder = DeliveryRecorder(store, tell, self._again_later)
+        #: Set when there may be something to do.
+        self._stirred = asyncio.Event()
+        self._look_from = -math.inf
+        self._seen: int | None = None
+        self._taken: tuple[Delivery, ...] = ()
+        self._taken_at = -math.inf
+        self._busy: Counter[Channel] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case RunEnded(run=run) | RunRescued(run=run):
+                if run.policy.delivery:
+                    self._stir()
+            case SchedulesFired(runs=runs):
+                if any(run.policy.delivery and run.status.terminal for run in runs):
+                    self._stir()
+            case _:
+                pass
+
+    async def open(self) -> None:
+        for sender in self._senders.values():
+            await sender.open()
+
+    def stop_sending(self) -> None:
+        """What is still being sent is left: its hold ends, and somebody repeats it."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self) -> None:
+        self.stop_sending()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for sender in self._senders.values():
+            await sender.close()
+
+    # --- the duty -----------------------------------------------------------------------------
+    async def once(self) -> Rest:
+        self._stirred.clear()
+        if self._taken:
+            await self._begin()
+        open_channels = [c for c, sender in self._senders.items() if self._free(sender) > 0]
+        if not open_channels:
+            return Told(event=self._stirred)
+        changes = self._store.changes()
+        if changes == self._seen and self._clock.monotonic() < self._look_from:
+            return self._rest()
+        self._seen = changes
+        if not await self._due():
+            return self._rest()
+        limit = min(self._free(self._senders[channel]) for channel in open_channels)
+        # While one of our own channels is full, what has waited long is most likely its own.
+        jammed = len(open_channels) < len(self._senders)
+        self._taken_at = self._clock.monotonic()
+        self._taken = await self._store.claim_deliveries(
+            open_channels, limit=limit, hold=HOLD, overdue=NEVER if jammed else OVERDUE
+        )
+        if not self._taken:
+            self._look_from = self._clock.monotonic() + IN_VAIN
+            return self._rest()
+        self._look_from = -math.inf
+        await self._begin()
+        return AtOnce()
+
+    def _free(self, sender: Sender) -> int:
+        return sender.places - self._busy[sender.channel]
+
+    async def _due(self) -> bool:
+        """Whether anything is; if not, when to look again."""
+        due = await self._store.next_delivery()
+        now = await self._time.recent()
+        if due is not None and due <= now:
+            now = await self._time.ask()
+            if due <= now:
+                return True
+        wait = LOOK_EVERY if due is None else min(LOOK_EVERY, (due - now).total_seconds())
+        self._look_from = self._clock.monotonic() + wait
+        return False
+
+    def _rest(self) -> Rest:
+        """Looks at the counter of changes once a poll, which costs the store nothing."""
+        left = self._look_from - self._clock.monotonic()
+        return Told(event=self._stirred, seconds=max(0.0, min(self._poll, left)))
+
+    def _stir(self) -> None:
+        self._look_from = -math.inf
+        self._stirred.set()
+
+    def _again_later(self, delivery: Delivery) -> None:
+        wait = self._time.seconds_until(delivery.available_at)
+        self._look_from = min(self._look_from, self._clock.monotonic() + wait)
+        self._stirred.set()
+
+    # --- what was taken -----------------------------------------------------------------------
+    async def _begin(self) -> None:
+        """Raises if the store does not answer; what was taken is kept for the next pass."""
+        if self._clock.monotonic() - self._taken_at > HOLD.total_seconds() / 2:
+            # Too late to be sure that it is still ours.
+            self._taken = ()
+            return
+        runs = await self._runs({each.run_id for each in self._taken})
+        readers = Readers(self._store, self._settings)
+        ready = [(each, runs.get(each.run_id), await readers.of(each)) for each in self._taken]
+        self._taken = ()
+        for delivery, run, reader in ready:
+            channel = delivery.recipient.channel
+            self._busy[channel] += 1
+            self.idle.clear()
+            task = asyncio.create_task(self._deliver(delivery, run, reader))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._done, channel))
+
+    async def _runs(self, ids: set[RunId]) -> dict[RunId, Run]:
+        page = await self._store.list_runs(RunQuery(ids=tuple(sorted(ids)), limit=None))
+        return {run.id: run for run in page.items}
+
+    def _done(self, channel: Channel, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._busy[channel] -= 1
+        if not self._tasks:
+            self.idle.set()
+        self._stirred.set()
+
+    async def _deliver(self, delivery: Delivery, run: Run | None, reader: Reader) -> None:
+        began = self._clock.monotonic()
+        try:
+            letter = await self._letter(delivery, run, reader)
+            result = await self._sent(letter)
+        except Exception as error:
+            self._tell(SenderBroken(delivery=delivery, error=error))
+            text = f"{type(error).__name__} in the channel itself"
+            verdict = _verdict(delivery, None, Retry(error=text, code="broken"))
+        else:
+            verdict = _verdict(delivery, letter, result)
+        self.recorder.put(verdict, delivery, self._clock.monotonic() - began)
+
+    async def _letter(self, delivery: Delivery, run: Run | None, reader: Reader) -> Letter:
+        def make() -> Letter:
+            return Letter(
+                delivery_id=delivery.id,
+                recipient=delivery.recipient,
+                owner=delivery.owner,
+                message=message_of(
+                    delivery,
+                    run,
+                    language=reader.language,
+                    zone=reader.zone,
+                    public_url=self._settings.public_url.rstrip("/"),
+                ),
+                now=self._time.now(),
+                progress=Progress(delivery.progress),
+            )
+
+        return await asyncio.to_thread(make) if _is_long(run) else make()
+
+    async def _sent(self, letter: Letter) -> Result:
+        channel = letter.recipient.channel
+        sender = self._senders.get(channel)
+        if sender is None:
+            missing = SETTING_OF.get(channel, channel.value)
+            return Refused(
+                error=f"no node can send by {channel}: set {missing}", code="not_configured"
+            )
+        hit("deliver.before_send")
+        try:
+            async with asyncio.timeout(LONGEST_SENDING):
+                result = await sender.send(letter)
+        except TimeoutError:
+            result = Retry(error=f"timed out after {LONGEST_SENDING:g} s", code="timeout")
+        hit("deliver.after_send")
+        return result
+
+
+def _is_long(run: Run | None) -> bool:
+    values = run.result.values() if run is not None and run.result else ()
+    return any(not isinstance(value, str) or len(value) > LONG_TEXT for value in values)
+
+
+def _verdict(delivery: Delivery, letter: Letter | None, result: Result) -> DeliveryVerdict:
+    progress = delivery.progress if letter is None else letter.progress.parts
+    if isinstance(result, Sent):
+        return DeliveryVerdict(
+            delivery_id=delivery.id,
+            fence=delivery.fence,
+            sent=True,
+            progress=progress,
+            receipt=result.receipt,
+            inbox=result.inbox,
+        )
+    retry_in = None
+    if isinstance(result, Retry) and delivery.attempts < MOST_ATTEMPTS:
+        retry_in = retry_wait(delivery.attempts, result.after)
+    notice = None
+    if retry_in is None and letter is not None and delivery.recipient.channel is not Channel.INBOX:
+        # A dead letter is read where its owner can read it (F75).
+        notice = undelivered(letter, result.error)
+    return DeliveryVerdict(
+        delivery_id=delivery.id,
+        fence=delivery.fence,
+        retry_in=retry_in,
+        progress=progress,
+        error=result.error,
+        code=result.code,
+        inbox=notice,
+    )
