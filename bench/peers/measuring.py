@@ -4,8 +4,10 @@
 
 `schedules`: COUNT recurring schedules are due at once; `jobs`: COUNT no-op jobs wait in the queue.
 The clock starts when the peer begins to look and stops with the last call of the job's function, or
-after SECONDS: a peer that is not through by then is rated by what it has done. Writing down that a
-job is done is not waited for, which favours the peers. Needs nothing but the standard library.
+after SECONDS: a peer that is not through by then is rated by what it has done. For `jobs`, rated
+from the queue to the stored result, it stops when the peer has written down that the last one is
+done; for `schedules` that is not waited for, which favours the peers. Needs nothing but the
+standard library.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ import asyncio
 import json
 import os
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+
+LOOK_EVERY = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,15 @@ class Calls:
         await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if running is not None and running.done():
             running.result()
+
+    async def stored(self, left: Callable[[], Awaitable[int]], seconds: float) -> None:
+        """Until the peer has no job left that is not written down as done."""
+        if not self.all_there.is_set():
+            return
+        end = time.perf_counter() + seconds
+        while await left() and time.perf_counter() < end:
+            await asyncio.sleep(LOOK_EVERY)  # noqa: ASYNC110 (the peer tells nobody)
+        self.last = time.perf_counter()
 
     def report(self) -> None:
         """And end: a peer's way of shutting down may take longer than the round."""

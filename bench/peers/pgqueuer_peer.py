@@ -65,6 +65,12 @@ async def jobs(given: Given, calls: Calls) -> None:
             manager.run(batch_size=BATCH, mode=QueueExecutionMode.continuous)
         )
         await calls.wait(given.seconds, running)
+        watching = await asyncpg.connect(given.url)
+
+        async def left() -> int:
+            return await watching.fetchval("SELECT count(*) FROM pgqueuer")
+
+        await calls.stored(left, given.seconds)
         calls.report()
 
 

@@ -26,6 +26,14 @@ async def worked(app: procrastinate.App, given: Given, calls: Calls) -> None:
         )
     )
     await calls.wait(given.seconds, running)
+    if given.what == "jobs":
+
+        async def left() -> int:
+            unfinished = "SELECT count(*) FROM procrastinate_jobs WHERE status <> 'succeeded'"
+            row = await app.connector.execute_query_one_async(unfinished)
+            return int(row["count"])
+
+        await calls.stored(left, given.seconds)
     calls.report()
 
 

@@ -70,7 +70,7 @@ def measure(bench: Bench) -> list[Line]:
                 goal=f"Chimes ≥ {least:g} × this",
                 ratio=ours / theirs,
                 met=ours >= least * theirs,
-                how="until the last call",
+                how="from the start to the last stored result",
             )
         )
     return [*lines, faultless(ROW, Faults(duplicates=doubles, missed=missing))]
