@@ -74,8 +74,8 @@ class Calls:
         if not self.all_there.is_set():
             return
         end = time.perf_counter() + seconds
-        while await left() and time.perf_counter() < end:
-            await asyncio.sleep(LOOK_EVERY)  # noqa: ASYNC110 (the peer tells nobody)
+        while await left() and time.perf_counter() < end:  # noqa: ASYNC110 (nobody is told)
+            await asyncio.sleep(LOOK_EVERY)
         self.last = time.perf_counter()
 
     def report(self) -> None:
