@@ -125,7 +125,8 @@ async def _followed(
         status = short(found.get("status"), 50)
         if status != seen:
             seen = status
-            handing.log("info", f"the pipeline says: {status}")
+            known = _word(status) in _UNDER_WAY
+            handing.log("info" if known else "warning", f"the pipeline says: {status}")
         heard = await _heard(handing, kept, pause)
         pause = min(pause * GROWTH, LONGEST_PAUSE)
         if heard is not None:
@@ -173,10 +174,8 @@ async def _heard(handing: Handing, kept: Handover, pause: float) -> Mapping[str,
 
 def _taken(found: Mapping[str, object], handing: Handing) -> bool:
     """False: it has not ended."""
-    status = short(found.get("status"), 50).lower().replace("-", "_").replace(" ", "_")
-    if status not in _GOOD | _BAD | _STOPPED:
-        if status not in _UNDER_WAY:
-            handing.log("warning", f"the pipeline is {status}: taken for under way")
+    status = _word(short(found.get("status"), 50))
+    if not is_final(status):
         return False
     answer = handing.answer
     answer.finish_reason = status
@@ -192,6 +191,15 @@ def _taken(found: Mapping[str, object], handing: Handing) -> bool:
     if status in _BAD:
         raise Trouble("pipeline_failed", why or f"the pipeline says: {status}")
     return True
+
+
+def is_final(status: str) -> bool:
+    """Every other word is taken for under way."""
+    return _word(status) in _GOOD | _BAD | _STOPPED
+
+
+def _word(status: str) -> str:
+    return status.lower().replace("-", "_").replace(" ", "_")
 
 
 def _output(given: object) -> str:

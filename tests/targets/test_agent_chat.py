@@ -1,0 +1,433 @@
+"""Prompts for an OpenAI-compatible endpoint: what is sent, what is kept, what is never done."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tracemalloc
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chimes.errors import ConfigError
+from chimes.model.run import AttemptEnd
+from chimes.targets.agent_prompt import AgentConfig, chat
+from chimes.targets.agent_prompt.answer import KEEP_LIMIT
+from chimes.targets.agent_prompt.config import checked_config
+from tests.targets.agent_servers import (
+    API_KEY,
+    STREAM,
+    USAGE,
+    a_model,
+    a_prompt,
+    bytewise,
+    delta,
+    ending,
+    event,
+    events,
+    logged,
+    prompting,
+    sending,
+)
+from tests.targets.sinks import a_sink, answer, until
+
+GOOD = events(delta("Hello"), delta(" world"), ending(), {"choices": [], "usage": USAGE}, "[DONE]")
+
+
+# R1.10; the shape that is documented
+async def test_a_prompt_is_streamed_and_its_answer_tokens_and_cost_are_the_result() -> None:
+    async with (
+        a_model(GOOD) as model,
+        prompting(model.url + "/", input_price=2.0, output_price=10.0, max_tokens=500) as runner,
+    ):
+        call = a_prompt("สรุปข่าว", run={"id": "run-7"})
+        outcome = await runner.execute(call)
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert outcome.result == {
+        "text": "Hello world",
+        "model": "stub-1",
+        "pipeline": "openai",
+        "pipeline_run_id": None,
+        "artifacts": [],
+        "usage": USAGE,
+        "cost": 0.0004,
+        "finish_reason": "stop",
+        "truncated": False,
+    }
+    sent = model.last
+    assert (sent.method, sent.target) == ("POST", "/v1/chat/completions")
+    assert sent.headers["authorization"] == f"Bearer {API_KEY}"
+    assert sent.headers["idempotency-key"] == "run-7"
+    assert json.loads(sent.body) == {
+        "model": "wanted-1",
+        "messages": [{"role": "user", "content": "สรุปข่าว"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_tokens": 500,
+    }
+    lines = [line for _, line in logged(call)]
+    assert any(line.startswith("first token after") for line in lines)
+    assert "Hello world" in lines
+    assert lines[-1].startswith("answer: 11 bytes, model stub-1, 120 tokens (100 in, 20 out), ")
+
+
+async def test_the_target_has_the_last_word_on_model_and_tokens() -> None:
+    async with a_model(GOOD) as model, prompting(model.url + "/v1", api_key="") as runner:
+        await runner.execute(a_prompt(model="other-2", max_tokens=9))
+    body = json.loads(model.last.body)
+    assert (body["model"], body["max_tokens"]) == ("other-2", 9)
+    assert model.last.target == "/v1/chat/completions"
+    assert "authorization" not in model.last.headers
+
+
+@pytest.mark.parametrize("eol", ["\n", "\r\n", "\r"])
+async def test_events_may_be_cut_anywhere_even_within_a_character(eol: str) -> None:
+    stream = b"\xef\xbb\xbf: a comment" + eol.encode() * 2
+    stream += event(delta("สวัสดี 🙂 "), eol) + b"id: 7" + eol.encode() + b"event: x" + eol.encode()
+    half, other = json.dumps(delta("世界")).split(', "choices"')
+    stream += f'data: {half},{eol}data: "choices"{other}{eol}{eol}'.encode()
+    stream += event(ending(), eol) + event("[DONE]", eol)
+    async with a_model(then=sending(*bytewise(stream))) as model, prompting(model.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert outcome.result is not None
+    assert outcome.result["text"] == "สวัสดี 🙂 世界"
+
+
+async def test_a_chunked_answer_whose_end_has_no_empty_line() -> None:
+    stream = GOOD.removesuffix(b"\n\n")
+    chunks = [b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (stream[:50], stream[50:])]
+    head = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    async with (
+        a_model(then=sending(*chunks, b"0\r\n\r\n", head=head)) as model,
+        prompting(model.url) as runner,
+    ):
+        outcome = await runner.execute(a_prompt())
+    assert outcome.result is not None
+    assert outcome.result["text"] == "Hello world"
+    assert outcome.result["usage"] == USAGE
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain"])
+async def test_a_server_that_does_not_stream_is_understood(content_type: str) -> None:
+    whole = {
+        "model": "stub-1",
+        "choices": [{"message": {"content": "all at once"}, "finish_reason": "length"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+    }
+    reply = answer("200 OK", json.dumps(whole).encode(), Content_Type=content_type)
+    async with a_sink(reply) as model, prompting(model.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert outcome.result is not None
+    assert outcome.result["text"] == "all at once"
+    assert outcome.result["finish_reason"] == "length"
+    assert outcome.result["usage"] == {
+        "prompt_tokens": 3,
+        "completion_tokens": 4,
+        "total_tokens": 7,
+    }
+    assert outcome.result["cost"] is None
+
+
+async def test_a_server_that_refuses_stream_options_is_asked_without_them() -> None:
+    refusal = answer("400 Bad Request", b'{"error": {"message": "unknown: stream_options"}}')
+    whole = {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]}
+    reply = answer("200 OK", json.dumps(whole).encode(), Content_Type="application/json")
+    async with a_sink(refusal, reply) as model, prompting(model.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert ["stream_options" in json.loads(each.body) for each in model.requests] == [True, False]
+
+
+# R1.32, C14
+@pytest.mark.parametrize(
+    ("status", "retryable"),
+    [
+        *((status, False) for status in ("400", "401", "403", "404", "422")),
+        *((status, True) for status in ("408", "429", "500", "502", "503")),
+    ],
+)
+async def test_which_refusals_are_worth_another_attempt(status: str, retryable: bool) -> None:
+    said = json.dumps({"error": {"message": f"no, with {API_KEY}\nand more"}}).encode()
+    async with (
+        a_sink(answer(f"{status} No", said, Retry_After="7")) as model,
+        prompting(model.url) as runner,
+    ):
+        call = a_prompt()
+        outcome = await runner.execute(call)
+    assert outcome.end is AttemptEnd.FAILED
+    assert outcome.retryable is retryable
+    assert outcome.code == f"http_{status}"
+    assert outcome.retry_after == (timedelta(seconds=7) if retryable else None)
+    assert "no, with *** and more" in outcome.error
+    assert API_KEY not in f"{outcome} {logged(call)}"
+    assert len(model.requests) == 1
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    async with (
+        a_sink() as canary,
+        a_sink(answer("307 Go", Location=canary.url)) as model,
+        prompting(model.url) as runner,
+    ):
+        outcome = await runner.execute(a_prompt())
+    assert (outcome.code, outcome.retryable) == ("redirect", False)
+    assert canary.connections == 0
+
+
+async def test_nobody_at_home_is_worth_another_attempt() -> None:
+    async with a_sink() as model:
+        url = model.url
+    async with prompting(url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert (outcome.end, outcome.retryable) == (AttemptEnd.FAILED, True)
+    assert outcome.code == "connect_failed"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "code", "retryable"),
+    [
+        ([event("{not json")], "bad_answer", True),
+        ([event("[1, 2]")], "bad_answer", True),
+        ([event(delta("half"))], "stream_broken", True),
+        ([], "stream_broken", True),
+        ([event({"error": {"message": "busy", "type": "server_error"}})], "model_error", True),
+        ([event({"error": {"message": "no", "type": "invalid_request"}})], "model_error", False),
+        ([event("[" * 100_000)], "bad_answer", True),
+    ],
+)
+async def test_an_answer_that_is_none(pieces: list[bytes], code: str, retryable: bool) -> None:
+    async with a_model(*pieces) as model, prompting(model.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, code)
+    assert outcome.retryable is retryable
+
+
+async def test_an_answer_without_a_body_that_says_json() -> None:
+    async with (
+        a_sink(answer("200 OK", b"[]", Content_Type="application/json")) as model,
+        prompting(model.url) as runner,
+    ):
+        outcome = await runner.execute(a_prompt())
+    assert outcome.code == "bad_answer"
+
+
+# F67: the deadline holds, whatever the server does
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_server_that_hangs_ends_at_the_deadline(begun: bool) -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if begun:
+            writer.write(STREAM + event(delta("I think")))
+        await reader.read()
+
+    async with a_model(then=hang) as model, prompting(model.url) as runner:
+        outcome = await runner.execute(a_prompt(timeout=0.3))
+        await until(lambda: model.open_now == 0)
+    assert (outcome.end, outcome.code) == (AttemptEnd.TIMEOUT, "timeout")
+    # What was being answered would be paid for twice.
+    assert outcome.retryable is not begun
+    assert outcome.result is not None
+    assert outcome.result["text"] == ("I think" if begun else "")
+
+
+# F67
+async def test_a_drip_ends_at_the_deadline() -> None:
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM)
+        while True:
+            writer.write(b": still here\n\n")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    async with a_model(then=drip) as model, prompting(model.url) as runner:
+        outcome = await runner.execute(a_prompt(timeout=0.3))
+        await until(lambda: model.open_now == 0)
+    assert outcome.end is AttemptEnd.TIMEOUT
+
+
+# F67: an endless stream hurts neither memory nor anybody else on the loop
+async def test_an_endless_stream_is_left_and_costs_no_memory() -> None:
+    piece = events(*(delta("word " * 40) for _ in range(200)))
+
+    async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM)
+        while True:
+            writer.write(piece)
+            await writer.drain()
+
+    waited: list[float] = []
+
+    async def beat() -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            before = clock()
+            await asyncio.sleep(0.01)
+            waited.append(clock() - before)
+
+    async with a_model(then=flood) as model, prompting(model.url) as runner:
+        beating = asyncio.create_task(beat())
+        tracemalloc.start()
+        try:
+            outcome = await runner.execute(a_prompt(timeout=30))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            beating.cancel()
+        await until(lambda: model.open_now == 0)
+    assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "answer_too_long")
+    assert not outcome.retryable
+    assert outcome.result is not None
+    text = str(outcome.result["text"])
+    assert KEEP_LIMIT - 4 <= len(text.encode()) <= KEEP_LIMIT
+    assert outcome.result["truncated"] is True
+    assert peak < 8 * 1024 * 1024
+    # On a machine that is busy with other tests.
+    assert max(waited) < 1.0
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_ten_megabytes_at_once(streamed: bool) -> None:
+    text = "x" * 10_000_000
+    if streamed:
+        then = sending(event(delta(text)), event("[DONE]"))
+    else:
+        whole = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+        then = sending(answer("200 OK", whole, Content_Type="application/json"), head=b"")
+    async with a_model(then=then) as model, prompting(model.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert (outcome.code, outcome.retryable) == ("answer_too_long", False)
+
+
+async def test_junk_without_an_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "STREAM_LIMIT", 100_000)
+
+    async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM)
+        while True:
+            writer.write(b": nothing\n\n" * 1000)
+            await writer.drain()
+
+    async with a_model(then=flood) as model, prompting(model.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert outcome.code == "answer_too_long"
+
+
+async def test_a_long_answer_is_cut_and_says_so_but_is_heard_to_its_end() -> None:
+    pieces = [event(delta("ไ" * 1000)) for _ in range(60)]
+    end = events(ending(), {"choices": [], "usage": USAGE}, "[DONE]")
+    async with a_model(*pieces, end) as model, prompting(model.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert outcome.result is not None
+    assert outcome.result["truncated"] is True
+    assert outcome.result["text"] == "ไ" * (KEEP_LIMIT // 3)
+    assert outcome.result["usage"] == USAGE
+
+
+# S73, S75: no tools are sent, and what the model asks for is not done
+async def test_a_tool_that_the_model_asks_for_is_refused() -> None:
+    asked: dict[str, Any] = {
+        "choices": [
+            {
+                "index": 0,
+                "delta": {
+                    "tool_calls": [
+                        {"function": {"name": "create_schedule", "arguments": "{"}},
+                        {"function": {"arguments": "}"}},
+                    ]
+                },
+            }
+        ]
+    }
+    stream = events(asked, asked, ending("tool_calls"), "[DONE]")
+    async with a_model(stream) as model, prompting(model.url) as runner:
+        call = a_prompt()
+        outcome = await runner.execute(call)
+        assert "tools" not in json.loads(model.last.body)
+        with_text = events(delta("I cannot."), asked, ending("tool_calls"), "[DONE]")
+        model.then = sending(with_text)
+        answered = await runner.execute(a_prompt())
+    assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "tool_call_refused")
+    assert not outcome.retryable
+    assert ("warning", "the model asked for the tool create_schedule: refused") in logged(call)
+    assert answered.end is AttemptEnd.SUCCEEDED
+    assert answered.result is not None
+    assert answered.result["refused_tools"] == ["create_schedule"]
+    assert answered.result["text"] == "I cannot."
+
+
+# S73: the key is nowhere, also where the model repeats it in pieces
+async def test_the_key_is_in_no_result_no_error_and_no_log() -> None:
+    stream = events(
+        delta(f"my key is {API_KEY[:9]}"), delta(f"{API_KEY[9:]}!\nmore\n"), ending(), "[DONE]"
+    )
+    async with a_model(*bytewise(stream)) as model, prompting(model.url) as runner:
+        call = a_prompt()
+        outcome = await runner.execute(call)
+    assert outcome.result is not None
+    assert outcome.result["text"] == "my key is ***!\nmore\n"
+    assert API_KEY not in f"{outcome} {logged(call)}"
+    assert API_KEY[9:] not in f"{logged(call)}"
+
+
+# S74, output is data and nothing else
+async def test_what_no_store_takes_is_replaced_and_the_rest_is_as_it_was() -> None:
+    wild = "![x](https://evil.example/?q=1) tg://resolve <b>bold</b> \x00"
+    stream = event(delta(wild)) + b'data: {"choices": [{"delta": {"content": "\\ud83d"}}]}\n\n'
+    stream += b'data: {"choices": [{"delta": {"content": "\\ude42 \\ud800."}}]}\n\n'
+    async with (
+        a_model(stream + events(ending(), "[DONE]")) as model,
+        prompting(model.url) as runner,
+    ):
+        outcome = await runner.execute(a_prompt())
+    assert outcome.result is not None
+    text = str(outcome.result["text"])
+    assert text == wild.replace("\x00", "\ufffd") + "🙂 \ufffd."
+    text.encode()
+
+
+async def test_an_answer_that_is_withheld_is_a_failure() -> None:
+    async with (
+        a_model(events(ending("content_filter"), "[DONE]")) as model,
+        prompting(model.url) as runner,
+    ):
+        outcome = await runner.execute(a_prompt())
+    assert (outcome.code, outcome.retryable) == ("content_filter", False)
+
+
+async def test_being_cancelled_ends_the_request() -> None:
+    async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with a_model(then=hang) as model, prompting(model.url) as runner:
+        task = asyncio.create_task(runner.execute(a_prompt(canceled=True)))
+        await until(lambda: model.requests != [])
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: model.open_now == 0)
+
+
+async def test_the_environments_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_sink() as proxy, a_model(GOOD) as model, prompting(model.url) as runner:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        outcome = await runner.execute(a_prompt())
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert proxy.connections == 0
+
+
+@pytest.mark.parametrize("url", ["", "localhost:11434", "ftp://x", "http://", "http://h/?a=1"])
+def test_an_address_that_cannot_be_one_is_a_clear_error(url: str) -> None:
+    with pytest.raises(ConfigError, match="agent_url"):
+        checked_config(AgentConfig(pipeline="openai", url=url))
+
+
+async def test_credentials_in_the_address_are_sent_and_shown_nowhere() -> None:
+    async with a_model(GOOD) as model:
+        url = model.url.replace("//", "//me:very-secret@")
+        async with prompting(url, api_key="") as runner:
+            outcome = await runner.execute(a_prompt())
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert model.last.headers["authorization"].startswith("Basic ")

@@ -1,0 +1,338 @@
+"""Prompts for a run pipeline: handed over once, asked for until the end, called back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from chimes.model.access import Owner, OwnerType
+from chimes.model.agent_run import Handover, handover_from
+from chimes.model.run import AttemptEnd
+from chimes.targets.agent_prompt import AgentPrompt, pipeline
+from chimes.targets.agent_prompt.answer import KEEP_LIMIT, MOST_ARTIFACTS
+from tests.targets.agent_servers import (
+    API_KEY,
+    Kept,
+    a_pipeline,
+    a_prompt,
+    logged,
+    prompting,
+)
+from tests.targets.sinks import a_sink, answer, until
+
+DONE = {"status": "completed", "output": "the summary"}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(pipeline, "LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(pipeline, "HEARING", 0.01)
+
+
+def on_runs(url: str, **given: Any) -> Any:
+    return prompting(url, **({"pipeline": "runs", "model": ""} | given))
+
+
+# R1.10
+async def test_a_prompt_becomes_one_run_over_there_and_its_output_the_result() -> None:
+    ended = {
+        "status": "completed",
+        "output": "the summary",
+        "artifacts": [
+            {"name": "report.pdf", "url": "/files/report.pdf"},
+            {"url": "files/a%20b.txt"},
+            {"name": "page", "url": "https://elsewhere.example/page"},
+        ],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+        "cost": 0.25,
+        "error": None,
+    }
+    states: list[dict[str, Any] | int] = [{"status": "queued"}, {"status": "running"}, ended]
+    async with a_pipeline(statuses=states) as there, on_runs(there.url) as runner:
+        call = a_prompt(
+            "สรุปข่าว",
+            state=(state := Kept()),
+            model="big",
+            run={
+                "id": "run-1",
+                "schedule_id": "sch-1",
+                "schedule_name": "News",
+                "owner": Owner(type=OwnerType.CHAT, id="42"),
+                "slot": datetime(2030, 1, 2, 2, 0, tzinfo=UTC),
+            },
+        )
+        outcome = await runner.execute(call)
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert outcome.result == {
+        "text": "the summary",
+        "model": "big",
+        "pipeline": "runs",
+        "pipeline_run_id": "pipe/1",
+        "artifacts": [
+            {"name": "report.pdf", "url": f"{there.url}/files/report.pdf"},
+            {"name": "a%20b.txt", "url": f"{there.url}/files/a%20b.txt"},
+            {"name": "page", "url": "https://elsewhere.example/page"},
+        ],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+        "cost": 0.25,
+        "finish_reason": "completed",
+        "truncated": False,
+    }
+    post, *gets = there.requests
+    assert post.headers["idempotency-key"] == "run-1"
+    assert post.headers["authorization"] == f"Bearer {API_KEY}"
+    assert json.loads(post.body) == {
+        "prompt": "สรุปข่าว",
+        "schedule_id": "sch-1",
+        "run_id": "run-1",
+        "owner": "chat:42",
+        "model": "big",
+        "metadata": {
+            "schedule_name": "News",
+            "namespace": "native",
+            "origin": "manual",
+            "slot": "2030-01-02T02:00:00Z",
+        },
+    }
+    assert {each.target for each in gets} == {"/runs/pipe%2F1"}
+    assert handover_from(state.value) == Handover(pipeline_run_id="pipe/1")
+
+
+# R1.32: one run however often it is tried
+async def test_another_attempt_goes_on_with_the_same_run() -> None:
+    async with a_pipeline() as there, on_runs(there.url) as runner:
+        state = Kept()
+        first = await runner.execute(a_prompt(state=state, run={"id": "run-1"}))
+        again = await runner.execute(a_prompt(state=state, run={"id": "run-1", "attempt": 2}))
+        # What was kept is lost as well: the key still leads to the same run.
+        lost = await runner.execute(a_prompt(run={"id": "run-1", "attempt": 3}))
+    assert first.result == again.result == lost.result
+    assert len(there.posts) == 2
+    assert there.posts[0] == there.posts[1]
+    assert there.runs == {"run-1": "pipe/1"}
+
+
+@pytest.mark.parametrize(("status", "retryable"), [(503, True), (429, True), (400, False)])
+async def test_a_refused_hand_over(status: int, retryable: bool) -> None:
+    async with a_pipeline(refusals=[status]) as there, on_runs(there.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, f"http_{status}")
+    assert outcome.retryable is retryable
+    assert outcome.error == f"the run pipeline answered HTTP {status}: not now"
+
+
+async def test_while_it_is_asked_for_trouble_passes() -> None:
+    states: list[dict[str, Any] | int] = [500, 503, {"status": "running"}, 429, 502, DONE]
+    async with a_pipeline(statuses=states) as there, on_runs(there.url) as runner:
+        outcome = await runner.execute(call := a_prompt())
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert there.gets == 6
+    assert sum(level == "warning" for level, _ in logged(call)) == 4
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "error"),
+    [
+        (404, "run_not_found", "the run pipeline no longer knows run pipe/1"),
+        (403, "http_403", "the run pipeline answered HTTP 403"),
+        ({"status": "failed", "error": "no\ntokens left"}, "pipeline_failed", "no tokens left"),
+        ({"status": "FAILED", "error": {"message": API_KEY}}, "pipeline_failed", "***"),
+        ({"status": "error"}, "pipeline_failed", "the pipeline says: error"),
+        ({"status": "cancelled"}, "pipeline_canceled", "canceled in the pipeline"),
+    ],
+)
+async def test_how_it_can_fail_for_good(found: Any, code: str, error: str) -> None:
+    async with a_pipeline(statuses=[found]) as there, on_runs(there.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert (outcome.end, outcome.retryable) == (AttemptEnd.FAILED, False)
+    assert outcome.code == code
+    assert outcome.error.startswith(error)
+    assert API_KEY not in str(outcome)
+    assert outcome.result is not None
+    assert outcome.result["pipeline_run_id"] == "pipe/1"
+
+
+@pytest.mark.parametrize(
+    "reply", [b"{}", b'{"run_id": null}', b'{"run_id": true}', b"[]", b"nothing", b'{"id": {}}']
+)
+async def test_a_pipeline_that_does_not_say_which_run(reply: bytes) -> None:
+    async with a_sink(answer("202 Accepted", reply)) as there, on_runs(there.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert (outcome.code, outcome.retryable) == ("bad_answer", True)
+
+
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        ({"text": "inside"}, "inside"),
+        ({"rows": [1, "ก"]}, '{"rows": [1, "ก"]}'),
+        (None, ""),
+        ("a\x00b", "a\ufffdb"),
+    ],
+)
+async def test_outputs_of_every_kind(output: object, text: str) -> None:
+    found = {"status": "succeeded", "output": output}
+    async with a_pipeline(statuses=[found]) as there, on_runs(there.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert outcome.result is not None
+    assert outcome.result["text"] == text
+
+
+# F67, S74
+async def test_outputs_and_artifacts_have_their_caps() -> None:
+    found = {
+        "status": "completed",
+        "output": "x" * 100_000,
+        "artifacts": [
+            {"name": "a", "url": "tg://resolve?domain=x"},
+            {"name": "b", "url": "javascript:alert(1)"},
+            {"name": "c", "url": "file:///etc/passwd"},
+            {"name": "d", "url": "x" * 3000},
+            {"name": "e"},
+            "f",
+            *({"name": f"n\n{n}" * 200, "url": f"/files/{n}"} for n in range(100)),
+        ],
+    }
+    async with a_pipeline(statuses=[found]) as there, on_runs(there.url) as runner:
+        outcome = await runner.execute(call := a_prompt())
+    assert outcome.result is not None
+    assert outcome.result["text"] == "x" * KEEP_LIMIT
+    assert outcome.result["truncated"] is True
+    artifacts: Any = outcome.result["artifacts"]
+    assert [each["url"] for each in artifacts] == [
+        f"{there.url}/files/{n}" for n in range(MOST_ARTIFACTS - 6)
+    ]
+    assert all(len(each["name"]) <= 200 and "\n" not in each["name"] for each in artifacts)
+    assert ("warning", "62 artifacts are left out") in logged(call)
+
+
+async def test_ten_megabytes_are_not_read() -> None:
+    found = {"status": "completed", "output": "x" * 10_000_000}
+    async with a_pipeline(statuses=[found]) as there, on_runs(there.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert (outcome.code, outcome.retryable) == ("answer_too_long", False)
+
+
+# F67
+async def test_at_the_deadline_the_run_over_there_is_given_up_and_told_so() -> None:
+    async with a_pipeline(statuses=[{"status": "running"}]) as there:
+        async with on_runs(there.url) as runner:
+            outcome = await runner.execute(a_prompt(timeout=0.2))
+        assert there.canceled == ["/runs/pipe%2F1/cancel"]
+    assert (outcome.end, outcome.retryable) == (AttemptEnd.TIMEOUT, False)
+    assert outcome.result is not None
+    assert outcome.result["pipeline_run_id"] == "pipe/1"
+
+
+async def test_a_pipeline_that_never_takes_it_over_is_worth_another_attempt() -> None:
+    async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with a_sink(then=hang) as there, on_runs(there.url) as runner:
+        outcome = await runner.execute(a_prompt(timeout=0.1))
+    assert (outcome.end, outcome.retryable) == (AttemptEnd.TIMEOUT, True)
+
+
+# C16; a node that has only lost its lease leaves the run to another
+@pytest.mark.parametrize("canceled", [True, False])
+async def test_only_a_cancel_is_passed_on(canceled: bool) -> None:
+    async with a_pipeline(statuses=[{"status": "running"}]) as there:
+        async with on_runs(there.url) as runner:
+            task = asyncio.create_task(runner.execute(a_prompt(canceled=canceled)))
+            await until(lambda: there.gets > 0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert len(there.canceled) == canceled
+
+
+async def cut_short(runner: AgentPrompt, state: Kept, there: Any) -> None:
+    """An attempt whose node dies as soon as the run is asked for."""
+    task = asyncio.create_task(runner.execute(a_prompt(state=state, run={"id": "run-1"})))
+    await until(lambda: there.gets > 0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_callback_ends_the_wait_and_its_address_is_the_same_for_every_attempt() -> None:
+    async with (
+        a_pipeline(statuses=[{"status": "running"}]) as there,
+        on_runs(there.url, callback_url="https://chimes.example/") as runner,
+    ):
+        state = Kept()
+        await cut_short(runner, state, there)
+        state.said = json.dumps({"status": "completed", "output": "told"})
+        outcome = await runner.execute(a_prompt(state=state, run={"id": "run-1"}))
+        # The pipeline's id was not kept in time: the very same is sent again.
+        kept = handover_from(state.value)
+        state.value = Handover(token=kept.token).to_text()
+        again = await runner.execute(a_prompt(state=state, run={"id": "run-1"}))
+    assert outcome.result is not None
+    assert outcome.result["text"] == "told"
+    assert again.result == outcome.result
+    assert there.posts[0] == there.posts[1]
+    assert len(kept.token) >= 43
+    assert there.posts[0]["callback_url"] == (
+        f"https://chimes.example/api/v1/agent/callbacks/run-1?token={kept.token}"
+    )
+
+
+async def test_the_token_is_kept_before_it_is_sent() -> None:
+    async with (
+        a_pipeline(refusals=[503]) as there,
+        on_runs(there.url, callback_url="https://chimes.example") as runner,
+    ):
+        state = Kept()
+        await runner.execute(a_prompt(state=state))
+        await runner.execute(a_prompt(state=state))
+    tokens = {handover_from(each).token for each in state.writes}
+    assert len(tokens) == 1
+    assert {each["callback_url"].rpartition("=")[2] for each in there.posts} == tokens
+
+
+async def test_an_unknown_word_is_taken_for_under_way() -> None:
+    states: list[dict[str, Any] | int] = [{"status": "pondering"}, {}, DONE]
+    async with a_pipeline(statuses=states) as there, on_runs(there.url) as runner:
+        outcome = await runner.execute(call := a_prompt())
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert ("warning", "the pipeline says: pondering") in logged(call)
+
+
+async def test_asking_becomes_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    pauses: list[float] = []
+
+    async def heard(_: object, __: object, pause: float) -> None:
+        pauses.append(pause)
+
+    monkeypatch.setattr(pipeline, "_heard", heard)
+    states: list[dict[str, Any] | int] = [*({"status": "running"} for _ in range(9)), DONE]
+    async with a_pipeline(statuses=states) as there, on_runs(there.url) as runner:
+        await runner.execute(a_prompt())
+    assert pauses[0] == 0.5
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 5.0
+
+
+async def test_a_retry_after_lengthens_no_more_than_the_longest_pause() -> None:
+    refusal = answer("503 Busy", Retry_After="3600")
+    made = answer("202 OK", b'{"run_id": 7, "status": "queued"}')
+    ended = answer("200 OK", json.dumps(DONE).encode())
+    async with a_sink(made, refusal, ended) as there, on_runs(there.url) as runner:
+        outcome = await runner.execute(a_prompt(timeout=5))
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert outcome.result is not None
+    assert outcome.result["pipeline_run_id"] == "7"
+
+
+async def test_a_busy_pipeline_says_when_to_come_back() -> None:
+    refusal = answer("429 Busy", b"busy", Retry_After="120")
+    async with a_sink(refusal) as there, on_runs(there.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert outcome.retry_after == timedelta(seconds=120)
