@@ -12,9 +12,9 @@ from chimes.errors import (
     NotAllowed,
 )
 from chimes.model.access import Actor, Owner
-from chimes.model.ids import RunId, ScheduleId, manual_run_id, new_schedule_id
+from chimes.model.ids import ScheduleId, new_schedule_id
 from chimes.model.listing import Page, ScheduleQuery, ScheduleSort
-from chimes.model.planning import backfill_run, ended_at_once, manual_run, slot_run
+from chimes.model.planning import ended_at_once, slot_run
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import (
     Schedule,
@@ -30,10 +30,8 @@ from chimes.model.schedule import (
     runs_left,
     with_overdue,
 )
-from chimes.model.source import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget
 from chimes.service.audit import changes_between, entry
-from chimes.service.orders import Order, completed, order_shown, ordered_run
 from chimes.service.quotas import QuotaUse
 from chimes.service.recipients import check_chats
 from chimes.service.rules import (
@@ -42,12 +40,11 @@ from chimes.service.rules import (
     checked_text,
     clean_name,
 )
-from chimes.service.schedule_changes import Limits, ScheduleChanges, refuse_agents
+from chimes.service.runs_by_hand import RunsByHand
+from chimes.service.schedule_changes import Limits
 from chimes.service.slots import (
     UPCOMING_LIMIT,
-    Backfill,
     Upcoming,
-    past_slots,
     planned_slot,
     upcoming_fires,
 )
@@ -62,7 +59,7 @@ from chimes.service.targets import (
 __all__ = ["Limits", "ScheduleService"]
 
 
-class ScheduleService(ScheduleChanges):
+class ScheduleService(RunsByHand):
     # --- reading ------------------------------------------------------------------------------
     async def find(self, actor: Actor, query: ScheduleQuery) -> Page[Schedule]:
         return await self._store.list_schedules(_visible(actor, query))
@@ -202,7 +199,12 @@ class ScheduleService(ScheduleChanges):
         await self._check_name(replace(wanted, name=clean_name(wanted.name)), seen)
         await self._check_dependency(actor, wanted)
         return await self._change(
-            actor, schedule_id, "update", apply, may=actor.may_write, version=expected_version
+            actor,
+            schedule_id,
+            _verb_of(seen, wanted),
+            apply,
+            may=actor.may_write,
+            version=expected_version,
         )
 
     async def _turned(
@@ -316,112 +318,12 @@ class ScheduleService(ScheduleChanges):
 
         return await self._change(actor, schedule_id, "reschedule", apply)
 
-    # --- runs by hand -------------------------------------------------------------------------
-    async def start(self, actor: Actor, order: Order, *, run_id: RunId | None = None) -> Run:
-        """`asked_for`, without saying whether the run is a new one."""
-        return (await self.asked_for(actor, order, run_id=run_id))[0]
 
-    async def asked_for(
-        self, actor: Actor, order: Order, *, run_id: RunId | None = None
-    ) -> tuple[Run, bool]:
-        """A run without a schedule. With `run_id` the same order can be given again: the run that
-        has the id is the answer. False: of a pair that is busy it is the task that is under way
-        (R4.18), and nothing was added."""
-        owner = order.owner or actor.owner
-        if not actor.may_create(owner):
-            raise NotAllowed()
-        self._target_allowed(actor, order.target, None)
-        self._check_recipients(order.policy.delivery)
-        await check_chats(self._store, actor, order.policy.delivery)
-        order = completed(order, await self.defaults_of(order.target))
-        now = await self._store.now()
-        run = ordered_run(order, owner, run_id or manual_run_id(now), now)
-        note = entry(actor, "start", "run", run.id, at=now, owner=owner, changes=order_shown(order))
-        return await self._add(run, note)
-
-    async def run_now(
-        self,
-        actor: Actor,
-        schedule_id: ScheduleId,
-        *,
-        beside_others: bool = False,
-        run_id: RunId | None = None,
-    ) -> Run:
-        """`run_asked_for`, without saying whether the run is a new one."""
-        return (
-            await self.run_asked_for(actor, schedule_id, beside_others=beside_others, run_id=run_id)
-        )[0]
-
-    async def run_asked_for(
-        self,
-        actor: Actor,
-        schedule_id: ScheduleId,
-        *,
-        beside_others: bool = False,
-        run_id: RunId | None = None,
-    ) -> tuple[Run, bool]:
-        """C7: allowed while paused; nothing about the schedule changes. `run_id` and the answer as
-        in `asked_for`; a task is never `beside_others` of its pair."""
-        schedule = await self.get(actor, schedule_id)
-        if not actor.may_operate(schedule.owner):
-            raise NotAllowed()
-        refuse_agents(actor, schedule.target)
-        now = await self._store.now()
-        is_task = isinstance(schedule.target, SyncTarget)
-        run = manual_run(schedule, now, beside_others=beside_others and not is_task)
-        if is_task:
-            run = replace(run, priority=NOW_CLASS)
-        if run_id is not None:
-            run = replace(run, id=run_id)
-        note = entry(
-            actor,
-            "run",
-            "schedule",
-            schedule.id,
-            at=now,
-            owner=schedule.owner,
-            changes={"run_id": run.id},
-        )
-        return await self._add(run, note)
-
-    async def backfill(
-        self,
-        actor: Actor,
-        schedule_id: ScheduleId,
-        start: datetime,
-        end: datetime,
-        *,
-        dry_run: bool = False,
-    ) -> Backfill:
-        """Runs for the past slots of a range (both ends included) that were not carried out."""
-        schedule = await self.get(actor, schedule_id)
-        if not actor.may_write(schedule.owner):
-            raise NotAllowed()
-        if isinstance(schedule.target, SyncTarget):
-            raise InvalidInput(
-                "a sync task is not bound to a slot, so there is nothing to fill; run it now",
-                code="not_slot_bound",
-            )
-        now = await self._store.now()
-        slots = past_slots(schedule, start, min(end, now))
-        taken = await self._store.slots_taken(schedule.id, slots)
-        made_up_for = (RunStatus.MISSED, RunStatus.SKIPPED)
-        open_slots = tuple(
-            slot for slot in slots if slot not in taken or taken[slot].status in made_up_for
-        )
-        if dry_run or not open_slots:
-            return Backfill(slots=open_slots, runs=())
-        runs = [backfill_run(schedule, slot, taken.get(slot), now) for slot in open_slots]
-        note = entry(
-            actor,
-            "backfill",
-            "schedule",
-            schedule.id,
-            at=now,
-            owner=schedule.owner,
-            changes={"slots": len(runs)},
-        )
-        return Backfill(slots=open_slots, runs=await self._store.add_runs(runs, note))
+def _verb_of(before: Schedule, after: Schedule) -> str:
+    """A change that is nothing but a switch has the word of the switch (R1.15)."""
+    if before.enabled == after.enabled or replace(after, enabled=before.enabled) != before:
+        return "update"
+    return "resume" if after.enabled else "pause"
 
 
 def _visible(actor: Actor, query: ScheduleQuery) -> ScheduleQuery:

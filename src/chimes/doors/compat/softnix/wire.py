@@ -1,0 +1,336 @@
+"""Softnix schedules to ours and back. Pure; the messages are those that Softnix's users know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from difflib import get_close_matches
+
+from chimes.doors.compat.softnix.defaults import (
+    CRON,
+    ONE_TIME,
+    TELEGRAM,
+    WEB_UI,
+    PromptDefaults,
+)
+from chimes.errors import InvalidInput
+from chimes.model.access import Actor, Owner, OwnerType
+from chimes.model.ids import ScheduleId
+from chimes.model.recipient import Channel, Recipient
+from chimes.model.schedule import Schedule
+from chimes.model.target import AgentTarget
+from chimes.service.prompts import NAMESPACE, name_of, prompt_draft
+from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
+from chimes.triggers.zone import parse_zone
+
+Item = dict[str, object]
+Given = Mapping[str, object]
+
+_OWNER = frozenset({"owner_type", "owner_id"})
+_DELIVERY = frozenset({"delivery_channel", "delivery_target"})
+_TASK = frozenset({"task", "task_prompt"})
+_WHEN = frozenset({"schedule_type", "run_at", "cron_expr", "timezone", "enabled"})
+#: What the service writes itself; an item that is sent back as it was read may carry it.
+_BOOKKEEPING = frozenset(
+    {"id", "next_run_at", "last_dispatched_at", "created_at", "updated_at", "deleted_at"}
+)
+_SETTABLE = _OWNER | _DELIVERY | _TASK | _WHEN
+_FROM_TEXT = _OWNER | _DELIVERY | {"text", "timezone", "enabled"}
+
+
+# --- in -----------------------------------------------------------------------------------------
+def owner_from(given: Given, actor: Actor) -> Owner:
+    """The caller's own, unless one is named."""
+    if not any(given.get(name) is not None for name in _OWNER):
+        return actor.owner
+    kind = _text(given, "owner_type") or OwnerType.SYSTEM.value
+    if kind not in OwnerType.__members__.values():
+        raise InvalidInput("owner_type must be user, chat or system", field="owner_type")
+    return Owner(type=OwnerType(kind), id=_named(given, "owner_id") or Owner().id)
+
+
+def zone_from(given: Given) -> str | None:
+    """None: it names none."""
+    name = _text(given, "timezone").strip()
+    if not name:
+        return None
+    try:
+        return parse_zone(name).name
+    except InvalidInput:
+        raise InvalidInput("invalid timezone", field="timezone") from None
+
+
+def checked_item(data: object) -> Given:
+    return _object(data, _SETTABLE | _BOOKKEEPING)
+
+
+def checked_text_request(data: object) -> Given:
+    return _object(data, _FROM_TEXT)
+
+
+def text_from(given: Given) -> str:
+    text = _text(given, "text")
+    if not text.strip():
+        raise InvalidInput("text is required", field="text")
+    return text
+
+
+def draft_from(
+    given: Given,
+    owner: Owner,
+    defaults: PromptDefaults,
+    *,
+    zone: str,
+    schedule_id: ScheduleId,
+    now: datetime,
+) -> Schedule:
+    """A new schedule from the body of POST /schedules (R1.18)."""
+    kind = (_text(given, "schedule_type") or ONE_TIME).strip().lower()
+    trigger = _trigger(kind, _text(given, "run_at"), _text(given, "cron_expr"), zone)
+    task = _task(given, None)
+    if not task.strip():
+        raise InvalidInput("task is required", field="task")
+    return prompted(task, trigger, given, owner, defaults, schedule_id=schedule_id, now=now)
+
+
+def prompted(
+    task: str,
+    trigger: Trigger,
+    given: Given,
+    owner: Owner,
+    defaults: PromptDefaults,
+    *,
+    schedule_id: ScheduleId,
+    now: datetime,
+) -> Schedule:
+    channel, target = _channel(given, WEB_UI), _named(given, "delivery_target")
+    draft = prompt_draft(
+        schedule_id=schedule_id,
+        prompt=task,
+        trigger=trigger,
+        owner=owner,
+        policy=replace(defaults.policy, delivery=(_recipient(channel, target, owner),)),
+        enabled=_flag(given, "enabled", True),
+        now=now,
+    )
+    return _with_target(draft, target)
+
+
+def edited_by(schedule: Schedule, given: Given) -> Schedule:
+    """The schedule after PATCH /schedules/{id} (R1.21): what is left out, or null, stays."""
+    shown = item_from(schedule)
+    for name in ("owner_type", "owner_id", "schedule_type"):
+        if given.get(name) not in (None, shown[name]):
+            raise InvalidInput(f"{name} cannot be changed", field=name)
+    task = _task(given, schedule)
+    after = schedule
+    if task != shown["task"]:
+        if not task.strip():
+            raise InvalidInput("task is required", field="task")
+        after = replace(after, target=_prompt(schedule, task), name=name_of(task))
+    trigger = _patched_trigger(given, schedule)
+    if _delivery_differs(given, shown):
+        channel = _channel(given, str(shown["delivery_channel"]))
+        target = _named(given, "delivery_target")
+        if given.get("delivery_target") is None and channel == shown["delivery_channel"]:
+            target = str(shown["delivery_target"] or "")
+        others = [
+            each
+            for each in schedule.policy.delivery
+            if each.channel not in (Channel.INBOX, Channel.TELEGRAM)
+        ]
+        delivery = (_recipient(channel, target, schedule.owner), *others)
+        after = _with_target(
+            replace(after, policy=replace(after.policy, delivery=delivery)), target
+        )
+    # A single moment that is over shows as switched off; to send that back asks for nothing.
+    enabled = schedule.enabled
+    if given.get("enabled") not in (None, shown["enabled"]) or trigger != schedule.trigger:
+        enabled = _flag(given, "enabled", schedule.enabled)
+    return replace(after, trigger=trigger, enabled=enabled)
+
+
+def _patched_trigger(given: Given, schedule: Schedule) -> Trigger:
+    before = schedule.trigger
+    zone = zone_from(given) or before.zone
+    run_at, expression = _text(given, "run_at"), _text(given, "cron_expr")
+    if isinstance(before, Once):
+        if expression:
+            raise InvalidInput("cron_expr is for cron schedules", field="cron_expr")
+        if run_at and run_at != time_out(before.instant):
+            return replace(before, at=_once(run_at, zone).at, timezone=zone)
+        return before if zone == before.zone else replace(before, timezone=zone)
+    if run_at:
+        raise InvalidInput("run_at is for one_time schedules", field="run_at")
+    if expression and expression != expression_out(before):
+        return _trigger(CRON, "", expression, zone)
+    if zone == before.zone or isinstance(before, Every):
+        return before
+    return _trigger(CRON, "", before.expression, zone)
+
+
+def _trigger(kind: str, run_at: str, expression: str, zone: str) -> Trigger:
+    if kind not in (ONE_TIME, CRON):
+        raise InvalidInput("schedule_type must be one_time or cron", field="schedule_type")
+    if kind == ONE_TIME:
+        if not run_at.strip():
+            raise InvalidInput("run_at is required for one_time schedule", field="run_at")
+        return _once(run_at, zone)
+    if not expression.strip():
+        raise InvalidInput("cron_expr is required for cron schedule", field="cron_expr")
+    try:
+        return Cron(expression.strip(), timezone=zone)
+    except InvalidInput as error:
+        raise InvalidInput(error.message, field="trigger.expression", hint=error.hint) from None
+
+
+def _once(text: str, zone: str) -> Once:
+    """A moment with an offset, or a wall time in the zone of the schedule."""
+    given = text.strip()
+    if len(given) > 10 and given[10] == " ":
+        given = f"{given[:10]}T{given[11:]}"
+    try:
+        return Once(given, timezone=zone)
+    except InvalidInput:
+        raise InvalidInput("invalid run_at datetime", field="run_at") from None
+
+
+def _task(given: Given, schedule: Schedule | None) -> str:
+    """C23: two names of one thing. Sent back together, the one that was changed counts."""
+    before = "" if schedule is None else _prompt_of(schedule)
+    told = {_text(given, name) for name in _TASK if given.get(name) is not None} - {before}
+    if len(told) > 1:
+        raise InvalidInput("task and task_prompt are the same thing; send one", field="task")
+    if not told:
+        return before
+    return told.pop()
+
+
+def _channel(given: Given, usual: str) -> str:
+    channel = (_text(given, "delivery_channel") or usual).strip().lower()
+    if channel not in (WEB_UI, TELEGRAM):
+        raise InvalidInput("delivery_channel must be web_ui or telegram", field="delivery_channel")
+    return channel
+
+
+def _recipient(channel: str, target: str, owner: Owner) -> Recipient:
+    if channel == WEB_UI:
+        return Recipient(channel=Channel.INBOX)
+    if not target and owner.type is OwnerType.CHAT:
+        target = owner.id
+    if not target:
+        raise InvalidInput("delivery_target is required for telegram", field="delivery_target")
+    return Recipient(channel=Channel.TELEGRAM, to=target)
+
+
+def _delivery_differs(given: Given, shown: Item) -> bool:
+    return any(given.get(name) not in (None, shown[name]) for name in _DELIVERY)
+
+
+def _with_target(schedule: Schedule, target: str) -> Schedule:
+    """What was named for the web, which needs no target, is given back as it was."""
+    kept = {name: each for name, each in schedule.door_data.items() if name != NAMESPACE}
+    if target and all(each.to != target for each in schedule.policy.delivery):
+        kept[NAMESPACE] = {"delivery_target": target}
+    return replace(schedule, door_data=kept)
+
+
+def _prompt(schedule: Schedule, task: str) -> AgentTarget:
+    before = schedule.target
+    assert isinstance(before, AgentTarget)
+    return replace(before, prompt=task)
+
+
+def _prompt_of(schedule: Schedule) -> str:
+    assert isinstance(schedule.target, AgentTarget)
+    return schedule.target.prompt
+
+
+# --- out ----------------------------------------------------------------------------------------
+def item_from(schedule: Schedule) -> Item:
+    """R1.16, and beside the seed's names those of the original (C23). A single moment that has had
+    its turn shows as switched off."""
+    trigger = schedule.trigger
+    once = isinstance(trigger, Once)
+    over = once and schedule.next_slot is None
+    prompt = _prompt_of(schedule)
+    told = [each for each in schedule.policy.delivery if each.channel is Channel.TELEGRAM]
+    return {
+        "id": schedule.id,
+        "owner_type": schedule.owner.type.value,
+        "owner_id": schedule.owner.id,
+        "task_prompt": prompt,
+        "task": prompt,
+        "schedule_type": ONE_TIME if once else CRON,
+        "run_at": time_out(trigger.instant) if isinstance(trigger, Once) else None,
+        "cron_expr": expression_out(trigger),
+        "timezone": trigger.zone,
+        "enabled": schedule.enabled and not over,
+        "next_run_at": time_out(schedule.next_run_at),
+        "delivery_channel": TELEGRAM if told else WEB_UI,
+        "delivery_target": told[0].to if told else _kept_target(schedule),
+        "last_dispatched_at": time_out(schedule.last_enqueued_at),
+        "created_at": time_out(schedule.created_at),
+        "updated_at": time_out(schedule.updated_at),
+        "deleted_at": time_out(schedule.deleted_at),
+    }
+
+
+def expression_out(trigger: Trigger) -> str | None:
+    match trigger:
+        case Once():
+            return None
+        case Every():
+            return f"@every {format_duration_go(trigger.every)}"
+        case Cron():
+            return trigger.expression
+
+
+def _kept_target(schedule: Schedule) -> str | None:
+    kept = schedule.door_data.get(NAMESPACE)
+    target = kept.get("delivery_target") if isinstance(kept, Mapping) else None
+    return target if isinstance(target, str) else None
+
+
+def time_out(moment: datetime | None) -> str | None:
+    """C18: `+00:00`."""
+    return None if moment is None else moment.astimezone(UTC).isoformat()
+
+
+# --- reading ------------------------------------------------------------------------------------
+def _object(data: object, known: frozenset[str]) -> Given:
+    if not isinstance(data, Mapping):
+        raise InvalidInput("a JSON object is needed")
+    for name in data:
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise InvalidInput(f"unknown field: {str(name)[:64]}{hint}", field=str(name)[:64])
+    return data
+
+
+def _text(given: Given, name: str) -> str:
+    value = given.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{name} must be text", field=name)
+    return value
+
+
+def _named(given: Given, name: str) -> str:
+    """An id: chats have numbers."""
+    value = given.get(name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return _text(given, name).strip()
+
+
+def _flag(given: Given, name: str, usual: bool) -> bool:
+    value = given.get(name)
+    if value is None:
+        return usual
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name} must be true or false", field=name)
+    return value
