@@ -22,6 +22,7 @@ from chimes.language.parsing.parts import (
     Part,
     PartOfDay,
     Period,
+    Portion,
     Problem,
     RelativeDay,
     RelativeMonthDay,
@@ -36,6 +37,7 @@ SingleDay = Date | RelativeDay | RelativeWeekday | RelativeMonthDay
 #: Days that come again.
 Days = Daily | Named | MonthDays | Date
 P = TypeVar("P")
+_NIGHT_ENDS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Meaning:
 
 def meaning(phrase: Phrase) -> Meaning:
     """Raises Ask."""
+    phrase = _with_spans(phrase)
     parts = phrase.parts
     problem = next((part for part in parts if isinstance(part, Problem)), None)
     if problem is not None:
@@ -85,6 +88,25 @@ def meaning(phrase: Phrase) -> Meaning:
     if interval is not None:
         return _checked_interval(found, parts)
     return _checked_clocks(found, parts)
+
+
+def _with_spans(phrase: Phrase) -> Phrase:
+    """`from` read together with what follows it, where that is a span or, of an interval, a time."""
+    repeats = any(isinstance(part, Interval) for part in phrase.parts)
+    parts: list[Part] = []
+    listed: list[bool] = []
+    for part, is_listed in zip(phrase.parts, phrase.listed, strict=True):
+        before = parts[-1] if parts else None
+        if isinstance(before, Problem) and before.opens_span:
+            if isinstance(part, Span):
+                parts[-1] = part
+                continue
+            if isinstance(part, Clock) and repeats:
+                parts[-1] = Span(part, None)
+                continue
+        parts.append(part)
+        listed.append(is_listed)
+    return Phrase(phrase.stretches, tuple(parts), tuple(listed))
 
 
 def _of(parts: Iterable[Part], kind: type[P]) -> list[P]:
@@ -145,11 +167,16 @@ def _clocks(phrase: Phrase) -> tuple[Clock, ...]:
     return tuple(ordered)
 
 
-def _placed(clock: Clock, portions: Iterable[str]) -> Clock:
+def _placed(clock: Clock, portions: Iterable[Portion]) -> Clock:
     """The clock, on the half of the day that it was said to be in."""
     plain = replace(clock, sure="certain", marked=False, whole=False)
     for portion in portions:
-        hour = moved_hour(clock.hour, portion)  # type: ignore[arg-type]
+        if clock.midnight:
+            raise Ask("ambiguous")
+        if clock.sure == "certain" and portion == "night" and clock.hour < _NIGHT_ENDS:
+            # As good as midnight: the night before that day, or the one after it?
+            return replace(plain, midnight=True)
+        hour = moved_hour(clock.hour, portion)
         if clock.sure == "certain":
             # 9 am "in the evening" is moved, and so is no evening.
             allowed = clock.hour == hour or (clock.hour >= 12 and isinstance(hour, int))

@@ -10,15 +10,14 @@ from chimes.language.parsing.asking import Ask
 from chimes.language.parsing.combine import Meaning, meaning
 from chimes.language.parsing.parts import (
     Clock,
-    Daily,
     Date,
-    Interval,
+    Delay,
     InZone,
-    MonthDays,
-    Named,
     PartOfDay,
-    Period,
     Problem,
+    RelativeDay,
+    RelativeMonthDay,
+    RelativeWeekday,
 )
 from chimes.language.parsing.scan import Phrase, phrases
 from chimes.language.parsing.text import Text, is_chinese
@@ -38,6 +37,9 @@ _LEFT_OVER = re.compile(
 _ABOUT = re.compile(
     r"(?<![a-z])(?:about|of|for|regarding|before|after)(?![a-z])|เรื่อง|เกี่ยวกับ|สำหรับ|ก่อน|关于|的"
 )
+_AGAIN = re.compile(r"(?<![a-z])(?:every|each)|ทุก|แต่ละ|每|逢")
+#: What says when so plainly that it cannot be left to the task at the beginning of a text.
+_DAYS = (Clock, Date, Delay, RelativeDay, RelativeWeekday, RelativeMonthDay)
 _ONLY_SIGNS = re.compile(r"[\W_]*")
 
 
@@ -139,26 +141,20 @@ def _zone_at_end(text: str, found: list[Phrase], chosen: Phrase) -> Phrase | Non
 
 def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
     """Words of time that the chosen phrase left out, and that may bear on it."""
-    for start, end in chosen.stretches:
+    for _, end in chosen.stretches:
         left = _LEFT_OVER.match(text, end)
         if left:
             raise Ask("residue", words=left[0].strip())
     for other in others:
-        if any(isinstance(part, Daily | Interval | Period) for part in other.parts) or any(
-            isinstance(part, Named | MonthDays | Date) and part.every for part in other.parts
-        ):
+        said = text[other.start : other.end]
+        ahead = other.start < chosen.start and _is_request(text[: other.start])
+        if _AGAIN.search(said) or (ahead and any(isinstance(part, _DAYS) for part in other.parts)):
             raise Ask("contradiction")
-        if _is_request(text[: other.start]) and _weight(other) and not _is_tail(other, chosen):
-            raise Ask("contradiction")
-        bounds = any(
-            isinstance(part, Problem) and "residue" in part.missing for part in other.parts
+        limited = any(
+            isinstance(part, Problem) and part.missing == ("residue",) for part in other.parts
         )
-        if bounds and _is_end(text, other):
-            raise Ask("residue", words=text[other.start : other.end])
-
-
-def _is_tail(other: Phrase, chosen: Phrase) -> bool:
-    return other.start > chosen.start
+        if limited and _is_end(text, other):
+            raise Ask("residue", words=said)
 
 
 def _task(text: Text, chosen: Phrase) -> str:

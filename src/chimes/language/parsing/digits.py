@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from chimes.language.parsing.parts import Clock, Date, Part, Problem
+from chimes.language.parsing.parts import Clock, Date, InZone, Part, Problem
 from chimes.language.parsing.rules import AMBIGUOUS, IMPOSSIBLE, NO_DATE, Rule, clock, rule
 
 #: Years from here on are counted from the Buddha (TIME "Words").
@@ -53,6 +53,15 @@ def _ordered(found: re.Match[str]) -> tuple[Part, ...]:
     return date_of(christian_year(int(found[1])), int(found[2]), int(found[3]))
 
 
+def _iso(found: re.Match[str]) -> tuple[Part, ...]:
+    """`2027-02-10T09:00`; an offset does not know about clock changes (T11)."""
+    day = date_of(christian_year(int(found[1])), int(found[2]), int(found[3]))
+    time = clock(int(found[4]), int(found[5]), int(found[6] or 0))
+    if found[8]:
+        return (AMBIGUOUS,)
+    return (*day, time, *((InZone("UTC"),) if found[7] else ()))
+
+
 def _either_order(found: re.Match[str]) -> tuple[Part, ...]:
     """`10/02/2027` is in February here and in October there; a Buddhist year tells."""
     first, second, year = int(found[1]), int(found[2]), int(found[3])
@@ -67,11 +76,14 @@ def _either_order(found: re.Match[str]) -> tuple[Part, ...]:
 
 _END = r"(?![0-9])(?![:.,][0-9])"
 RULES: list[Rule] = [
+    rule(
+        r"([0-9]{4})-([0-9]{2})-([0-9]{2})t([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?"
+        r"(?:(z)|([+-][0-9]{2}:?[0-9]{2}))?(?![0-9a-z])",
+        _iso,
+    ),
     rule(r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{2})(?:\.([0-9]{1,6}))?)?" + _END, _clock),
     rule(r"([0-9]{1,2})\.([0-9]{2})()()" + _END, _clock),
-    rule(
-        r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})(?:t(?=[0-9]))?" + _END.replace(":.,", "."), _ordered
-    ),
+    rule(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})" + _END.replace(":.,", "."), _ordered),
     rule(
         r"([0-9]{4})([/.])([0-9]{1,2})\2([0-9]{1,2})" + _END,
         lambda m: date_of(christian_year(int(m[1])), int(m[3]), int(m[4])),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from chimes.language.parsing.en_numbers import NUMBER, number
+from chimes.language.parsing.en_numbers import HOUR, NUMBER, number
 from chimes.language.parsing.parts import Clock, Part, PartOfDay, Problem, Sure
 from chimes.language.parsing.rules import IMPOSSIBLE, Rule, clock, rule
 
 END = r"(?![a-z0-9])"
 _AT = r"(?P<at>(?:at|@)(?: exactly)? ?)?"
-_HOUR = rf"(?P<h>{NUMBER})"
+_HOUR = rf"(?P<h>{HOUR})"
 _HALF = r"(?P<half>a\.?m\.?|p\.?m\.?)(?![a-z0-9])"
 _SHARP = r"(?: ?(?:sharp|exactly|on the dot))?"
 

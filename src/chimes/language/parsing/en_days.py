@@ -20,7 +20,15 @@ from chimes.language.parsing.parts import (
     RelativeMonthDay,
     RelativeWeekday,
 )
-from chimes.language.parsing.rules import AMBIGUOUS, NO_DATE, NO_INTERVAL, Meaning, Rule, rule
+from chimes.language.parsing.rules import (
+    AMBIGUOUS,
+    NO_DATE,
+    NO_INTERVAL,
+    YESTERDAY,
+    Meaning,
+    Rule,
+    rule,
+)
 
 _END = r"(?![a-z0-9]|'s)"
 _DAY_NAMES = (
@@ -79,11 +87,11 @@ _WEEKEND = Named(frozenset({0, 6}), every=True)
 _NTH = r"(?:first|second|third|fourth|fifth|last|[1-5](?:st|nd|rd|th))"
 _MONTH_DAY = (
     rf"(?:(?:the )?(?:{_NTH} (?:{_W}|{_WORKING}{_END}|day{_END})|(?:very )?last day{_END}"
-    rf"|{ORDINAL}(?: day{_END})?)|day [0-9]{{1,2}}(?![0-9:.]))"
+    rf"|{ORDINAL}(?: day{_END})?)|day [0-9]{{1,2}}(?![0-9a-z:.]))"
 )
 _MONTH_DAYS = rf"(?P<days>{_MONTH_DAY}(?: ?(?:,? ?and(?: on)?|,|&) ?{_MONTH_DAY})*)"
 _EACH_MONTH = r"(?: (?:of|in) (?:every|each|all) months?| (?:every|each) month| monthly)(?![a-z])"
-_THE_MONTH = r"(?: of (?:the|a) month)(?![a-z])"
+_THE_MONTH = r"(?: of (?:the|a) month(?![a-z]))"
 _ON = r"(?:on )?"
 
 
@@ -204,10 +212,11 @@ RULES: list[Rule] = [
         rf"(?:twice|[0-9]+ times|three times|several times) (?:a|per|every) (?:day|week|month|hour|year){_END}|twice daily",
         NO_INTERVAL,
     ),
+    rule(rf"(?:on )?last {_W}", YESTERDAY),
     rule(rf"{_ON}{_MONTH_DAYS}{_EACH_MONTH}", _monthly(every=True)),
     rule(rf"{_ON}{_MONTH_DAYS}{_THE_MONTH}?", _monthly(every=False)),
     rule(rf"{_EVERY}{_MONTH_DAYS}{_THE_MONTH}", _monthly(every=True)),
-    rule(rf"{_EVERY}{_MONTH_DAYS}", _every_nth),
+    rule(rf"{_EVERY}(?!day ){_MONTH_DAYS}", _every_nth),
     rule(rf"(?:at )?(?:the )?end of (?:every|each) month{_END}", MonthDays(("L",), every=True)),
     rule(rf"every month(?:-| )end{_END}", MonthDays(("L",), every=True)),
     rule(
@@ -230,7 +239,7 @@ RULES: list[Rule] = [
     rule(rf"this evening{_END}", (RelativeDay(0), PartOfDay("evening"))),
     rule(rf"(?:tomorrow|tmrw|tmr){_END}", RelativeDay(1)),
     rule(rf"(?:on )?(?:the )?day after tomorrow{_END}", RelativeDay(2)),
-    rule(rf"yesterday{_END}", Problem(("past",), loose=True)),
+    rule(rf"yesterday{_END}", YESTERDAY),
     rule(rf"in (?P<n>a|{NUMBER}) (?P<u>day|week)s?(?: time| from now)?{_END}", _ahead),
     rule(rf"(?P<n>a|{NUMBER}) (?P<u>day|week)s? from (?:now|today){_END}", _ahead),
     rule(rf"(?:on )?this (?P<w>{_W})", lambda m: (RelativeWeekday(_weekday_of(m["w"]), 0),)),
@@ -250,7 +259,6 @@ RULES: list[Rule] = [
         rf"(?:on )?(?:{_W},? (?:of )?this week|this week,?(?: on)? {_W})",
         lambda m: (RelativeWeekday(_weekday_of(m[0]), 0),),
     ),
-    rule(rf"(?:on )?last (?P<w>{_W})", Problem(("past",), loose=True)),
     rule(
         rf"(?:on )?the (?P<day>{ORDINAL}) of (?P<which>next|this) month{_END}",
         lambda m: (RelativeMonthDay(ordinal(m["day"]), int(m["which"] == "next")),),

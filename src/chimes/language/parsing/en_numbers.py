@@ -8,6 +8,7 @@ _ONES = (
     "nineteen",
 )
 _TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "ninety": 90}
+_ZERO = "zero"
 _ORDINALS = (
     *("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"),
     *("tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth"),
@@ -16,10 +17,10 @@ _ORDINALS = (
     *("twenty-eighth", "twenty-ninth", "thirtieth", "thirty-first"),
 )
 _BY_LENGTH = sorted(_ONES, key=len, reverse=True)
-WORD = (
-    rf"(?:(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_BY_LENGTH)}))?|{'|'.join(_BY_LENGTH)})(?![a-z])"
-)
+_ONE = "|".join(_BY_LENGTH)
+WORD = rf"(?:{_ZERO}|(?:{'|'.join(_TENS)})(?:[- ](?:{_ONE}))?|{_ONE})(?![a-z])"
 NUMBER = rf"(?:[0-9]{{1,6}}|{WORD})"
+HOUR = rf"(?:[0-9]{{1,2}}|{WORD})"
 ORDINAL_WORD = rf"(?:{'|'.join(sorted(_ORDINALS, key=len, reverse=True))})"
 #: 1st, 2nd, fifteenth.
 ORDINAL = rf"(?:[0-9]{{1,2}}(?:st|nd|rd|th)|{ORDINAL_WORD})(?![a-z0-9])"
@@ -30,7 +31,8 @@ def number(text: str) -> int:
         return int(text)
     total = 0
     for word in text.replace("-", " ").split():
-        total += _TENS[word] if word in _TENS else _ONES.index(word) + 1
+        if word != _ZERO:
+            total += _TENS[word] if word in _TENS else _ONES.index(word) + 1
     return total
 
 

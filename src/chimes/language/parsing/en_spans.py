@@ -12,6 +12,7 @@ from chimes.language.parsing.rules import (
     NO_INTERVAL,
     NO_UNIT,
     RESIDUE,
+    SPAN_OR_RESIDUE,
     Rule,
     rule,
 )
@@ -28,7 +29,7 @@ _COUNT = rf"(?:[0-9]{{1,6}}(?:\.[0-9]{{1,2}})?|{NUMBER}|an?)"
 _PIECE = rf"{_COUNT}[ -]?{_UNIT}"
 _LINK = r"(?:,? and |, ?| )"
 _HALVES = (
-    r"half(?:[ -]an?)?[ -]hour|(?:an?|one) hour and a half|(?:one|1) and a half hours"
+    r"half(?:[ -]an?)?[ -]hour|(?:(?:an?|one) )?hour and a half|(?:one|1) and a half hours"
     r"|(?:a )?quarter(?: of)? an hour|(?:a )?quarter[ -]hour|(?:two|2) and a half hours"
 )
 DURATION = rf"(?:(?:{_HALVES}){_END}|{_PIECE}(?:{_LINK}{_PIECE})*)"
@@ -129,9 +130,10 @@ RULES: list[Rule] = [
         Problem(("ambiguous",), loose=True),
     ),
     rule(
-        r"(?:until|till|except(?: for)?(?: on)?|excluding|but not(?: on)?|other than|starting(?: from| on)?|beginning(?: on)?|from|since|ending|unless|skip(?:ping)?)(?![a-z])",
+        r"(?:until|till|except(?: for)?(?: on)?|excluding|but not(?: on)?|other than|starting(?: from| on)?|beginning(?: on)?|since|ending|unless|skip(?:ping)?)(?![a-z])",
         RESIDUE,
     ),
+    rule(r"from(?![a-z])", SPAN_OR_RESIDUE),
     rule(
         rf"for (?:the )?(?:next |first )?{NUMBER} (?:days?|weeks?|months?|years?|times|hours?|minutes?)(?! of){_END}"
         rf"|(?:only )?{NUMBER} times(?! (?:a|per|every)){_END}",

@@ -152,10 +152,15 @@ class OnlyOnce:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Words of time that must be asked about; `loose`: only where they bear on a time phrase."""
+    """Words of time that must be asked about.
+
+    `loose`: only if something of time follows, since they have other uses. `opens_span`: unless a
+    span follows.
+    """
 
     missing: tuple[Missing, ...]
     loose: bool = False
+    opens_span: bool = False
 
 
 Part = (

@@ -14,7 +14,17 @@ AMBIGUOUS = Problem(("ambiguous",))
 NO_INTERVAL = Problem(("interval",))
 NO_UNIT = Problem(("unit",))
 NO_DATE = Problem(("date", "contradiction"))
+YESTERDAY = Problem(("past",), loose=True)
+#: "About", "before": not at a time but near it.
+VAGUE = Problem(("ambiguous",), loose=True)
+#: "Or".
+ONE_OF = Problem(("ambiguous",), loose=True)
+#: "Until", "except": limits that words cannot set.
 RESIDUE = Problem(("residue",), loose=True)
+#: "From": with an end of the same day a span, else a limit.
+SPAN_OR_RESIDUE = Problem(("residue",), loose=True, opens_span=True)
+#: "For three days".
+LIMITED = Problem(("residue",))
 
 
 class Rule:

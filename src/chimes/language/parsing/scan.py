@@ -108,7 +108,7 @@ class _Scanner:
         return None
 
     def _part(self, at: int) -> Found | None:
-        if self._is_inside(at):
+        if self.text[at] == " " or self._is_inside(at):
             return None
         found = zone_at(self.text, at) or longest(self._rules(at), self.text, at)
         return None if found is None else self._range(at, found)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 _ONES = ("หนึ่ง", "สอง", "สาม", "สี่", "ห้า", "หก", "เจ็ด", "แปด", "เก้า")
+_OTHERS = {"ศูนย์": 0, "เอ็ด": 1, "ยี่": 2}
 _ONE = "|".join(_ONES)
-WORD = rf"(?:(?:{_ONE}|ยี่)?สิบ(?:เอ็ด|{_ONE})?|{_ONE})"
+WORD = rf"(?:ศูนย์|(?:{_ONE}|ยี่)?สิบ(?:เอ็ด|{_ONE})?|{_ONE})"
 NUMBER = rf"(?:[0-9]{{1,6}}|{WORD})"
 
 
@@ -18,4 +19,4 @@ def number(text: str) -> int:
 
 
 def _one(text: str) -> int:
-    return {"เอ็ด": 1, "ยี่": 2}.get(text) or _ONES.index(text) + 1
+    return _OTHERS[text] if text in _OTHERS else _ONES.index(text) + 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from chimes.language.parsing.parts import Found, InZone, Problem
+from chimes.language.parsing.parts import Found, InZone
+from chimes.language.parsing.rules import AMBIGUOUS
 from chimes.triggers import zone_names
 
 _PLACES = {
@@ -34,8 +35,10 @@ _OFFSET = re.compile(r"(?:utc|gmt) ?[+-] ?[0-9]{1,2}(?::?[0-9]{2})?(?![0-9a-z])"
 _VAGUE = re.compile(
     r"(?:est|edt|pst|pdt|cst|cdt|mst|mdt|ist|bst|cet|cest|eet|jst|ict"
     r"|(?:eastern|central|pacific|mountain)(?: (?:standard|daylight))? time"
-    r"|(?:local|server|my|their) time)(?![a-z0-9])"
+    r")(?![a-z0-9])"
 )
+#: The zone that the caller gives.
+_GIVEN = re.compile(r"(?:local|my) time(?![a-z0-9])|(?:ตาม)?เวลาท้องถิ่น|(?:本地|当地)时间")
 _UTC = re.compile(r"(?:utc|gmt)(?: time)?(?![a-z0-9+/-]| ?时间)")
 _THAI = re.compile("[ก-๛]")
 _ENGLISH = re.compile(
@@ -76,7 +79,9 @@ def zone_at(text: str, at: int) -> Found | None:
     """A zone that is named here."""
     for vague in (_OFFSET, _VAGUE):
         if found := vague.match(text, at):
-            return Found((Problem(("ambiguous",), loose=vague is _VAGUE),), found.end())
+            return Found((AMBIGUOUS,), found.end())
+    if found := _GIVEN.match(text, at):
+        return Found((InZone(""),), found.end())
     if found := _UTC.match(text, at):
         return Found((InZone("UTC"),), found.end())
     if found := _NAME.match(text, at):
