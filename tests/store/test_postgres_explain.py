@@ -218,10 +218,24 @@ async def test_a_page_follows_an_index(
     def work(tx: Tx) -> None:
         explaining = Explaining(tx.connection, tx.dialect, None, reading=True)
         if isinstance(query, RunQuery):
-            page_of(explaining, RUN_SORTS[query.sort], query, run_conditions(query), run_of)
+            page_of(
+                explaining,
+                RUN_SORTS[query.sort],
+                query,
+                run_conditions(query),
+                run_of,
+                descending=query.descending,
+            )
         else:
             conditions = schedule_conditions(query, tx.dialect)
-            page_of(explaining, SCHEDULE_SORTS[query.sort], query, conditions, schedule_of)
+            page_of(
+                explaining,
+                SCHEDULE_SORTS[query.sort],
+                query,
+                conditions,
+                schedule_of,
+                descending=query.descending,
+            )
 
     await store._database.read(work)
     plan = "\n".join(found)

@@ -170,10 +170,24 @@ async def walked(store: SqlStore, query: ScheduleQuery | RunQuery) -> list[str]:
         explaining = Explaining(tx.connection, tx.dialect, SystemClock())
         if isinstance(query, RunQuery):
             conditions = run_conditions(query)
-            page_of(explaining, RUN_SORTS[query.sort], query, conditions, run_of)
+            page_of(
+                explaining,
+                RUN_SORTS[query.sort],
+                query,
+                conditions,
+                run_of,
+                descending=query.descending,
+            )
         else:
             conditions = schedule_conditions(query, tx.dialect)
-            page_of(explaining, SCHEDULE_SORTS[query.sort], query, conditions, schedule_of)
+            page_of(
+                explaining,
+                SCHEDULE_SORTS[query.sort],
+                query,
+                conditions,
+                schedule_of,
+                descending=query.descending,
+            )
 
     await store._database.read(work)
     return found

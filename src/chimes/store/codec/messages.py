@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chimes.errors import InvalidInput
 from chimes.model.delivery import Artifact, Delivery, DeliveryState, InboxItem
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.recipient import Occasion
@@ -49,7 +50,7 @@ def delivery_from_plain(data: object) -> Delivery:
         owner=read.read("owner", owner_from_plain),
         recipient=read.read("recipient", recipient_from_plain),
         occasion=Occasion(read.text("occasion")),
-        state=DeliveryState(read.text("state")),
+        state=DeliveryState(read.text("state", DeliveryState.PENDING)),
         attempts=read.integer("attempts", 0),
         fence=read.integer("fence", 0),
         progress=read.integer("progress", 0),
@@ -75,7 +76,7 @@ def inbox_to_plain(item: InboxItem) -> Plain:
             "title": item.title,
             "text": item.text,
             "status": item.status,
-            "artifacts": [{"name": each.name, "url": each.url} for each in item.artifacts],
+            "artifacts": artifacts_to_plain(item.artifacts),
             "created_at": to_text(item.created_at),
             "read_at": maybe_text(item.read_at),
             "starred": item.starred,
@@ -97,7 +98,7 @@ def inbox_from_plain(data: object) -> InboxItem:
         title=read.text("title", ""),
         text=read.text("text", ""),
         status=read.text("status", ""),
-        artifacts=tuple(artifact_from_plain(each) for each in read.items("artifacts")),
+        artifacts=artifacts_from_plain(read.items("artifacts")),
         created_at=read.time("created_at"),
         read_at=read.maybe_time("read_at"),
         starred=read.flag("starred", False),
@@ -106,6 +107,16 @@ def inbox_from_plain(data: object) -> InboxItem:
     )
     read.done()
     return item
+
+
+def artifacts_to_plain(artifacts: tuple[Artifact, ...]) -> list[Plain]:
+    return [{"name": each.name, "url": each.url} for each in artifacts]
+
+
+def artifacts_from_plain(data: object) -> tuple[Artifact, ...]:
+    if not isinstance(data, list):
+        raise InvalidInput(f"expected a list, got {type(data).__name__}")
+    return tuple(artifact_from_plain(each) for each in data)
 
 
 def artifact_from_plain(data: object) -> Artifact:

@@ -24,7 +24,7 @@ from chimes.model.recipient import Channel
 from chimes.store.memory.base import MemoryBase
 from chimes.store.port import Taken
 from chimes.store.selection import matches_inbox, select_deliveries, select_inbox
-from chimes.store.tokens import taken_from
+from chimes.store.tokens import counted_until, taken_from
 
 MOST_BUCKETS = 10_000
 
@@ -149,7 +149,7 @@ class MemoryMessages(MemoryBase):
                 tokens, (now - at).total_seconds(), rate=rate, burst=burst, count=count
             )
             self._state.buckets.pop(name, None)
-            self._state.buckets[name] = (tokens, now)
+            self._state.buckets[name] = (tokens, counted_until(at, now))
             if len(self._state.buckets) > MOST_BUCKETS:
                 del self._state.buckets[next(iter(self._state.buckets))]
         return taken

@@ -8,7 +8,7 @@ same transaction.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import select
 
@@ -80,10 +80,14 @@ def _plainly(tx: Tx, verdicts: Sequence[Verdict]) -> dict[RunId, Run]:
     before = _before(tx, verdicts)
     _hold(tx, before.values())
     times = Counter(verdict.run_id for verdict in verdicts)
+    telling = _telling(verdicts, before)
     plain = {
         v.run_id: v
         for v in verdicts
-        if not v.pause_schedule and times[v.run_id] == 1 and v.run_id in before
+        if not v.pause_schedule
+        and times[v.run_id] == 1
+        and v.run_id in before
+        and v.run_id not in telling
     }
     if not plain:
         return {}
@@ -126,6 +130,21 @@ def _plainly(tx: Tx, verdicts: Sequence[Verdict]) -> dict[RunId, Run]:
     # Not all that was said can be stored as it is (`clean`): then the store's word counts.
     odd = {each[0] for each in values if not all(str(text).isascii() for text in each[4:])}
     return done | load_runs(tx, [run_id for run_id in done if run_id in odd])
+
+
+def _telling(verdicts: Sequence[Verdict], before: Mapping[RunId, Run]) -> Collection[RunId]:
+    """Runs whose end somebody is told of, and the other runs of their schedules, which may have
+    ended before them: why somebody is told depends on that."""
+    told = [
+        run
+        for v in verdicts
+        if v.retry_in is None and (run := before.get(v.run_id)) and run.policy.delivery
+    ]
+    if not told:
+        return ()
+    schedules = {run.schedule_id for run in told if run.schedule_id is not None}
+    others = {run.id for run in before.values() if run.schedule_id in schedules}
+    return others | {run.id for run in told}
 
 
 def _before(tx: Tx, verdicts: Sequence[Verdict]) -> dict[RunId, Run]:

@@ -36,6 +36,7 @@ from chimes.store.sql.dialects.base import Batch, PlainFiring, Rows
 from chimes.store.sql.fire_batches import new_batch_id, record_batch, record_failures
 from chimes.store.sql.fire_contexts import contexts_of
 from chimes.store.sql.locking import hold_runs
+from chimes.store.sql.outbox import post_inserted
 from chimes.store.sql.rows.parts import (
     TargetTexts,
     Value,
@@ -233,7 +234,7 @@ class _Pass:
             taken, others = self._write(new, [*moved, *broken], stop)
             record_batch(self._tx, self._batch_id, self._node_id, self._now)
         record_failures(self._tx, self._batch_id, broken)
-        self._tx.wakes = bool(stop) or any(run.claimable for run in others)
+        self._tx.wakes |= bool(stop) or any(run.claimable for run in others)
         return Fired(
             claimed=tuple(taken.values()),
             others=tuple(others),
@@ -360,6 +361,7 @@ class _Pass:
 
     def _insert(self, new: Sequence[Run]) -> None:
         insert_runs(self._tx, new, self._texts, self._batch_id)
+        post_inserted(self._tx, new, self._now)
 
     def _stop(self, ids: Sequence[RunId]) -> None:
         # Their schedules are held, and so are their own keys; those of a flow's steps are not.

@@ -90,7 +90,7 @@ def complete_run_in(
     settling.apply(settled(run, verdict, now), verdict)
     settling.write()
     _append_missing(tx, run.id, verdict.logs, logged)
-    if settling.let_go and dialect.name == "postgresql":
+    if (settling.let_go or tx.wakes) and dialect.name == "postgresql":
         connection.exec_driver_sql(_TELL)
     return verdict
 

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Row, and_, select, text, true, tuple_
+from sqlalchemy import Column, ColumnElement, Row, and_, or_, select, text, true, tuple_
 
 from chimes.model.access import Owner
-from chimes.model.listing import Page, RunQuery, RunSort, ScheduleQuery, ScheduleSort
+from chimes.model.listing import (
+    DeliveryQuery,
+    InboxQuery,
+    Page,
+    Position,
+    RunQuery,
+    RunSort,
+    ScheduleQuery,
+    ScheduleSort,
+)
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Dialect
+from chimes.store.sql.message_tables import deliveries, inbox
 from chimes.store.sql.rows.parts import micros
 from chimes.store.sql.tables import PRESENT, SYNC, runs, schedules
 
@@ -93,18 +103,68 @@ def _owned(columns: Any, owner: Owner) -> Condition:
     return and_(columns.owner_type == str(owner.type), columns.owner_id == owner.id)
 
 
+def delivery_conditions(query: DeliveryQuery) -> list[Condition]:
+    found: list[Condition] = []
+    if query.owner is not None:
+        found.append(_owned(deliveries.c, query.owner))
+    if query.run_id is not None:
+        found.append(deliveries.c.run_id == query.run_id)
+    if query.schedule_id is not None:
+        found.append(deliveries.c.schedule_id == query.schedule_id)
+    if query.states:
+        found.append(deliveries.c.state.in_([state.value for state in query.states]))
+    if query.channel is not None:
+        found.append(deliveries.c.channel == query.channel.value)
+    if query.ids is not None:
+        found.append(deliveries.c.id.in_(query.ids))
+    return found
+
+
+def inbox_conditions(query: InboxQuery) -> list[Condition]:
+    found: list[Condition] = []
+    if query.owner is not None:
+        found.append(_owned(inbox.c, query.owner))
+    if query.run_id is not None:
+        found.append(inbox.c.run_id == query.run_id)
+    if query.schedule_id is not None:
+        found.append(inbox.c.schedule_id == query.schedule_id)
+    if query.unread is not None:
+        found.append(inbox.c.read_at.is_(None) if query.unread else inbox.c.read_at.is_not(None))
+    if query.starred is not None:
+        found.append(inbox.c.starred == int(query.starred))
+    if query.archived is not None:
+        archived = inbox.c.archived_at
+        found.append(archived.is_not(None) if query.archived else archived.is_(None))
+    if query.awake_at is not None:
+        until = inbox.c.snoozed_until
+        found.append(or_(until.is_(None), until <= micros(query.awake_at)))
+    return found
+
+
+class _Paging(Protocol):
+    """What all queries say of the page that they want."""
+
+    @property
+    def after(self) -> Position | None: ...
+
+    @property
+    def limit(self) -> int | None: ...
+
+
 def page_of(
     tx: Tx,
     column: Column[Any],
-    query: ScheduleQuery | RunQuery,
+    query: _Paging,
     conditions: Sequence[Condition],
     decode: Callable[[Row[Any]], T],
+    *,
+    descending: bool,
 ) -> Page[T]:
     """Rows with a sort value and rows without one are walked one after the other, so that each
     walk can follow an index."""
     wanted = None if query.limit is None else query.limit + 1
     found: list[Row[Any]] = []
-    for stretch, order in _stretches(column, query):
+    for stretch, order in _stretches(column, query.after, descending=descending):
         left = None if wanted is None else wanted - len(found)
         if left == 0:
             break
@@ -118,20 +178,20 @@ def page_of(
 
 
 def _stretches(
-    column: Column[Any], query: ScheduleQuery | RunQuery
+    column: Column[Any], after: Position | None, *, descending: bool
 ) -> Iterator[tuple[Condition, tuple[ColumnElement[Any], ...]]]:
     row_id = column.table.c.id
-    order = tuple(each.desc() if query.descending else each.asc() for each in (column, row_id))
-    value, after_id = query.after or (None, None)
+    order = tuple(each.desc() if descending else each.asc() for each in (column, row_id))
+    value, after_id = after or (None, None)
     present = column.isnot(None) if column.nullable else true()
     if after_id is None:
         yield present, order
     elif value is not None:
         place, last = tuple_(column, row_id), tuple_(value, after_id)
-        yield (place < last if query.descending else place > last), order
+        yield (place < last if descending else place > last), order
     if column.nullable:
         without: Condition = column.is_(None)
         if after_id is not None and value is None:
-            beyond = row_id < after_id if query.descending else row_id > after_id
+            beyond = row_id < after_id if descending else row_id > after_id
             without = and_(without, beyond)
         yield without, order[1:]

@@ -1,6 +1,7 @@
 """The order in which every transaction takes its locks, so that no two wait for each other:
 
-    schedules (by id) -> concurrency keys (by key) -> runs (by id) -> nodes -> the audit's head
+    schedules (by id) -> concurrency keys (by key) -> runs (by id) -> nodes -> deliveries (by id)
+    -> inbox (by id) -> the audit's head
 
 Whether a run may go depends on the other runs of its concurrency key, so whoever adds or ends one
 holds the key meanwhile: the row of its schedule, or a row of its own in `concurrency_keys`. It

@@ -282,8 +282,80 @@ ALTER TABLE runs ADD INDEX IF NOT EXISTS runs_by_source (`needs`, `created_at`, 
 """,
 )
 
+_MESSAGES = (
+    # What waits comes first, in the order of its time, for want of partial indexes.
+    f"""
+CREATE TABLE IF NOT EXISTS deliveries (
+  `id` VARCHAR(255) NOT NULL,
+  `run_id` VARCHAR(255) NOT NULL,
+  `schedule_id` VARCHAR(255),
+  `schedule_name` LONGTEXT NOT NULL,
+  `owner_type` VARCHAR(64) NOT NULL,
+  `owner_id` VARCHAR(255) NOT NULL,
+  `channel` VARCHAR(64) NOT NULL,
+  `recipient` LONGTEXT NOT NULL,
+  `occasion` VARCHAR(64) NOT NULL,
+  `state` VARCHAR(64) NOT NULL,
+  `attempts` INT NOT NULL,
+  `fence` BIGINT NOT NULL,
+  `progress` INT NOT NULL,
+  `created_at` BIGINT NOT NULL,
+  `available_at` BIGINT NOT NULL,
+  `finished_at` BIGINT,
+  `error` LONGTEXT NOT NULL,
+  `code` VARCHAR(64) NOT NULL,
+  `receipt` LONGTEXT NOT NULL,
+  PRIMARY KEY (`id`),
+  KEY deliveries_pending (`state`, `available_at`, `id`),
+  KEY deliveries_ended (`finished_at`, `id`),
+  KEY deliveries_by_run (`run_id`),
+  KEY deliveries_by_owner (`owner_type`, `owner_id`, `created_at`, `id`),
+  KEY deliveries_by_state (`state`, `created_at`, `id`),
+  KEY deliveries_created (`created_at`, `id`)
+) {_TABLE}
+""",
+    f"""
+CREATE TABLE IF NOT EXISTS inbox (
+  `id` VARCHAR(255) NOT NULL,
+  `owner_type` VARCHAR(64) NOT NULL,
+  `owner_id` VARCHAR(255) NOT NULL,
+  `run_id` VARCHAR(255),
+  `schedule_id` VARCHAR(255),
+  `schedule_name` LONGTEXT NOT NULL,
+  `title` LONGTEXT NOT NULL,
+  `text` LONGTEXT NOT NULL,
+  `status` VARCHAR(64) NOT NULL,
+  `artifacts` LONGTEXT NOT NULL,
+  `created_at` BIGINT NOT NULL,
+  `read_at` BIGINT,
+  `starred` SMALLINT NOT NULL,
+  `archived_at` BIGINT,
+  `snoozed_until` BIGINT,
+  PRIMARY KEY (`id`),
+  KEY inbox_by_owner (`owner_type`, `owner_id`, `created_at`, `id`),
+  KEY inbox_created (`created_at`, `id`),
+  KEY inbox_by_run (`run_id`)
+) {_TABLE}
+""",
+    f"""
+CREATE TABLE IF NOT EXISTS buckets (
+  `name` VARCHAR(255) NOT NULL,
+  `tokens` DOUBLE NOT NULL,
+  `at` BIGINT NOT NULL,
+  `granted` BIGINT NOT NULL,
+  `full_at` BIGINT NOT NULL,
+  PRIMARY KEY (`name`)
+) {_TABLE}
+""",
+    """
+ALTER TABLE api_keys ADD COLUMN IF NOT EXISTS `scopes` LONGTEXT NOT NULL DEFAULT '[]',
+  ALGORITHM = INSTANT
+""",
+)
+
 #: By revision, oldest first. MariaDB joined at the second.
 STATEMENTS: dict[str, tuple[str, ...]] = {
     "0002": (_SCHEDULES, _RUNS, *_OTHERS, *VIEW_STATEMENTS),
     "0003": _SYNC_TASKS,
+    "0004": _MESSAGES,
 }

@@ -10,6 +10,7 @@ from sqlalchemy import Row, Select, Table, select
 
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
+from chimes.model.delivery import Delivery, InboxItem
 from chimes.model.ids import RunId
 from chimes.model.kept_state import KeptState
 from chimes.model.run import LogEntry, Run, RunStatus, released
@@ -18,13 +19,21 @@ from chimes.store.port import Item, RunLog
 from chimes.store.sql.base import SqlBase, Taken, adopt_audit, insert_runs, last_audit_number
 from chimes.store.sql.database import Reader, Tx
 from chimes.store.sql.dialects.base import Rows
+from chimes.store.sql.message_tables import deliveries, inbox
 from chimes.store.sql.rows.mending import readable_run, readable_schedule
+from chimes.store.sql.rows.messages import (
+    delivery_of,
+    delivery_values,
+    item_of,
+    item_values,
+)
 from chimes.store.sql.rows.records import audit_of, kept_of, kept_values, key_of, key_values
 from chimes.store.sql.rows.run import log_of, log_values
 from chimes.store.sql.rows.schedule import schedule_values
 from chimes.store.sql.tables import api_keys, audit, kept_states, run_logs, runs, schedules
 
 CHUNK = 500
+_Other = Schedule | RunLog | AuditEntry | ApiKey | KeptState | Delivery | InboxItem
 
 
 class SqlMoving(SqlBase):
@@ -41,6 +50,10 @@ class SqlMoving(SqlBase):
             async for item in _walk(read, api_keys, "id", key_of):
                 yield item
             async for item in _walk(read, kept_states, "name", kept_of):
+                yield item
+            async for item in _walk(read, deliveries, "id", delivery_of):
+                yield item
+            async for item in _walk(read, inbox, "id", item_of):
                 yield item
 
     async def load(self, items: Sequence[Item]) -> int:
@@ -103,7 +116,7 @@ def _load_runs(tx: Tx, given: Sequence[Run]) -> int:
     return len(new)
 
 
-def _adopt(tx: Tx, item: Schedule | RunLog | AuditEntry | ApiKey | KeptState) -> int:
+def _adopt(tx: Tx, item: _Other) -> int:
     match item:
         case Schedule():
             return tx.run(tx.dialect.insert_new(schedules), schedule_values(item))
@@ -118,6 +131,10 @@ def _adopt(tx: Tx, item: Schedule | RunLog | AuditEntry | ApiKey | KeptState) ->
             return tx.run(tx.dialect.insert_new(api_keys), key_values(item))
         case KeptState():
             return tx.run(tx.dialect.insert_new(kept_states), kept_values(item))
+        case Delivery():
+            return tx.run(tx.dialect.insert_new(deliveries), delivery_values(item))
+        case InboxItem():
+            return tx.run(tx.dialect.insert_new(inbox), item_values(item))
         case _:
             assert_never(item)
 

@@ -130,7 +130,7 @@ class SqlNodes(SqlBase):
             now = tx.now()
             rescued = _lose(tx, _lost_runs(tx, now, limit), now)
             tx.run(_FORGET_EMPTY, {"now": micros(now)})
-            tx.wakes = bool(rescued)
+            tx.wakes |= bool(rescued)
             if tx.schedules_usable:
                 audit_sql_changes(tx)
             return rescued

@@ -49,12 +49,15 @@ class SqlRecords(SqlBase):
 
     async def list_audit(self, query: AuditQuery) -> tuple[AuditEntry, ...]:
         statement = select(audit).order_by(audit.c.number.desc()).limit(query.limit)
-        if query.owner is not None:
-            statement = statement.where(audit.c.owner == query.owner)
-        if query.object_id is not None:
-            statement = statement.where(audit.c.object_id == query.object_id)
-        if query.verb is not None:
-            statement = statement.where(audit.c.verb == query.verb)
+        for column, value in (
+            (audit.c.owner, query.owner),
+            (audit.c.object_id, query.object_id),
+            (audit.c.verb, query.verb),
+            (audit.c.actor, query.actor),
+            (audit.c.door, query.door),
+        ):
+            if value is not None:
+                statement = statement.where(column == value)
         if query.before is not None:
             statement = statement.where(audit.c.number < query.before)
         rows = await self._database.read(lambda tx: tx.rows(statement))

@@ -28,6 +28,7 @@ from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.fire_batches import forget_batches
 from chimes.store.sql.listing import RUN_SORTS, page_of, run_conditions
 from chimes.store.sql.locking import hold_places, hold_runs, hold_schedules, or_busy
+from chimes.store.sql.outbox import post_inserted
 from chimes.store.sql.rows.mending import readable_run
 from chimes.store.sql.rows.parts import maybe_moment, micros
 from chimes.store.sql.rows.run import log_of
@@ -119,7 +120,14 @@ class SqlRuns(SqlBase):
     async def list_runs(self, query: RunQuery) -> Page[Run]:
         column = RUN_SORTS[query.sort]
         return await self._database.read(
-            lambda tx: page_of(tx, column, query, run_conditions(query), readable_run)
+            lambda tx: page_of(
+                tx,
+                column,
+                query,
+                run_conditions(query),
+                readable_run,
+                descending=query.descending,
+            )
         )
 
     async def next_available(self) -> datetime | None:
@@ -222,6 +230,8 @@ def _added(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
             found = added.id
         answer.append(standing[found])
     insert_runs(tx, new)
+    if any(run.status.terminal for run in new):
+        post_inserted(tx, new, tx.now())
     return tuple(answer)
 
 

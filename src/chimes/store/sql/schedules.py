@@ -29,6 +29,7 @@ from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.listing import SCHEDULE_SORTS, page_of, schedule_conditions
 from chimes.store.sql.locking import hold_keys, hold_owner, hold_places, is_own_key
+from chimes.store.sql.outbox import post_inserted
 from chimes.store.sql.rows.mending import readable_run, readable_schedule
 from chimes.store.sql.rows.parts import maybe_moment
 from chimes.store.sql.rows.schedule import schedule_values
@@ -80,7 +81,9 @@ class SqlSchedules(SqlBase):
             new = runs(before, now) if runs else ()
             hold_places(tx, [(run.schedule_id, run.concurrency_key) for run in new])
             taken = Taken(tx, new)
-            insert_runs(tx, [run for run in new if taken.take(run)])
+            added = [run for run in new if taken.take(run)]
+            insert_runs(tx, added)
+            post_inserted(tx, added, now)
             write_schedule(tx, after)
             if after.deleted_at is not None:
                 _cancel_waiting(tx, schedule_id, now)
@@ -95,7 +98,12 @@ class SqlSchedules(SqlBase):
         column = SCHEDULE_SORTS[query.sort]
         return await self._database.read(
             lambda tx: page_of(
-                tx, column, query, schedule_conditions(query, tx.dialect), readable_schedule
+                tx,
+                column,
+                query,
+                schedule_conditions(query, tx.dialect),
+                readable_schedule,
+                descending=query.descending,
             )
         )
 

@@ -15,9 +15,9 @@ from sqlalchemy.util import greenlet_spawn
 
 from chimes.errors import SchemaMismatch, StoreUnavailable
 from chimes.failpoints import hit
+from chimes.store.sql.message_tables import metadata
 from chimes.store.sql.migrations import HEAD, OLDEST, REVISIONS, SERVER_VERSIONS
 from chimes.store.sql.server import Server, Trouble
-from chimes.store.sql.tables import metadata
 
 _log = logging.getLogger(__name__)
 

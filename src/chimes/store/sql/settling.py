@@ -1,4 +1,5 @@
-"""Runs that end: their schedules hear of it, and blocked runs of their key are let go.
+"""Runs that end: their schedules and their recipients hear of it, and blocked runs of their key
+are let go.
 
 The changes of a batch are applied one after another, as if each were alone, on rows that were
 loaded together; then they are written together.
@@ -12,6 +13,7 @@ from datetime import datetime
 from sqlalchemy import bindparam, select, text
 
 from chimes.model.audit import paused_by_receiver
+from chimes.model.delivery import Delivery, outbox
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run, Verdict, abandoned
 from chimes.model.schedule import paused, summarized
@@ -24,6 +26,7 @@ from chimes.store.sql.base import (
     write_states,
 )
 from chimes.store.sql.database import Tx
+from chimes.store.sql.outbox import write_outbox
 from chimes.store.sql.rows.mending import readable_run
 from chimes.store.sql.rows.parts import Value
 from chimes.store.sql.rows.schedule import summary_values
@@ -57,6 +60,7 @@ class Settling:
         self._changed: dict[RunId, Run] = {}
         self._recorded: set[ScheduleId] = set()
         self._paused: dict[ScheduleId, str] = {}
+        self._outbox: list[Delivery] = []
         #: Whether some blocked run may go now.
         self.let_go = False
 
@@ -65,6 +69,7 @@ class Settling:
         self._changed[run.id] = run
         if not run.status.terminal:
             return
+        self._post(run)
         self._record(run, verdict)
         self.let_go |= self._keys.end(run)
         for child in self._children.get(run.id, ()):
@@ -79,6 +84,7 @@ class Settling:
         self._keys.write()
         summaries = [summary_values(each, self._summaries[each]) for each in self._recorded]
         self._tx.dialect.move_cursors(self._tx.connection, summaries)
+        write_outbox(self._tx, self._outbox)
         for schedule in load_schedules(self._tx, self._paused.keys()).values():
             if schedule.enabled:
                 note = self._paused[schedule.id]
@@ -86,6 +92,13 @@ class Settling:
                 write_schedule(self._tx, paused(schedule, self._now, "chimes", note=note))
                 owner = str(schedule.owner)
                 append_audit(self._tx, paused_by_receiver(schedule.id, owner, note, self._now))
+
+    def _post(self, run: Run) -> None:
+        """Before its schedule hears of it: what it told of until then is what was before."""
+        if run.policy.delivery:
+            summary = self._summaries.get(run.schedule_id) if run.schedule_id else None
+            previous = summary.last_status if summary else None
+            self._outbox.extend(outbox(run, previous, self._now))
 
     def _record(self, run: Run, verdict: Verdict | None) -> None:
         schedule_id = run.schedule_id

@@ -7,14 +7,18 @@ from datetime import datetime
 
 from sqlalchemy import case, func, select, text, update
 
+from chimes.model.delivery import DeliveryState
 from chimes.model.listing import Counts
 from chimes.model.run import RunStatus
 from chimes.store.epoch import Epoch
 from chimes.store.port import StoreStatus
 from chimes.store.sql.ahead import SqlAhead
 from chimes.store.sql.database import Tx
+from chimes.store.sql.deliveries import SqlDeliveries
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.firing import SqlFiring
+from chimes.store.sql.inbox import SqlInbox
+from chimes.store.sql.message_tables import deliveries
 from chimes.store.sql.migrations import HEAD
 from chimes.store.sql.moving import SqlMoving
 from chimes.store.sql.nodes import SqlNodes
@@ -24,11 +28,23 @@ from chimes.store.sql.runs import SqlRuns
 from chimes.store.sql.schedules import SqlSchedules
 from chimes.store.sql.states import SqlStates
 from chimes.store.sql.tables import DUE, runs, schedules, store_facts
+from chimes.store.sql.tokens import SqlTokens
 from chimes.store.sql.work import SqlWork
 
 
 class SqlStore(
-    SqlSchedules, SqlFiring, SqlAhead, SqlRuns, SqlWork, SqlStates, SqlNodes, SqlRecords, SqlMoving
+    SqlSchedules,
+    SqlFiring,
+    SqlAhead,
+    SqlRuns,
+    SqlWork,
+    SqlDeliveries,
+    SqlInbox,
+    SqlTokens,
+    SqlStates,
+    SqlNodes,
+    SqlRecords,
+    SqlMoving,
 ):
     async def open(self) -> None:
         await self._database.open()
@@ -94,12 +110,13 @@ _RAISE_EPOCH = (
 )
 _EPOCH = select(store_facts.c.value).where(store_facts.c.name == "epoch")
 _NUMBER = func.count().label("number")
-#: Both are answered from an index alone, at the price of a walk through it.
+#: They are answered from an index alone, at the price of a walk through it.
 ENABLED = select(
     schedules.c.enabled,
     func.count(case((schedules.c.deleted_at.is_(None), 1))).label("number"),
 ).group_by(schedules.c.enabled)
 STATUSES = select(runs.c.status, _NUMBER).group_by(runs.c.status)
+STATES = select(deliveries.c.state, _NUMBER).group_by(deliveries.c.state)
 
 
 def _counts(tx: Tx) -> Counts:
@@ -114,4 +131,5 @@ def _counts(tx: Tx) -> Counts:
         enabled=enabled.get(1, 0),
         due=tx.rows(due)[0].number,
         runs={RunStatus(row.status): row.number for row in tx.rows(STATUSES)},
+        deliveries={DeliveryState(row.state): row.number for row in tx.rows(STATES)},
     )

@@ -271,6 +271,7 @@ api_keys = Table(
     Column("expires_at", MOMENT),
     Column("last_used_at", MOMENT),
     Column("revoked_at", MOMENT),
+    Column("scopes", TEXT, nullable=False, server_default="[]"),
 )
 
 requests = Table(

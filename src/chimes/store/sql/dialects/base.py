@@ -122,6 +122,34 @@ class Dialect(ABC):
     def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
         """`state_values` with the run's id, for many runs."""
 
+    # --- what is told to people, and limits -----------------------------------------------------
+    @abstractmethod
+    def pending(
+        self,
+        connection: Connection,
+        now: int,
+        overdue: int,
+        channels: Collection[str],
+        limit: int,
+    ) -> Rows:
+        """Pending deliveries of these channels that are available by `now`, and any that have
+        been since `overdue`, oldest first; held until the transaction ends."""
+
+    @abstractmethod
+    def next_delivery(self, connection: Connection) -> int | None:
+        """The earliest available_at of the pending deliveries."""
+
+    @abstractmethod
+    def write_deliveries(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
+        """`progress_values` with the delivery's id, for many of them."""
+
+    @abstractmethod
+    def take_tokens(
+        self, connection: Connection, now: int | None, asked: Asked
+    ) -> tuple[float, int]:
+        """How many tokens are left, and how many were granted (`store/tokens.py`). `now` None:
+        what the database's clock says."""
+
     # --- shorter ways, where there are any ------------------------------------------------------
     def fire_plain(
         self, connection: Connection, batch: Batch, plain: Sequence[PlainFiring]
@@ -186,6 +214,20 @@ class Batch(NamedTuple):
     #: When it is written down; None: the database's clock says it.
     done: int | None
     claimed: int
+
+
+class Asked(NamedTuple):
+    """Tokens of a bucket."""
+
+    name: str
+    rate: float
+    burst: int
+    wanted: int
+    #: The answer, and what is left, where the bucket is new.
+    first_granted: int
+    first_tokens: float
+    #: Microseconds in which an empty one is full again.
+    fills_in: int
 
 
 #: The order of the values of a verdict.

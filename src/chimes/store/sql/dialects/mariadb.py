@@ -33,10 +33,13 @@ from sqlalchemy import (
 )
 
 from chimes.clock import Clock
-from chimes.store.sql.dialects.base import Dialect, Rows
+from chimes.store.plain import MICROSECOND
+from chimes.store.sql.dialects.base import Asked, Dialect, Rows
 from chimes.store.sql.mariadb_errors import error_number
+from chimes.store.sql.message_tables import PENDING, deliveries
 from chimes.store.sql.rows.parts import Value
 from chimes.store.sql.tables import ACTIVE, BLOCKED, CLAIMABLE, DUE, runs, schedules
+from chimes.store.tokens import APART
 
 _ABOVE_ALL = 2**63 - 1
 _LOCK_WAIT = 1205
@@ -118,6 +121,42 @@ ORDER BY available_at, planned_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 AVAILABLE_IN_RANK = f"""
 SELECT available_at FROM runs FORCE INDEX (runs_claimable)
 WHERE {CLAIMABLE} AND `rank` = %(rank)s ORDER BY available_at LIMIT 1
+"""
+
+
+# In the order of the index; those of other channels are passed over, and what another node is just
+# taking is left to it.
+PENDING_DELIVERIES = f"""
+SELECT {_names(deliveries.c)} FROM deliveries FORCE INDEX (deliveries_pending)
+WHERE {PENDING} AND available_at <= %(now)s
+AND (available_at <= %(overdue)s OR channel IN %(channels)s)
+ORDER BY available_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+"""
+
+NEXT_DELIVERY = f"""
+SELECT available_at FROM deliveries FORCE INDEX (deliveries_pending)
+WHERE {PENDING} ORDER BY available_at LIMIT 1
+"""
+
+# What is assigned first is seen by what comes after it, so the time is the last. Numbers with an
+# exponent are DOUBLE; without one they would be decimal, and rounded.
+_THERE = """
+LEAST(CAST(%(burst)s AS DOUBLE), tokens
+  + CAST(GREATEST(0, VALUES(`at`) - `at`) AS DOUBLE) / 1e6 * CAST(%(rate)s AS DOUBLE))
+"""
+TAKE_TOKENS = f"""
+INSERT INTO buckets (name, tokens, `at`, granted, full_at)
+SELECT %(name)s, %(first_tokens)s, clock.now, %(first_granted)s, clock.now + %(fills_in)s
+FROM (SELECT COALESCE(
+  %(now)s, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+) AS now) AS clock
+ON DUPLICATE KEY UPDATE
+  granted = IF({_THERE} >= %(wanted)s, %(wanted)s, 0),
+  tokens = {_THERE} - IF({_THERE} >= %(wanted)s, %(wanted)s, 0),
+  full_at = VALUES(full_at),
+  `at` = IF(VALUES(`at`) < `at` AND VALUES(`at`) > `at` - {APART // MICROSECOND},
+    `at`, VALUES(`at`))
+RETURNING tokens, granted
 """
 
 
@@ -213,6 +252,36 @@ class MariadbDialect(Dialect):
             for rank in _ranks(connection)
         )
         return min((head for head in heads if head is not None), default=None)
+
+    def pending(
+        self,
+        connection: Connection,
+        now: int,
+        overdue: int,
+        channels: Collection[str],
+        limit: int,
+    ) -> Rows:
+        given = {
+            "now": now,
+            "overdue": overdue,
+            # An empty list is no list to it.
+            "channels": tuple(channels) or ("",),
+            "limit": limit,
+        }
+        return connection.exec_driver_sql(PENDING_DELIVERIES, given).all()
+
+    def next_delivery(self, connection: Connection) -> int | None:
+        return _integer(connection.exec_driver_sql(NEXT_DELIVERY).scalar())
+
+    def write_deliveries(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
+        _update_many(connection, deliveries, values)
+
+    def take_tokens(
+        self, connection: Connection, now: int | None, asked: Asked
+    ) -> tuple[float, int]:
+        given = asked._asdict() | {"now": now}
+        tokens, granted = connection.exec_driver_sql(TAKE_TOKENS, given).one()
+        return float(tokens), int(granted)
 
     def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
         _update_many(connection, runs, values)

@@ -32,7 +32,7 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.sql.expression import cast
 
 from chimes.clock import Clock
-from chimes.store.sql.dialects.base import Batch, Dialect, PlainFiring, Rows
+from chimes.store.sql.dialects.base import Asked, Batch, Dialect, PlainFiring, Rows
 from chimes.store.sql.dialects.postgres_statements import (
     ADMITTED,
     BLOCKED_KEYS,
@@ -44,12 +44,16 @@ from chimes.store.sql.dialects.postgres_statements import (
     FINISH_PLAIN,
     FIRE_PLAIN,
     NEXT_AVAILABLE,
+    NEXT_DELIVERY,
     NEXT_DUE,
     NOW,
     OLDEST_ACTIVE,
+    PENDING_DELIVERIES,
     SLOTS_TAKEN,
     TAKE,
+    TAKE_TOKENS,
 )
+from chimes.store.sql.message_tables import deliveries
 from chimes.store.sql.rows.parts import Value, moment_of
 from chimes.store.sql.tables import runs, schedules
 
@@ -175,6 +179,39 @@ class PostgresDialect(Dialect):
     ) -> Rows:
         given = (*(list(each) for each in zip(*verdicts, strict=True)), now, recording)
         return connection.exec_driver_sql(FINISH_PLAIN, given).all()
+
+    def pending(
+        self,
+        connection: Connection,
+        now: int,
+        overdue: int,
+        channels: Collection[str],
+        limit: int,
+    ) -> Rows:
+        given = (now, overdue, list(channels))
+        return connection.exec_driver_sql(PENDING_DELIVERIES % limit, given).all()
+
+    def next_delivery(self, connection: Connection) -> int | None:
+        return _integer(connection.exec_driver_sql(NEXT_DELIVERY).scalar())
+
+    def write_deliveries(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
+        _update_many(connection, deliveries, values)
+
+    def take_tokens(
+        self, connection: Connection, now: int | None, asked: Asked
+    ) -> tuple[float, int]:
+        given = (
+            asked.name,
+            float(asked.burst),
+            asked.rate,
+            asked.wanted,
+            asked.first_tokens,
+            asked.first_granted,
+            asked.fills_in,
+            now,
+        )
+        tokens, granted = connection.exec_driver_sql(TAKE_TOKENS, given).one()
+        return float(tokens), int(granted)
 
     def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
         _update_many(connection, runs, values)

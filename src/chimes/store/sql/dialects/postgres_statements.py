@@ -13,7 +13,9 @@ from chimes.model.ahead import CLOSED
 from chimes.model.policy import UNLIMITED
 from chimes.model.run import Origin, RunStatus
 from chimes.store.sql.dialects.base import PLAIN_VERDICT
+from chimes.store.sql.message_tables import PENDING, deliveries
 from chimes.store.sql.tables import ACTIVE, BLOCKED, CLAIMABLE, DUE, runs, schedules
+from chimes.store.tokens import APART
 
 
 def _names(columns: Iterable[Column[Any]], prefix: str = "") -> str:
@@ -140,6 +142,37 @@ WHERE CASE WHEN runs.fence = held.fence THEN
   AND runs.planned_at <= coalesce($3::bigint, ({NOW}) + {CLOSED // timedelta(microseconds=1)})
 ELSE false END
 FOR SHARE OF runs SKIP LOCKED
+"""
+
+# In the order of the index; those of other channels are passed over, and what another node is just
+# taking is left to it.
+PENDING_DELIVERIES = f"""
+SELECT {_names(deliveries.c)} FROM deliveries
+WHERE {PENDING} AND available_at <= $1 AND (available_at <= $2 OR channel = ANY ($3::text[]))
+ORDER BY available_at, id LIMIT %d
+FOR NO KEY UPDATE SKIP LOCKED
+"""
+
+NEXT_DELIVERY = f"SELECT min(available_at) FROM deliveries WHERE {PENDING}"
+
+# `excluded` is what would have been inserted, and so says what time it is. The row is locked by
+# then: of any number that ask at once each sees what the one before it has left.
+_THERE = """
+least($2::float8, buckets.tokens
+  + greatest(0, excluded.at - buckets.at)::float8 / 1000000::float8 * $3::float8)
+"""
+TAKE_TOKENS = f"""
+INSERT INTO buckets (name, tokens, at, granted, full_at)
+SELECT $1::text, $5::float8, clock.at, $6::bigint, clock.at + $7::bigint
+FROM (SELECT coalesce($8::bigint, ({NOW})) AS at) AS clock
+ON CONFLICT (name) DO UPDATE SET
+  tokens = {_THERE} - CASE WHEN {_THERE} >= $4::bigint THEN $4::bigint ELSE 0 END,
+  granted = CASE WHEN {_THERE} >= $4::bigint THEN $4::bigint ELSE 0 END,
+  at = CASE WHEN excluded.at < buckets.at
+    AND excluded.at > buckets.at - {APART // timedelta(microseconds=1)}
+    THEN buckets.at ELSE excluded.at END,
+  full_at = excluded.full_at
+RETURNING tokens, granted
 """
 
 # One statement moves the cursors by id and inserts the runs. What a run copies from its schedule

@@ -26,9 +26,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects.sqlite import insert
 
 from chimes.clock import Clock
-from chimes.store.sql.dialects.base import Dialect, Rows
+from chimes.store.plain import MICROSECOND
+from chimes.store.sql.dialects.base import Asked, Dialect, Rows
+from chimes.store.sql.message_tables import PENDING, deliveries
 from chimes.store.sql.rows.parts import Value
 from chimes.store.sql.tables import ACTIVE, BLOCKED, CLAIMABLE, DUE, runs, schedules
+from chimes.store.tokens import APART
 
 
 def _names(columns: Iterable[Column[Any]], prefix: str = "") -> str:
@@ -105,6 +108,33 @@ SELECT min((
   SELECT available_at FROM runs INDEXED BY runs_claimable
   WHERE {CLAIMABLE} AND runs.rank = ranks.rank ORDER BY available_at LIMIT 1
 )) FROM ranks WHERE rank IS NOT NULL
+"""
+
+# In the order of the index; those of other channels are passed over within it.
+PENDING_DELIVERIES = f"""
+SELECT {_names(deliveries.c)} FROM deliveries INDEXED BY deliveries_pending
+WHERE {PENDING} AND available_at <= :now
+AND (available_at <= :overdue OR channel IN (SELECT value FROM json_each(:channels)))
+ORDER BY available_at, id LIMIT :limit
+"""
+
+NEXT_DELIVERY = f"""
+SELECT min(available_at) FROM deliveries INDEXED BY deliveries_pending WHERE {PENDING}
+"""
+
+_THERE = """
+min(:burst, buckets.tokens + max(0, excluded.at - buckets.at) / 1000000.0 * :rate)
+"""
+TAKE_TOKENS = f"""
+INSERT INTO buckets (name, tokens, at, granted, full_at)
+VALUES (:name, :first_tokens, :now, :first_granted, :now + :fills_in)
+ON CONFLICT (name) DO UPDATE SET
+  tokens = {_THERE} - iif({_THERE} >= :wanted, :wanted, 0),
+  granted = iif({_THERE} >= :wanted, :wanted, 0),
+  at = iif(excluded.at < buckets.at AND excluded.at > buckets.at - {APART // MICROSECOND},
+    buckets.at, excluded.at),
+  full_at = excluded.full_at
+RETURNING tokens, granted
 """
 
 #: Primary result codes after which nothing has happened and a later try may succeed.
@@ -215,6 +245,35 @@ class SqliteDialect(Dialect):
 
     def next_available(self, connection: Connection) -> int | None:
         return _integer(connection.exec_driver_sql(NEXT_AVAILABLE).scalar())
+
+    def pending(
+        self,
+        connection: Connection,
+        now: int,
+        overdue: int,
+        channels: Collection[str],
+        limit: int,
+    ) -> Rows:
+        given = {
+            "now": now,
+            "overdue": overdue,
+            "channels": self.listed(channels),
+            "limit": limit,
+        }
+        return connection.exec_driver_sql(PENDING_DELIVERIES, given).all()
+
+    def next_delivery(self, connection: Connection) -> int | None:
+        return _integer(connection.exec_driver_sql(NEXT_DELIVERY).scalar())
+
+    def write_deliveries(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
+        _update_many(connection, "deliveries", values)
+
+    def take_tokens(
+        self, connection: Connection, now: int | None, asked: Asked
+    ) -> tuple[float, int]:
+        given = asked._asdict() | {"now": now, "burst": float(asked.burst)}
+        tokens, granted = connection.exec_driver_sql(TAKE_TOKENS, given).one()
+        return float(tokens), int(granted)
 
     def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
         _update_many(connection, "runs", values)

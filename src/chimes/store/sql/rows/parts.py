@@ -87,12 +87,13 @@ def target_of(text: str) -> Target:
     return target_from_plain(json.loads(text))
 
 
-@lru_cache(maxsize=1024)
+# As many as targets: who is told is part of a policy, and often differs.
+@lru_cache(maxsize=4096)
 def policy_of(text: str) -> Policy:
     return policy_from_plain(json.loads(text))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def policy_text(policy: Policy) -> str:
     return encode(policy_to_plain(policy))
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from chimes.errors import InvalidInput
-from chimes.model.access import ApiKey, Role
+from chimes.model.access import ApiKey, Role, Scope
 from chimes.model.audit import AuditEntry
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import KeyId, NodeId, RunId
@@ -132,6 +132,7 @@ def key_values(key: ApiKey) -> dict[str, Value]:
         "expires_at": maybe_micros(key.expires_at),
         "last_used_at": maybe_micros(key.last_used_at),
         "revoked_at": maybe_micros(key.revoked_at),
+        "scopes": encode([scope.value for scope in key.scopes]),
     }
 
 
@@ -147,6 +148,7 @@ def key_of(row: Row[Any]) -> ApiKey:
         expires_at=maybe_moment(row.expires_at),
         last_used_at=maybe_moment(row.last_used_at),
         revoked_at=maybe_moment(row.revoked_at),
+        scopes=tuple(Scope(scope) for scope in json.loads(row.scopes)),
     )
 
 

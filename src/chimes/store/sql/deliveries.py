@@ -1,0 +1,159 @@
+"""Deliveries in the hands of senders, and what is asked about them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import bindparam, delete, select, text
+
+from chimes.model.audit import AuditEntry
+from chimes.model.delivery import (
+    Delivery,
+    DeliveryVerdict,
+    InboxItem,
+    delivery_accepts,
+    delivery_begun,
+    delivery_reopened,
+    delivery_settled,
+)
+from chimes.model.ids import DeliveryId
+from chimes.model.listing import DeliveryQuery, Page
+from chimes.model.recipient import Channel
+from chimes.model.run import Reason
+from chimes.store.sql.base import SqlBase, append_audit
+from chimes.store.sql.database import Tx
+from chimes.store.sql.inbox import OLD_ITEMS, add_items
+from chimes.store.sql.listing import delivery_conditions, page_of
+from chimes.store.sql.message_tables import deliveries, inbox
+from chimes.store.sql.rows.messages import delivery_of, progress_values
+from chimes.store.sql.rows.parts import maybe_moment, micros
+from chimes.store.sql.tokens import forget_full
+
+ENDED_DELIVERIES = (
+    select(deliveries.c.id)
+    .where(text("finished_at IS NOT NULL"), deliveries.c.finished_at < bindparam("before"))
+    .order_by(deliveries.c.finished_at, deliveries.c.id)
+    .limit(bindparam("most"))
+)
+
+
+class SqlDeliveries(SqlBase):
+    async def claim_deliveries(
+        self, channels: Collection[Channel], *, limit: int, hold: timedelta, overdue: timedelta
+    ) -> tuple[Delivery, ...]:
+        if limit <= 0:
+            return ()
+        if self._database.one_writer and not await self._database.read(_anything_pending):
+            return ()
+
+        def work(tx: Tx) -> tuple[Delivery, ...]:
+            now = tx.now()
+            found = tx.dialect.pending(
+                tx.connection,
+                micros(now),
+                micros(now - overdue),
+                [channel.value for channel in channels],
+                limit,
+            )
+            held = [delivery_of(row) for row in found]
+            begun = [delivery_begun(each, now, hold) for each in held]
+            going = tuple(each for each in begun if each.code != Reason.UNREADABLE)
+            broken = [_given_up(each, now) for each in begun if each.code == Reason.UNREADABLE]
+            _write(tx, [*going, *broken])
+            return going
+
+        return await self._database.write(work)
+
+    async def finish_deliveries(self, verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+        def work(tx: Tx) -> tuple[Delivery, ...]:
+            now = tx.now()
+            current = _load(tx, {verdict.delivery_id for verdict in verdicts})
+            accepted: list[Delivery] = []
+            items: list[InboxItem] = []
+            for verdict in verdicts:
+                before = current.get(verdict.delivery_id)
+                if before is None or not delivery_accepts(before, verdict.fence):
+                    continue
+                after = delivery_settled(before, verdict, now)
+                current[after.id] = after
+                accepted.append(after)
+                items += [] if verdict.inbox is None else [verdict.inbox]
+            _write(tx, [current[each] for each in dict.fromkeys(each.id for each in accepted)])
+            add_items(tx, items)
+            tx.wakes = bool(accepted)
+            return tuple(accepted)
+
+        return await self._database.write(work) if verdicts else ()
+
+    async def retry_delivery(
+        self, delivery_id: DeliveryId, audit: AuditEntry | None = None
+    ) -> Delivery | None:
+        def work(tx: Tx) -> Delivery | None:
+            before = _load(tx, {delivery_id}).get(delivery_id)
+            if before is None:
+                return None
+            after = delivery_reopened(before, tx.now())
+            _write(tx, [after])
+            if audit is not None:
+                append_audit(tx, audit)
+            tx.wakes = True
+            return after
+
+        return await self._database.write(work)
+
+    async def list_deliveries(self, query: DeliveryQuery) -> Page[Delivery]:
+        return await self._database.read(
+            lambda tx: page_of(
+                tx,
+                deliveries.c.created_at,
+                query,
+                delivery_conditions(query),
+                delivery_of,
+                descending=True,
+            )
+        )
+
+    async def next_delivery(self) -> datetime | None:
+        return maybe_moment(
+            await self._database.look(lambda tx: tx.dialect.next_delivery(tx.connection))
+        )
+
+    async def prune_messages(self, *, before: datetime, limit: int) -> int:
+        def work(tx: Tx) -> int:
+            forget_full(tx)
+            given = {"before": micros(before), "most": limit}
+            ended = [row.id for row in tx.rows(ENDED_DELIVERIES, given)]
+            old = [row.id for row in tx.rows(OLD_ITEMS, given | {"most": limit - len(ended)})]
+            for table, ids in ((deliveries, ended), (inbox, old)):
+                if ids:
+                    listed = {"ids": tx.dialect.listed(ids)}
+                    tx.run(delete(table).where(tx.dialect.among(table.c.id, "ids")), listed)
+            return len(ended) + len(old)
+
+        return await self._database.write(work)
+
+
+def _anything_pending(tx: Tx) -> bool:
+    """Asked by a reader, so that an idle sender never waits for the writer."""
+    earliest = tx.dialect.next_delivery(tx.connection)
+    return earliest is not None and earliest <= micros(tx.now())
+
+
+def _given_up(delivery: Delivery, now: datetime) -> Delivery:
+    verdict = DeliveryVerdict(
+        delivery_id=delivery.id, fence=delivery.fence, error=delivery.error, code=delivery.code
+    )
+    return delivery_settled(delivery, verdict, now)
+
+
+def _load(tx: Tx, ids: Collection[DeliveryId]) -> dict[DeliveryId, Delivery]:
+    """To be changed."""
+    statement = select(deliveries).where(tx.dialect.among(deliveries.c.id, "ids"))
+    rows = tx.rows(tx.held(statement, deliveries.c.id), {"ids": tx.dialect.listed(ids)})
+    return {DeliveryId(row.id): delivery_of(row) for row in rows}
+
+
+def _write(tx: Tx, changed: Sequence[Delivery]) -> None:
+    values = [{"id": each.id, **progress_values(each)} for each in changed]
+    tx.dialect.write_deliveries(tx.connection, values)
