@@ -57,6 +57,8 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("get", "/api/v1/sources"): OPERATORS,
     # There is no file here to read.
     ("post", "/api/v1/sources/reload"): (401, 403, 403, 403, 409, 403),
+    # Whoever has no token of the run, with a key or without one.
+    ("post", "/api/v1/agent/callbacks/{run_id}"): (404,) * 6,
     # R4.13: nobody but an admin.
     ("post", "/tasks"): ADMINS_BAD,
     ("get", "/tasks"): ADMINS_BAD,

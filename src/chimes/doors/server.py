@@ -13,7 +13,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from chimes.doors.api import actions, me, parse, runs, schedules, sources, system, telegram, times
+from chimes.doors.api import (
+    actions,
+    agent_callbacks,
+    me,
+    parse,
+    runs,
+    schedules,
+    sources,
+    system,
+    telegram,
+    times,
+)
 from chimes.doors.api.log_tail import Followers
 from chimes.doors.auth import Gatekeeper
 from chimes.doors.context import Doorway
@@ -38,6 +49,7 @@ NATIVE_ROUTERS = (
     sources.router,
     system.router,
     telegram.router,
+    agent_callbacks.router,
 )
 
 

@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from enum import StrEnum
 from urllib.parse import quote
 
 from chimes.model.ids import RunId
 
 CALLBACK_PATH = "/api/v1/agent/callbacks"
 LONGEST_PIPELINE_ID = 200
+
+
+class PipelineEnd(StrEnum):
+    """How a run of the pipeline ended, whatever word it has for that."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+_ENDS = {
+    PipelineEnd.COMPLETED: "completed complete succeeded success done finished ok",
+    PipelineEnd.FAILED: "failed failure error errored timeout timed_out expired",
+    PipelineEnd.CANCELED: "canceled cancelled aborted stopped",
+}
+_END_OF = {word: end for end, words in _ENDS.items() for word in words.split()}
+
+
+def end_of(status: str) -> PipelineEnd | None:
+    """None: under way. Every word that is not known here is taken for that."""
+    return _END_OF.get(status.strip().lower().replace("-", "_").replace(" ", "_"))
 
 
 def kept_name(run_id: RunId) -> str:

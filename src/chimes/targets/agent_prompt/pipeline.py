@@ -16,7 +16,9 @@ from urllib.parse import quote
 from chimes.model.agent_run import (
     LONGEST_PIPELINE_ID,
     Handover,
+    PipelineEnd,
     callback_address,
+    end_of,
     handover_from,
 )
 from chimes.targets.agent_prompt.answer import LONGEST_NAME, clean, short
@@ -31,9 +33,6 @@ FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.5, 5.0, 1.5
 #: Seconds between two looks for a callback.
 HEARING = 0.5
 _TOKEN_BYTES = 32
-_GOOD = frozenset({"completed", "complete", "succeeded", "success", "done", "finished", "ok"})
-_BAD = frozenset({"failed", "failure", "error", "errored", "timeout", "timed_out", "expired"})
-_STOPPED = frozenset({"canceled", "cancelled", "aborted", "stopped"})
 _UNDER_WAY = frozenset(
     {"", "queued", "pending", "created", "accepted", "scheduled", "submitted", "waiting"}
     | {"running", "started", "in_progress", "processing"}
@@ -125,7 +124,7 @@ async def _followed(
         status = short(found.get("status"), 50)
         if status != seen:
             seen = status
-            known = _word(status) in _UNDER_WAY
+            known = status.lower() in _UNDER_WAY
             handing.log("info" if known else "warning", f"the pipeline says: {status}")
         heard = await _heard(handing, kept, pause)
         pause = min(pause * GROWTH, LONGEST_PAUSE)
@@ -174,8 +173,9 @@ async def _heard(handing: Handing, kept: Handover, pause: float) -> Mapping[str,
 
 def _taken(found: Mapping[str, object], handing: Handing) -> bool:
     """False: it has not ended."""
-    status = _word(short(found.get("status"), 50))
-    if not is_final(status):
+    status = short(found.get("status"), 50)
+    end = end_of(status)
+    if end is None:
         return False
     answer = handing.answer
     answer.finish_reason = status
@@ -186,20 +186,11 @@ def _taken(found: Mapping[str, object], handing: Handing) -> bool:
     if left_out := answer.add_artifacts(found.get("artifacts")):
         handing.log("warning", f"{left_out} artifacts are left out")
     why = error_text(found.get("error"))
-    if status in _STOPPED:
+    if end is PipelineEnd.CANCELED:
         raise Trouble("pipeline_canceled", f"canceled in the pipeline{f': {why}' if why else ''}")
-    if status in _BAD:
+    if end is PipelineEnd.FAILED:
         raise Trouble("pipeline_failed", why or f"the pipeline says: {status}")
     return True
-
-
-def is_final(status: str) -> bool:
-    """Every other word is taken for under way."""
-    return _word(status) in _GOOD | _BAD | _STOPPED
-
-
-def _word(status: str) -> str:
-    return status.lower().replace("-", "_").replace(" ", "_")
 
 
 def _output(given: object) -> str:
