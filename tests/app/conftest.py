@@ -61,8 +61,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts `chimes worker` or `chimes serve` in `tmp_path`; ends those that are left, by pid."""
     started: list[Worker] = []
 
-    def run(*arguments: str, **environment: str) -> Worker:
-        process = Worker(arguments, tmp_path, environment)
+    def run(*arguments: str, executed: bool = False, **environment: str) -> Worker:
+        process = Worker(arguments, tmp_path, environment, executed=executed)
         started.append(process)
         return process
 

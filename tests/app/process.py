@@ -9,9 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
+
+from tests.forking import Forked
 
 CHIMES = str(Path(sys.executable).with_name("chimes"))
 DEADLINE = 40.0
@@ -19,21 +21,36 @@ T = TypeVar("T")
 _LISTENING = re.compile(r"http://127\.0\.0\.1:(\d+)/api/v1")
 
 
+def _executed(
+    arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [CHIMES, *arguments],
+        env=env,
+        cwd=cwd,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
 class Worker:
     """Its output is kept, for looking at and for the message of a failure."""
 
     def __init__(
-        self, arguments: tuple[str, ...], home: Path, environment: Mapping[str, str]
+        self,
+        arguments: tuple[str, ...],
+        home: Path,
+        environment: Mapping[str, str],
+        *,
+        executed: bool = False,
     ) -> None:
+        """`executed`: as a shell does it, with a command line of its own."""
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         self._lines: list[str] = []
-        self._process = subprocess.Popen(
-            [CHIMES, *arguments],
-            env=kept | environment,
-            cwd=home,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
+        env = {**kept, **environment}
+        self._process: Forked | subprocess.Popen[str] = (_executed if executed else Forked)(
+            arguments, env=env, cwd=home
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

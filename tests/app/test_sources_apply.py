@@ -424,7 +424,8 @@ def test_a_server_reads_its_file_again(tmp_path: Path, start: Start) -> None:
 
 def test_nodes_of_this_machine_are_told(tmp_path: Path, start: Start) -> None:
     a_file(tmp_path, raw(shop={"orders": "@daily"}))
-    node = start("serve", "--port", "0", "--log-format", "json").ready()
+    # They are known by their command lines.
+    node = start("serve", "--port", "0", "--log-format", "json", executed=True).ready()
     a_file(tmp_path, raw(shop={"orders": "@hourly"}))
     done = apply(tmp_path)
     assert done.stdout == "~\tshop/orders\tupdated\n"

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+from tests.forking import Forked
 
 CHIMES = str(Path(sys.executable).with_name("chimes"))
 #: Many processes may be starting at once on two cores.
@@ -43,7 +44,7 @@ class Node:
         self._store = store
         self._home = home
         self._environment = environment
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Forked | None = None
         self._lines: list[str] = []
         self._reader: threading.Thread | None = None
         self.port = 0
@@ -53,14 +54,7 @@ class Node:
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         environment = kept | {"CHIMES_STORE": self._store, "CHIMES_PORT": "0"} | self._environment
         self._lines = []
-        self._process = subprocess.Popen(
-            [CHIMES, "serve"],
-            env=environment,
-            cwd=self._home,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self._process = Forked(["serve"], env=environment, cwd=self._home)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         found = wait_until(lambda: _LISTENING.search(self.output) or self._exited(), "the banner")
@@ -71,7 +65,6 @@ class Node:
 
     def _read(self) -> None:
         assert self._process is not None
-        assert self._process.stderr is not None
         with self._process.stderr as stream:
             for line in stream:
                 self._lines.append(line)

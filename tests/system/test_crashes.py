@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from itertools import count, pairwise
@@ -136,7 +137,7 @@ def test_a_second_signal_leaves_at_once(store: str, start: Start, receiver: Rece
 
 def test_a_restart_rolls_on(store: str, start: Start, receiver: Receiver) -> None:
     # R3.8: the Ksana door skips what passed while everything was down, and says so
-    node = start(store)
+    node = start(store, **SHORT_LEASE)
     job = node.call(
         "POST",
         "/jobs",
@@ -151,7 +152,7 @@ def test_a_restart_rolls_on(store: str, start: Start, receiver: Receiver) -> Non
     before = len(receiver.calls("/roll"))
     quiet = threading.Event()
     quiet.wait(3.5)  # the outage itself: three slots pass with nobody there
-    again = start(store)
+    again = start(store, **SHORT_LEASE)
     receiver.wait_for("/roll", before + 1)
     rows = again.runs(job["id"])
     missed = [row for row in rows if row["status"] == "missed"]
@@ -166,17 +167,19 @@ def test_an_overdue_once_is_missed_after_a_restart(
 ) -> None:
     # R3.7
     node = start(store)
+    run_at = soon(2)
     job = node.call(
         "POST",
         "/jobs",
         {
             "name": "late",
             "http": {"method": "GET", "url": receiver.url("/late")},
-            "schedule": {"kind": "once", "run_at": soon(1)},
+            "schedule": {"kind": "once", "run_at": run_at},
         },
     ).json
     node.kill()
-    threading.Event().wait(2.5)  # its time comes and goes with nobody there
+    passed = instant(run_at).timestamp() + 1.5 - time.time()
+    threading.Event().wait(passed)  # its time comes and goes with nobody there
     again = start(store)
     wait_until(lambda: again.get(f"/jobs/{job['id']}")["last_status"] == "missed", "the row")
     assert receiver.calls("/late") == []
