@@ -27,6 +27,7 @@ QUIET = (
     "httpcore",
     "httpx",
     "httpx2",
+    "markdown_it",
     "sqlalchemy",
     "uvicorn",
     "uvicorn.access",

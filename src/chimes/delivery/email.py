@@ -52,14 +52,16 @@ def server_of(url: str) -> Server:
             "smtp_url: expected smtp://user:password@host:port, or smtps://", key="smtp_url"
         )
     tls = parts.scheme == "smtps"
-    user = unquote(parts.username or "")
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    if not (user + password).isascii():
+        raise ConfigError("smtp_url: user and password must be ASCII text", key="smtp_url")
     usual = 465 if tls else 587 if user else 25
     return Server(
         host=parts.hostname,
         port=port or usual,
         tls=tls,
         user=user,
-        password=unquote(parts.password or ""),
+        password=password,
     )
 
 

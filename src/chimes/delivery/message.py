@@ -24,6 +24,8 @@ MOST_LISTED = 20
 LONGEST_OUTPUT = 60_000
 LONGEST_LINE = 1000
 LONGEST_NAME = 120
+#: Say no more than that the answer is whole.
+_USUAL_STOPS = ("stop", "end_turn", "completed")
 _LINKS = ("http://", "https://")
 
 
@@ -89,7 +91,7 @@ def output_of(run: Run | None) -> tuple[str, bool]:
     result = run.result if run is not None else None
     if run is None or not result:
         return "", False
-    for key in ("output", "value"):
+    for key in ("text", "value"):
         if key in result:
             value = result[key]
             if isinstance(value, str):
@@ -143,8 +145,8 @@ def _about(run: Run | None, language: str, zone: str) -> list[str]:
         lines.append(say(language, "planned", time=time, zone=named))
     if run.status is RunStatus.MISSED and run.missed_count > 1:
         lines.append(say(language, "missed_many", count=run.missed_count))
-    stopped = run.result.get("stop_reason") if run.result else None
-    if isinstance(stopped, str) and stopped:
+    stopped = run.result.get("finish_reason") if run.result else None
+    if isinstance(stopped, str) and stopped and stopped not in _USUAL_STOPS:
         lines.append(say(language, "stopped", reason=one_line(stopped)[:LONGEST_LINE]))
     if run.reason:
         lines.append(say(language, "reason", reason=word(language, run.reason)))

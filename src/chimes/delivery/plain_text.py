@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.tree import SyntaxTreeNode
 
+DEEPEST = 100
 _LINKED = ("http://", "https://", "mailto:")
 #: Not to be shown: they make text look like another one (S60), or are no text at all.
 _UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -31,9 +32,11 @@ def plain(markdown: str) -> str:
 
     text = shown(markdown)
     try:
-        return _block(SyntaxTreeNode(_parser().parse(text))).strip()
+        found = _block(SyntaxTreeNode(_parser().parse(text))).strip()
     except RecursionError:
-        return text.strip()
+        found = ""
+    # The parser leaves out what is nested too deep.
+    return found or text.strip()
 
 
 @lru_cache(maxsize=1)
@@ -41,7 +44,8 @@ def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     # HTML stays the text that it is.
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    options = {"html": False, "maxNesting": DEEPEST}
+    return MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
 
 
 def _block(node: SyntaxTreeNode) -> str:

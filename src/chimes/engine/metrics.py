@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, generate_latest
 
 from chimes.engine.events import (
@@ -89,6 +91,12 @@ class Metrics:
             for outcome in OUTCOMES:
                 self.deliveries.inc(channel.value, outcome, by=0)
         self.dead_letters = self._counter("dead_letters", "Deliveries that were given up")
+        self.agent_tokens = self._counters(
+            "agent_tokens", "Tokens that agent runs used", ("direction",)
+        )
+        self.agent_cost = self._counter("agent_cost", "What agent runs cost, by the prices set")
+        for direction in ("prompt", "completion"):
+            self.agent_tokens.inc(direction, by=0)
         self.fallback = self._gauge("fallback", "1 while schedules are timed from memory (R2.33)")
         self.running = self._gauge("running", "Attempts in progress")
         self.clock_skew = self._gauge(
@@ -120,6 +128,8 @@ class Metrics:
             case RunEnded():
                 self._attempt_over(event.run, event.seconds)
                 self._run_over(event.run)
+                if event.run.target.kind == "agent":
+                    self._used(event.run)
             case RunRetrying():
                 self._attempt_over(event.run, event.seconds)
                 self.retries.inc()
@@ -174,6 +184,17 @@ class Metrics:
             self.regressed.inc()
         else:
             (self.clock_jumped if event.seconds > 0 else self.clock_regressed).inc()
+
+    def _used(self, run: Run) -> None:
+        result = run.result or {}
+        usage, cost = result.get("usage"), result.get("cost")
+        if isinstance(usage, Mapping):
+            for direction in ("prompt", "completion"):
+                tokens = usage.get(f"{direction}_tokens")
+                if isinstance(tokens, int):
+                    self.agent_tokens.inc(direction, by=tokens)
+        if isinstance(cost, int | float):
+            self.agent_cost.inc(cost)
 
     def _delivery(self, event: DeliveryEnded | DeliveryRetrying | DeliveryFenced) -> None:
         if isinstance(event, DeliveryFenced):

@@ -1,0 +1,118 @@
+"""A stand-in for the Bot API on the loopback: it records what is sent and answers by script."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+TOKEN = "4711:AA-the-token_of-the-bot"
+#: Instead of the ordinary answer: what to say, or what to do before it is said.
+Step = tuple[int, dict[str, Any]] | Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Sent:
+    method: str
+    fields: dict[str, Any]
+    #: Of a document: name, type and content.
+    file: tuple[str, str, bytes] | None = None
+
+    @property
+    def text(self) -> str:
+        return str(self.fields["text"])
+
+    @property
+    def buttons(self) -> list[dict[str, str]]:
+        rows = self.fields.get("reply_markup", {}).get("inline_keyboard", [])
+        return [button for row in rows for button in row]
+
+
+@dataclass
+class BotApi:
+    #: All that came in, whatever was answered.
+    requests: list[Sent] = field(default_factory=list)
+    #: What a user would see.
+    shown: list[Sent] = field(default_factory=list)
+    script: deque[Step] = field(default_factory=deque)
+    url: str = ""
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def texts(self) -> list[str]:
+        return [sent.text for sent in self.shown if sent.method == "sendMessage"]
+
+    @property
+    def files(self) -> list[tuple[str, str, bytes]]:
+        return [sent.file for sent in self.shown if sent.file is not None]
+
+    async def wait_for(self, count: int, within: float = 15.0) -> None:
+        """Until so many requests have come."""
+        async with asyncio.timeout(within):
+            while len(self.requests) < count:
+                self.came.clear()
+                await self.came.wait()
+
+    async def handle(self, request: web.Request) -> web.Response:
+        if request.match_info["token"] != TOKEN:
+            return refusal(401, "Unauthorized")
+        sent = await _read(request)
+        self.requests.append(sent)
+        self.came.set()
+        step = self.script.popleft() if self.script else None
+        if isinstance(step, tuple):
+            status, body = step
+            return web.json_response(body, status=status)
+        if step is not None:
+            await step()
+        self.shown.append(sent)
+        number = len(self.shown)
+        return web.json_response({"ok": True, "result": {"message_id": number}})
+
+
+def refused(status: int, text: str, **parameters: int) -> Step:
+    body: dict[str, Any] = {"ok": False, "error_code": status, "description": text}
+    return status, body | ({"parameters": parameters} if parameters else {})
+
+
+def refusal(status: int, text: str) -> web.Response:
+    body = {"ok": False, "error_code": status, "description": text}
+    return web.json_response(body, status=status)
+
+
+async def _read(request: web.Request) -> Sent:
+    method = request.match_info["method"]
+    if request.content_type != "multipart/form-data":
+        return Sent(method, await request.json())
+    form = await request.post()
+    fields = {name: value for name, value in form.items() if isinstance(value, str)}
+    file = form["document"]
+    assert isinstance(file, web.FileField)
+    return Sent(method, fields, (file.filename, file.content_type, file.file.read()))
+
+
+@asynccontextmanager
+async def bot_api() -> AsyncIterator[BotApi]:
+    api = BotApi()
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app.router.add_post("/bot{token}/{method}", api.handle)
+    async with served(app) as api.url:
+        yield api
+
+
+@asynccontextmanager
+async def served(app: web.Application) -> AsyncIterator[str]:
+    """The address at which the application answers."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()

