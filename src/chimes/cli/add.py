@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable, Sequence
 
 import click
+from click.core import ParameterSource
 
 from chimes.cli.backend import Backend, post
 from chimes.cli.failure import FAILED
@@ -17,11 +20,16 @@ from chimes.cli.shapes import schedule_details
 from chimes.cli.targets import target_from_options
 from chimes.cli.time import default_zone, fires_after, shown_fire
 from chimes.clock import SystemClock
-from chimes.language import describe, note_in_words, remark, warnings_in_words
+from chimes.language import describe, note_in_words, read_trigger, remark, warnings_in_words
 from chimes.triggers import Every, Trigger
-from chimes.triggers.expression import trigger_from_text
 
 _SHOWN = 5
+_OCCASIONS = re.compile(r":on=([a-z]+(?:[+,][a-z]+)*)$")
+_CHANNELS = ("inbox", "telegram", "webhook", "email")
+_NO_PIPELINE = (
+    "Note: no server was asked. Prompts wait for a node that has CHIMES_AGENT_PIPELINE and"
+    " CHIMES_AGENT_URL."
+)
 
 
 @click.command("add", cls=Command)
@@ -36,6 +44,16 @@ _SHOWN = 5
 @click.option("--flow", metavar="NAME", help="Run this flow of an application.")
 @click.option("--input", metavar="JSON", help="Of the flow; @FILE reads a file, - reads stdin.")
 @click.option("--sync", metavar="SOURCE/COLLECTION", help="Synchronise this collection.")
+@click.option("--agent", is_flag=True, help="Hand a prompt to the agent.")
+@click.option("--prompt", metavar="TEXT", help="Of the agent; @FILE reads a file, - reads stdin.")
+@click.option("--model", metavar="NAME", help="Of the agent; else as configured.")
+@click.option(
+    "--notify",
+    multiple=True,
+    metavar="CHANNEL[:TO][:on=WHEN]",
+    help="Tell inbox, telegram:CHAT, webhook:URL or email:ADDRESS how runs end;"
+    " WHEN is success, failure, recovery or always.",
+)
 @click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
 @click.option("--name", help="Else made from the method and the URL.")
 @click.option("--label", multiple=True, metavar="NAME[=VALUE]")
@@ -65,9 +83,11 @@ def add(
     lang: str,
     **options: object,
 ) -> None:
-    """Create a schedule that calls a URL, runs a task or a flow, or synchronises a collection.
+    """Create a schedule that calls a URL, runs a task or a flow, synchronises a collection, or
+    hands a prompt to the agent.
 
-    EXPRESSION is a cron expression, an interval ("every 5m"), or a moment for a single run.
+    EXPRESSION is a cron expression, an interval ("every 5m"), a moment for a single run, or words
+    in Thai, English or Chinese. What they say besides the time is the prompt, unless told.
 
     \b
     Examples:
@@ -78,14 +98,24 @@ def add(
       chimes add @hourly --flow pipeline --input '{"source": "s3"}'
       chimes add @hourly --sync shop/orders
       chimes add "*/15 * * * *" --http https://example.com/ --dry-run
+      chimes add "ทุกวัน 09:00 สรุปข่าว AI" --notify inbox --notify telegram:4711:on=failure
+      chimes add "0 9 * * 1-5" --agent --prompt "Summarise today's news"
     """
-    trigger = trigger_from_text(expression, zone or default_zone())
+    chosen = _chosen_language(ctx, lang)
+    now = SystemClock().now()
+    read = read_trigger(expression, now=now, timezone=zone or default_zone(), lang=chosen)
+    lang = chosen or (lang if read.pattern == "expression" else read.language)
+    trigger = read.trigger
     if jitter:
         if not isinstance(trigger, Every):
             raise click.UsageError("--jitter is for intervals such as 'every 5m'.")
         trigger = Every(trigger.every, jitter=jitter)
-    body = _request(trigger, options)
+    body = _request(trigger, read.task, options)
     _echo_reading(trigger, lang)
+    target = body["target"]
+    is_prompt = isinstance(target, dict) and target["kind"] == "agent"
+    if read.task and is_prompt:
+        tell(f"  → {read.task}")
     if dry_run:
         if output.form in ("json", "ndjson"):
             echo(json.dumps(body, ensure_ascii=False, indent=2))
@@ -94,7 +124,10 @@ def add(
     if not ask("Create it?"):
         tell("Nothing was created.")
         ctx.exit(FAILED)
-    made = post(reach(), "/schedules", body)
+    backend = reach()
+    made = post(backend, "/schedules", body)
+    if is_prompt and not backend.live:
+        tell(_NO_PIPELINE)
     output.one(made, schedule_details(SystemClock().now()))
 
 
@@ -108,8 +141,14 @@ def _echo_reading(trigger: Trigger, lang: str) -> None:
         tell(remark(warning, lang))
 
 
-def _request(trigger: Trigger, options: dict[str, object]) -> Json:
-    target, usual_name = target_from_options(options)
+def _chosen_language(ctx: click.Context, lang: str) -> str | None:
+    """The one that was asked for; None: whatever is read or set decides."""
+    told = ctx.get_parameter_source("lang") is ParameterSource.COMMANDLINE
+    return lang if told or os.environ.get("CHIMES_LANG") else None
+
+
+def _request(trigger: Trigger, task: str, options: dict[str, object]) -> Json:
+    target, usual_name = target_from_options(options, task)
     policy = {
         "max_retries": options["retry"],
         "timeout": options["timeout"],
@@ -126,7 +165,22 @@ def _request(trigger: Trigger, options: dict[str, object]) -> Json:
     }
     if options["priority"] is not None:
         body["priority"] = options["priority"]
+    if notified := _texts(options["notify"]):
+        body["delivery"] = [_recipient(each) for each in notified]
     return body
+
+
+def _recipient(text: str) -> Json:
+    found: Json = {}
+    if occasions := _OCCASIONS.search(text):
+        text = text[: occasions.start()]
+        found["on"] = re.split(r"[+,]", occasions[1])
+    channel, _, to = text.partition(":")
+    if channel not in _CHANNELS:
+        raise click.UsageError(
+            f"--notify is inbox, telegram:CHAT, webhook:URL or email:ADDRESS, not {text!r}."
+        )
+    return {"channel": channel, "to": to, **found}
 
 
 def _texts(value: object) -> Sequence[str]:

@@ -77,8 +77,25 @@ def from_error(error: errors.ChimesError) -> Failure:
     code = next((code for kind, code in _ERRORS if isinstance(error, kind)), FAILED)
     if isinstance(error, errors.ConfigError) and error.details.get("code") == "unsafe_file":
         code = INVALID
+    if isinstance(error, errors.NeedsClarification):
+        return _question(error)
     hint = error.hint if isinstance(error, errors.InvalidInput) else None
     return Failure(error.message, code, hint=hint)
+
+
+def _question(error: errors.NeedsClarification) -> Failure:
+    """What has to be said as well, and how it could be."""
+    asked = {
+        "missing": list(error.missing),
+        "message": error.message,
+        "examples": list(error.examples),
+    }
+    return Failure(
+        error.message,
+        INVALID,
+        hint="; ".join(error.examples) or None,
+        problem={"title": error.message, "exit_code": INVALID, "clarification": asked},
+    )
 
 
 def from_problem(status: int, problem: Mapping[str, object]) -> Failure:

@@ -43,6 +43,7 @@ def schedule_details(now: datetime) -> list[Column]:
         Column("In", lambda item: _left(item, now)),
         Column("Target", target_of),
         Column("Policy", _policy),
+        Column("Tells", _told),
         Column("Labels", lambda item: item.get("labels") or None),
         Column("Priority", lambda item: item.get("priority") or None),
         Column("Last run", pick("last_run_at"), time=True),
@@ -85,7 +86,24 @@ def target_of(item: Json) -> str:
         return f"{target['kind']} {target.get('name', '')}{shown}"
     if target.get("kind") == "sync":
         return f"sync {target.get('source', '')}/{target.get('collection', '')}"
+    if target.get("kind") == "agent":
+        return f"agent {target.get('prompt', '')}"
     return f"{target.get('method', '')} {target.get('url', '')}".strip()
+
+
+def _told(item: Json) -> str | None:
+    """Who is told how runs end, as `--notify` takes it."""
+    given = item.get("delivery")
+    found = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
+    return ", ".join(_recipient(each) for each in found) or None
+
+
+def _recipient(each: Json) -> str:
+    to = f":{each['to']}" if each.get("to") else ""
+    occasions = each.get("on")
+    named = [str(one) for one in occasions] if isinstance(occasions, list) else []
+    when = f":on={'+'.join(named)}" if named and named != ["always"] else ""
+    return f"{each.get('channel', '')}{to}{when}"
 
 
 def _policy(item: Json) -> str:

@@ -1,4 +1,4 @@
-"""`add --http|--task|--flow|--sync`: what a schedule is to do, from the command line."""
+"""`add --http|--task|--flow|--sync|--agent`: what a schedule is to do, from the command line."""
 
 from __future__ import annotations
 
@@ -12,29 +12,39 @@ import click
 from chimes.cli.failure import USAGE, Failure
 from chimes.cli.output import Json
 
-_KINDS = ("http", "task", "flow", "sync")
+_KINDS = ("http", "task", "flow", "sync", "agent")
+_LONGEST_NAME = 80
 #: Which options belong to which kind.
 _OWN: Mapping[str, tuple[str, ...]] = {
     "http": ("method", "header", "body"),
     "task": ("arg", "args"),
     "flow": ("input",),
     "sync": (),
+    "agent": ("prompt", "model"),
 }
 
 
-def target_from_options(options: Mapping[str, object]) -> tuple[Json, str]:
-    """The target, and a name for a schedule that was given none."""
+def target_from_options(options: Mapping[str, object], task: str = "") -> tuple[Json, str]:
+    """The target, and a name for a schedule that was given none. `task`: what is to be done as the
+    words said it; where nobody is named to do it, it is a prompt."""
     given = [kind for kind in _KINDS if options[kind]]
+    if not given and (options["prompt"] or task):
+        given = ["agent"]
     if len(given) != 1:
         raise click.UsageError(
             "Say what to do with one of --http URL, --task NAME, --flow NAME,"
-            " --sync SOURCE/COLLECTION."
+            " --sync SOURCE/COLLECTION, --agent --prompt TEXT, or in words after the time."
         )
     kind = given[0]
     for other in _KINDS:
         for option in _OWN[other]:
             if other != kind and options[option]:
                 raise click.UsageError(f"--{option} is for --{other}, not for --{kind}.")
+    target, usual_name = _agent(options, task) if kind == "agent" else _target(kind, options)
+    return target, _first_line(task) or usual_name
+
+
+def _target(kind: str, options: Mapping[str, object]) -> tuple[Json, str]:
     if kind == "http":
         return _http(options)
     name = str(options[kind])
@@ -57,6 +67,22 @@ def _http(options: Mapping[str, object]) -> tuple[Json, str]:
     if isinstance(options["body"], str):
         target["body"] = _content(options["body"])
     return target, f"{method} {url}"
+
+
+def _agent(options: Mapping[str, object], task: str) -> tuple[Json, str]:
+    given = options["prompt"]
+    prompt = _content(given) if isinstance(given, str) else task
+    if not prompt.strip():
+        raise click.UsageError("Say what the agent is to do with --prompt TEXT.")
+    target: Json = {"kind": "agent", "prompt": prompt}
+    if options["model"]:
+        target["model"] = options["model"]
+    return target, _first_line(prompt)
+
+
+def _first_line(text: str) -> str:
+    line = " ".join(text.strip().partition("\n")[0].split())
+    return line if len(line) <= _LONGEST_NAME else f"{line[: _LONGEST_NAME - 1]}…"
 
 
 def _sync(text: str) -> tuple[Json, str]:
