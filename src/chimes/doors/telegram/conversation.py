@@ -214,7 +214,7 @@ class Conversation:
         parsed = parse(words, now=speaker.now, timezone=speaker.zone, lang=speaker.language)
         if not parsed.task:
             return say("no_task", speaker.language)
-        there = Recipient(channel=Channel.TELEGRAM, to=speaker.chat.id)
+        there = Recipient(channel=Channel.TELEGRAM, to=speaker.chat.id, language=speaker.language)
         draft = prompt_draft(
             # The same update makes the same schedule, however often it is handled.
             schedule_id=short_id_for(f"telegram:{speaker.chat.id}:{speaker.update_id}"),
