@@ -10,10 +10,17 @@ from chimes import __version__
 from chimes.errors import ChimesError, InvalidInput
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
+from chimes.model.delivery import Delivery, InboxItem
 from chimes.model.ids import RunId
 from chimes.model.kept_state import KeptState
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
+from chimes.store.codec.messages import (
+    delivery_from_plain,
+    delivery_to_plain,
+    inbox_from_plain,
+    inbox_to_plain,
+)
 from chimes.store.codec.records import (
     audit_from_plain,
     audit_to_plain,
@@ -47,6 +54,10 @@ def to_plain(item: Item) -> tuple[str, Plain]:
             return "key", key_to_plain(item)
         case KeptState():
             return "state", kept_state_to_plain(item)
+        case Delivery():
+            return "delivery", delivery_to_plain(item)
+        case InboxItem():
+            return "inbox", inbox_to_plain(item)
 
 
 def _log(data: object) -> RunLog:
@@ -62,6 +73,8 @@ _READERS: dict[str, Callable[[object], Item]] = {
     "audit": audit_from_plain,
     "key": key_from_plain,
     "state": kept_state_from_plain,
+    "delivery": delivery_from_plain,
+    "inbox": inbox_from_plain,
 }
 
 

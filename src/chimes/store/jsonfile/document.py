@@ -12,10 +12,12 @@ from datetime import datetime
 from chimes.errors import InvalidInput
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
+from chimes.model.delivery import Delivery, InboxItem
 from chimes.model.ids import RunId, ScheduleId, new_schedule_id
 from chimes.model.kept_state import KeptState
 from chimes.model.run import LogEntry, Run
 from chimes.model.schedule import Schedule
+from chimes.store.codec.messages import delivery_from_plain, inbox_from_plain
 from chimes.store.codec.records import (
     audit_from_plain,
     kept_state_from_plain,
@@ -47,6 +49,8 @@ class Contents:
     keys: tuple[ApiKey, ...] = ()
     states: tuple[KeptState, ...] = ()
     requests: Requests = field(default_factory=dict)
+    deliveries: tuple[Delivery, ...] = ()
+    inbox: tuple[InboxItem, ...] = ()
     #: Schedules of waiting or running runs that were not there when the file was written.
     absent: frozenset[str] = frozenset()
     pruned_until: Mark | None = None
@@ -98,6 +102,8 @@ def _contents(data: Plain, jobs: list[Plain], now: datetime) -> Contents:
         keys=tuple(key_from_plain(each) for each in read.items("keys")),
         states=tuple(kept_state_from_plain(each) for each in read.items("states")),
         requests=dict(_request_from_plain(each) for each in read.items("requests")),
+        deliveries=tuple(delivery_from_plain(each) for each in read.items("deliveries")),
+        inbox=tuple(inbox_from_plain(each) for each in read.items("inbox")),
         absent=frozenset(str(each) for each in read.items("absent")),
         pruned_until=(moment(pruned[0]), str(pruned[1])) if len(pruned) == 2 else None,
         extras={name: value for name, value in data.items() if name not in TOP_KEYS},

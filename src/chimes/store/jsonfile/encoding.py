@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from chimes.model.schedule import Schedule
+from chimes.store.codec.messages import delivery_to_plain, inbox_to_plain
 from chimes.store.codec.records import audit_to_plain, kept_state_to_plain, key_to_plain
 from chimes.store.codec.run import log_to_plain, run_to_plain
 from chimes.store.codec.schedule import schedule_to_plain
@@ -48,6 +49,12 @@ class Encoder:
             ),
             ("keys", self._section("keys", generation.keys, key_to_plain), b"[]"),
             ("states", self._section("states", generation.states, kept_state_to_plain), b"[]"),
+            (
+                "deliveries",
+                self._section("deliveries", generation.deliveries, delivery_to_plain),
+                b"[]",
+            ),
+            ("inbox", self._section("inbox", generation.inbox, inbox_to_plain), b"[]"),
             ("requests", self._requests(generation.requests), b"[]"),
             ("deleted", self._section("deleted", deleted, schedule_to_plain), b"[]"),
             ("absent", [_dump(each) for each in sorted(filter(None, absent))], b"[]"),

@@ -15,9 +15,16 @@ from datetime import timedelta
 from chimes.errors import InvalidInput
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, Target, TaskTarget
+from chimes.model.target import (
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    SyncTarget,
+    Target,
+    TaskTarget,
+)
 from chimes.store.codec.schedule import schedule_to_plain
-from chimes.store.plain import Plain, to_text
+from chimes.store.plain import Plain, to_text, without_empty
 from chimes.triggers import Cron, Once, Trigger, format_duration_go, parse_duration
 
 KSANA = "ksana"
@@ -37,6 +44,7 @@ TARGET_KEYS: Mapping[str, frozenset[str]] = {
     "task": frozenset({"name", "args"}),
     "flow": frozenset({"name", "input"}),
     "sync": frozenset({"source", "collection"}),
+    "agent": frozenset({"prompt", "pipeline", "model", "max_tokens"}),
 }
 SCHEDULE_KEYS: Mapping[str, frozenset[str]] = {
     "once": frozenset({"kind", "run_at"}),
@@ -141,6 +149,13 @@ def target_keys(target: Target) -> Plain:
             return {"name": target.name, "input": dict(target.input)}
         case SyncTarget():
             return {"source": target.source, "collection": target.collection}
+        case AgentTarget():
+            own = {
+                "pipeline": target.pipeline,
+                "model": target.model,
+                "max_tokens": target.max_tokens,
+            }
+            return {"prompt": target.prompt, **without_empty(own)}
 
 
 def given_texts(schedule: Schedule) -> Mapping[str, object]:

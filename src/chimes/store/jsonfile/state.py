@@ -9,7 +9,8 @@ from datetime import datetime
 
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
-from chimes.model.ids import KeyId, RunId, ScheduleId
+from chimes.model.delivery import Delivery, InboxItem
+from chimes.model.ids import DeliveryId, InboxId, KeyId, RunId, ScheduleId
 from chimes.model.kept_state import KeptState
 from chimes.model.run import LogEntry, Run
 from chimes.model.schedule import Schedule
@@ -45,6 +46,8 @@ class Generation:
     keys: dict[KeyId, ApiKey] = field(default_factory=dict)
     states: dict[str, KeptState] = field(default_factory=dict)
     requests: Requests = field(default_factory=dict)
+    deliveries: dict[DeliveryId, Delivery] = field(default_factory=dict)
+    inbox: dict[InboxId, InboxItem] = field(default_factory=dict)
     #: Ended runs up to here are forgotten, also where an archive still has them.
     pruned_until: Mark | None = None
     #: Archived runs that this generation is the first to be without.
@@ -106,16 +109,19 @@ class FileState(State):
             keys=dict(self.keys),
             states=dict(self.states),
             requests=dict(self.requests),
+            deliveries=dict(self.deliveries),
+            inbox=dict(self.inbox),
             pruned_until=self.pruned_until,
             forgotten=forgotten,
         )
 
     def back_to(self, durable: Generation, failed: Generation | None) -> FileState:
-        """The state as of `durable`. Nodes and requests under way are facts of this process and
-        stay; archives hold only what was durable."""
+        """The state as of `durable`. Nodes, requests under way and buckets of tokens are facts of
+        this process and stay; archives hold only what was durable."""
         before = FileState(
             nodes=self.nodes,
             requests=self.requests,
+            buckets=self.buckets,
             archived_audit=self.archived_audit,
             pruned_until=durable.pruned_until,
         )
@@ -136,4 +142,6 @@ class FileState(State):
         before.audit += [e for e in durable.audit if e.number > self.archived_audit]
         before.keys = dict(durable.keys)
         before.states = dict(durable.states)
+        before.deliveries = dict(durable.deliveries)
+        before.inbox = dict(durable.inbox)
         return before

@@ -118,6 +118,8 @@ class JsonFileStore(MemoryStore):
             requests={k: kept for k, kept in contents.requests.items() if kept[1] > now},
             keys={key.id: key for key in contents.keys},
             states={kept.name: kept for kept in contents.states},
+            deliveries={delivery.id: delivery for delivery in contents.deliveries},
+            inbox={item.id: item for item in contents.inbox},
         )
         self._encoder = Encoder(contents)
         self._load_rows(contents)
@@ -159,7 +161,9 @@ class JsonFileStore(MemoryStore):
             owner = run.schedule_id
             if owner is None or owner in self._state.schedules or owner in absent:
                 continue
-            self._state.put_run(canceled(run, Reason.SCHEDULE_DELETED, now))
+            ended = canceled(run, Reason.SCHEDULE_DELETED, now)
+            self._state.put_run(ended)
+            self._post(ended, now)
 
     # --- writing --------------------------------------------------------------------------------
     async def _commit(self, *, durable: bool = True) -> None:
