@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from typing import assert_never
 
 from chimes.errors import InvalidTrigger
@@ -21,6 +21,7 @@ from chimes.language.parsing.parts import (
 )
 from chimes.triggers import Cron, Every, Once, Trigger
 
+_SECOND = timedelta(seconds=1)
 _MINUTE = timedelta(minutes=1)
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
@@ -41,7 +42,7 @@ def build(said: Meaning, now: datetime, zone: str) -> Trigger:
 
 def _built(said: Meaning, now: datetime, zone: str) -> Trigger:
     if said.delay is not None:
-        return _after(now + said.delay.after, zone)
+        return _after(_whole_second(now + said.delay.after), zone)
     if said.interval is not None:
         return _interval(said, zone)
     if said.once is not None:
@@ -55,6 +56,11 @@ def _after(instant: datetime, zone: str) -> Once:
     local = Once(instant, timezone=zone).local(instant).replace(tzinfo=None)
     wall = Once(local.isoformat(), timezone=zone)
     return wall if wall.instant == instant else Once(instant, timezone=zone)
+
+
+def _whole_second(moment: datetime) -> datetime:
+    """Not before it: nobody who says "in five minutes" wants to read microseconds."""
+    return moment if moment.microsecond == 0 else moment.replace(microsecond=0) + _SECOND
 
 
 def _once(said: Meaning, now: datetime, zone: str) -> Once:
@@ -181,7 +187,7 @@ def _at_minutes(said: Meaning, step: timedelta) -> tuple[str, str, str]:
 def _grid(step: timedelta) -> tuple[str, str, str] | None:
     """The fields of an interval that the clock can keep: it divides the hour or the day."""
     if step < _MINUTE:
-        seconds = step // timedelta(seconds=1)
+        seconds = step // _SECOND
         even = seconds and timedelta(seconds=seconds) == step and 60 % seconds == 0
         return (_every(seconds), "*", "*") if even else None
     if step < _HOUR and step % _MINUTE == timedelta(0) and _HOUR % step == timedelta(0):
@@ -233,7 +239,3 @@ def _from(step: timedelta, start: Clock) -> tuple[str, str, str] | None:
     if start.hour == 0:
         return "0", str(start.minute), _every(hours)
     return "0", str(start.minute), f"{start.hour}-23/{hours}"
-
-
-def utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC)

@@ -27,7 +27,10 @@ _BEFORE = " \t\n,;:-–—(、，；：（/|·"
 _AFTER = " \t\n,;:-–—)、，；：）/|·。"
 #: What no task begins with: the rest of a time that was not read.
 _LEFT_OVER = re.compile(
-    r" ?(?:[:.-] ?[0-9]|[0-9]+ ?(?:$|:)"
+    r" ?,? ?(?:[:.-] ?[0-9]|[0-9]+ ?(?:$|:)"
+    r"|(?:and|or|to|และ|กับ|หรือ|ถึง|和|及|或|到|至) ?(?:at )?[0-9]"
+    r"|(?:except|excluding|but not|but|unless|until|till|starting|beginning|during|only (?:on|in|if|when)|ish)"
+    r"(?![a-z])|ยกเว้น|เว้นแต่|จนกว่า|จนถึง|เฉพาะ|除了|除非|直到|仅限|左右"
     r"|[0-9]* ?(?:[ap]\.?m\.?|o'?clock|hours?|hrs?|minutes?|mins?|seconds?)(?![a-z])"
     r"|[0-9]+ ?(?:days?|weeks?|months?|times)(?![a-z])"
     r"|[0-9]* ?(?:โมง|ทุ่ม(?!เท)|นาที|ชั่วโมง|นาฬิกา|น\.)"
@@ -40,6 +43,7 @@ _ABOUT = re.compile(
 _AGAIN = re.compile(r"(?<![a-z])(?:every|each)|ทุก|แต่ละ|每|逢")
 #: What says when so plainly that it cannot be left to the task at the beginning of a text.
 _DAYS = (Clock, Date, Delay, RelativeDay, RelativeWeekday, RelativeMonthDay)
+_YEAR_BEFORE = re.compile(r"(?:[0-9]{2,4}|年|ปี)[ ,]*$")
 _ONLY_SIGNS = re.compile(r"[\W_]*")
 
 
@@ -109,19 +113,32 @@ def _is_request(between: str) -> bool:
 def _split(text: str, found: list[Phrase]) -> Phrase:
     """No phrase says it all: a day, and at the very end "at" a time; or the best question."""
     first, last = found[0], found[-1]
-    if len(found) == 2 and _is_end(text, last) and isinstance(last.parts[0], Clock):
-        clocks = [part for part in last.parts if isinstance(part, Clock)]
-        asked = _asked(first)
-        if (
-            clocks[0].marked
-            and all(isinstance(part, Clock | InZone | PartOfDay) for part in last.parts)
-            and asked is not None
-            and asked.missing == ("time",)
-            and not _ABOUT.search(text[first.end : last.start])
-        ):
-            return first.joined(last)
+    if len(found) == 2 and _is_end(text, last) and _belong(text, first, last):
+        return first.joined(last)
     # The question about the phrase that says most is the one to ask.
     return max(found, key=lambda each: (_weight(each), -each.start))
+
+
+def _belong(text: str, first: Phrase, last: Phrase) -> bool:
+    """`every day … at 9am`, `tomorrow … at 9am`; `at 9am … every day`."""
+    if _ABOUT.search(text[first.end : last.start]):
+        return False
+    if _is_clock(last):
+        asked = _asked(first)
+        return _is_marked(last) and asked is not None and asked.missing == ("time",)
+    asked = _asked(last)
+    again = _AGAIN.match(text, last.start) is not None
+    return _is_clock(first) and again and asked is not None and asked.missing == ("time",)
+
+
+def _is_clock(phrase: Phrase) -> bool:
+    return any(isinstance(part, Clock) for part in phrase.parts) and all(
+        isinstance(part, Clock | InZone | PartOfDay) for part in phrase.parts
+    )
+
+
+def _is_marked(phrase: Phrase) -> bool:
+    return any(isinstance(part, Clock) and part.marked for part in phrase.parts)
 
 
 def _weight(phrase: Phrase) -> int:
@@ -141,6 +158,10 @@ def _zone_at_end(text: str, found: list[Phrase], chosen: Phrase) -> Phrase | Non
 
 def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
     """Words of time that the chosen phrase left out, and that may bear on it."""
+    first = chosen.parts[0]
+    year = _YEAR_BEFORE.search(text, 0, chosen.start)
+    if year and isinstance(first, Date) and first.year is None:
+        raise Ask("residue", words=year[0].strip())
     for _, end in chosen.stretches:
         left = _LEFT_OVER.match(text, end)
         if left:

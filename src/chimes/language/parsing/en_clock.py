@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from chimes.language.parsing.en_numbers import HOUR, NUMBER, number
-from chimes.language.parsing.parts import Clock, Part, PartOfDay, Problem, Sure
-from chimes.language.parsing.rules import IMPOSSIBLE, Rule, clock, rule
+from chimes.language.parsing.parts import Clock, Part, PartOfDay, Portion, Problem, Sure
+from chimes.language.parsing.rules import IMPOSSIBLE, Rule, clock, in_portion, rule
 
 END = r"(?![a-z0-9])"
 _AT = r"(?P<at>(?:at|@)(?: exactly)? ?)?"
@@ -76,6 +76,21 @@ def _military(found: re.Match[str]) -> tuple[Part, ...]:
     return (_marked(clock(int(found["h"]), int(found["m"])), found),)
 
 
+_PORTIONS: dict[str, Portion] = {
+    "in the morning": "morning",
+    "in the afternoon": "afternoon",
+    "in the evening": "evening",
+    "at night": "night",
+}
+
+
+def _with_portion(found: re.Match[str]) -> tuple[Part, ...]:
+    """`9 in the morning`, which can be one of a list."""
+    minute = int(found["m"] or 0)
+    read = in_portion(number(found["h"]), minute, _PORTIONS[found["portion"]])
+    return (_marked(read, found),)
+
+
 _MINUTES = {"half": 30, "quarter": 15, "a quarter": 15}
 
 
@@ -112,6 +127,11 @@ RULES: list[Rule] = [
     ),
     rule(rf"(?P<at>(?:at|@) ?){_HOUR}(?: ?o'? ?clock)?(?![a-z0-9]|[:.,/][0-9]| ?%){_SHARP}", _bare),
     rule(rf"(?P<at>){_HOUR} ?o'? ?clock{END}{_SHARP}", _bare),
+    rule(
+        rf"{_AT}{_HOUR}(?:[:.](?P<m>[0-9]{{2}}))?(?: ?o'? ?clock)? "
+        rf"(?P<portion>{'|'.join(_PORTIONS)}){END}",
+        _with_portion,
+    ),
     rule(
         r"(?P<at>(?:at|@) ?)(?P<h>[0-9]{2})(?P<m>[0-9]{2})(?: ?(?:hours|hrs?|h))?(?![a-z0-9:.-])",
         _military,

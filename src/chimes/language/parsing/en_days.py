@@ -15,6 +15,7 @@ from chimes.language.parsing.parts import (
     Part,
     PartOfDay,
     Period,
+    Portion,
     Problem,
     RelativeDay,
     RelativeMonthDay,
@@ -54,7 +55,7 @@ _TO = r" ?(?:-|to|through|thru|until|till) ?"
 _ITEM = rf"{_W}(?:{_TO}{_W})?"
 _LINK = r"(?: ?(?:,? ?and(?: on)?|,|&|/|\+) ?(?:every |on )?| )"
 _LIST = rf"{_ITEM}(?:{_LINK}{_ITEM})*"
-_EVERY = r"(?:every|each)(?: single)? "
+_EVERY = r"(?:once )?(?:every|each)(?: single)? "
 _WORKING = r"(?:weekday|week day|workday|work day|working day|business day)"
 
 
@@ -72,7 +73,7 @@ _PLURAL = re.compile(rf"(?:{'|'.join(names[0] for names in _DAY_NAMES)})s")
 
 
 def _named(found: re.Match[str]) -> tuple[Part, ...]:
-    every = found[0].startswith(("every", "each")) or _PLURAL.search(found[0]) is not None
+    every = found[0].startswith(("every", "each", "once")) or _PLURAL.search(found[0]) is not None
     return (Named(weekdays(found[0]), every),)
 
 
@@ -80,6 +81,17 @@ def _weekday_of(text: str) -> int:
     return next(iter(weekdays(text)))
 
 
+def _named_portion(portion: Portion) -> Meaning:
+    """`weekday mornings`, `Friday evenings`: the plural says every one."""
+
+    def meaning(found: re.Match[str]) -> tuple[Part, ...]:
+        days = weekdays(found["list"]) or _MONDAY_TO_FRIDAY.weekdays
+        return Named(days, every=True), PartOfDay(portion)
+
+    return meaning
+
+
+_PORTIONS: tuple[Portion, ...] = ("morning", "afternoon", "evening", "night")
 _MONDAY_TO_FRIDAY = Named(frozenset(range(1, 6)), every=True)
 _WEEKEND = Named(frozenset({0, 6}), every=True)
 
@@ -182,7 +194,7 @@ _MONTH_LIST = rf"{_MONTH_ITEM}(?:(?:,? and |, ?){_MONTH_ITEM})*"
 _PERIODS = {"week": "weekly", "month": "monthly", "year": "yearly|annually"}
 RULES: list[Rule] = [
     rule(
-        rf"(?:every ?day|each day|every single day|daily|once (?:a|per) day|once daily){_END}",
+        rf"(?:(?:once )?(?:every ?day|each day|every single day|daily)|once (?:a|per) day){_END}",
         Daily(),
     ),
     rule(rf"{_EVERY}morning{_END}", (Daily(), PartOfDay("morning"))),
@@ -216,7 +228,7 @@ RULES: list[Rule] = [
     rule(rf"{_ON}{_MONTH_DAYS}{_EACH_MONTH}", _monthly(every=True)),
     rule(rf"{_ON}{_MONTH_DAYS}{_THE_MONTH}?", _monthly(every=False)),
     rule(rf"{_EVERY}{_MONTH_DAYS}{_THE_MONTH}", _monthly(every=True)),
-    rule(rf"{_EVERY}(?!day ){_MONTH_DAYS}", _every_nth),
+    rule(rf"{_EVERY}(?!day |second(?! (?:{_DAY}|{_WORKING}|day))){_MONTH_DAYS}", _every_nth),
     rule(rf"(?:at )?(?:the )?end of (?:every|each) month{_END}", MonthDays(("L",), every=True)),
     rule(rf"every month(?:-| )end{_END}", MonthDays(("L",), every=True)),
     rule(

@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 
 from chimes.language.parsing.en_numbers import NUMBER, number
-from chimes.language.parsing.parts import AtMinutes, Clock, Delay, Interval, Part, Problem, Span
+from chimes.language.parsing.parts import AtMinutes, Delay, Interval, Part, Problem
 from chimes.language.parsing.rules import (
     IMPOSSIBLE,
     NO_INTERVAL,
@@ -15,6 +15,7 @@ from chimes.language.parsing.rules import (
     SPAN_OR_RESIDUE,
     Rule,
     rule,
+    whole_hours,
 )
 
 _END = r"(?![a-z0-9])"
@@ -70,23 +71,13 @@ def _minutes(found: re.Match[str]) -> tuple[Part, ...]:
     return (AtMinutes(minutes),) if max(minutes) <= 59 else (IMPOSSIBLE,)
 
 
-def _hours(found: re.Match[str]) -> tuple[Part, ...]:
-    """`9-17`, `from 9 to 17`: on the 24-hour clock, since the second is past noon."""
-    first, last = int(found["first"]), int(found["last"])
-    if last > 23 or first > 23:
-        return (IMPOSSIBLE,)
-    if last <= 12:
-        return (Problem(("ambiguous",)),)
-    return (Span(Clock(first, whole=True), Clock(last, whole=True)),)
-
-
 RULES: list[Rule] = [
-    rule(rf"(?:every|each) (?P<d>{DURATION})", _interval),
+    rule(rf"(?:once )?(?:every|each) (?P<d>{DURATION})", _interval),
     rule(
-        rf"(?:every|each) (?P<d>(?:hour|minute|second)){_END}(?! (?:day|week|month|year|\w+day))",
+        rf"(?:once )?(?:every|each) (?P<d>(?:hour|minute|second)){_END}(?! (?:day|week|month|year|\w+day))",
         lambda m: (Interval(_UNITS[m["d"][0]]),),
     ),
-    rule(rf"hourly{_END}", Interval(timedelta(hours=1))),
+    rule(rf"(?:hourly|once an hour){_END}", Interval(timedelta(hours=1))),
     rule(
         rf"every (?P<n>{NUMBER}) days of 24 hours{_END}",
         lambda m: (Interval(timedelta(days=number(m["n"]))),),
@@ -118,7 +109,7 @@ RULES: list[Rule] = [
     rule(rf"on the hour{_END}", AtMinutes(frozenset({0}))),
     rule(
         r"(?:from |between )?(?P<first>[0-9]{1,2}) ?(?:-|to|and) ?(?P<last>[0-9]{1,2})(?![0-9:.a-z%/]| ?[ap]\.?m)(?: ?(?:hours|hrs|h)(?![a-z]))?",
-        _hours,
+        whole_hours,
     ),
     rule(
         r"(?:around|about|approximately|approx\.?|roughly|circa|sometime|some time|near|before|after|by|past)"
@@ -133,6 +124,7 @@ RULES: list[Rule] = [
         r"(?:until|till|except(?: for)?(?: on)?|excluding|but not(?: on)?|other than|starting(?: from| on)?|beginning(?: on)?|since|ending|unless|skip(?:ping)?)(?![a-z])",
         RESIDUE,
     ),
+    rule(rf"onwards?{_END}|at the latest{_END}|or so{_END}|-?ish{_END}", Problem(("residue",))),
     rule(r"from(?![a-z])", SPAN_OR_RESIDUE),
     rule(
         rf"for (?:the )?(?:next |first )?{NUMBER} (?:days?|weeks?|months?|years?|times|hours?|minutes?)(?! of){_END}"

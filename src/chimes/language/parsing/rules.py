@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from chimes.language.parsing.parts import Clock, Found, Part, Portion, Problem
+from chimes.language.parsing.parts import Clock, Found, Part, Portion, Problem, Span
 
 Meaning = Callable[[re.Match[str]], tuple[Part, ...]]
 
@@ -101,3 +101,13 @@ def moved_hour(hour: int, portion: Portion) -> int | Problem:
     if hour in _AFTER_NOON.get(portion, ()):
         return hour
     return AMBIGUOUS if hour <= 12 else Problem(("contradiction",))
+
+
+def whole_hours(found: re.Match[str]) -> tuple[Part, ...]:
+    """`9-17`: hours of the 24-hour clock, since the second is past noon."""
+    first, last = int(found["first"]), int(found["last"])
+    if last > 23 or first > 23:
+        return (IMPOSSIBLE,)
+    if last <= 12:
+        return (AMBIGUOUS,)
+    return (Span(Clock(first, whole=True), Clock(last, whole=True)),)

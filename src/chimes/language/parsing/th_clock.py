@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 
 from chimes.language.parsing.parts import Clock, Part, PartOfDay, Sure
-from chimes.language.parsing.rules import AMBIGUOUS, IMPOSSIBLE, Meaning, Rule, clock, rule
+from chimes.language.parsing.rules import (
+    AMBIGUOUS,
+    IMPOSSIBLE,
+    Meaning,
+    Rule,
+    clock,
+    rule,
+    whole_hours,
+)
 from chimes.language.parsing.th_numbers import NUMBER, number
 
 _AT = r"(?P<at>(?:ณ ?)?(?:ใน)?(?:เวลา|ตอน|ช่วง) ?)?"
@@ -69,6 +77,7 @@ _OFFICIAL_WORDS = rf"{_HOUR} ?นาฬิกา{_MINUTES}"
 # Nothing that could make another word of it, such as the name of a dish.
 _NEXT = rf"(?= |$|{NUMBER}|เวลา|ตอน)"
 RULES: list[Rule] = [
+    rule(r"(?P<first>[0-9]{1,2}) ?(?:-|ถึง) ?(?P<last>[0-9]{1,2}) ?(?:น\.|นาฬิกา)", whole_hours),
     rule(_AT + _OFFICIAL, _official),
     rule(_AT + _OFFICIAL_WORDS, lambda found: _made(found, number(found["h"]))),
     rule(rf"{_AT}ตี ?{_HOUR}{_MINUTES}", _counted(0, 1, 5)),
@@ -89,7 +98,7 @@ RULES: list[Rule] = [
     rule(rf"(?:(?:ใน)?(?:ตอน|ช่วง|เวลา) ?)?เช้า(?:ตรู่)?{_NEXT}", PartOfDay("morning")),
     rule(rf"(?:(?:ใน)?(?:ตอน|ช่วง|เวลา) ?)?บ่าย{_NEXT}", PartOfDay("afternoon")),
     rule(rf"(?:(?:ใน)?(?:ตอน|ช่วง|เวลา) ?)?เย็น{_NEXT}", PartOfDay("evening")),
-    rule(r"(?:ใน)?(?:ตอน|ช่วง|เวลา) ?ค่ำ", PartOfDay("evening")),
+    rule(rf"(?:(?:ใน)?(?:ตอน|ช่วง|เวลา) ?)?ค่ำ{_NEXT}", PartOfDay("evening")),
     rule(r"(?:ใน)?(?:ตอน|ช่วง|เวลา) ?(?:กลาง)?คืน", PartOfDay("night")),
     rule(r"(?:ใน)?(?:ตอน|ช่วง|เวลา) ?กลางวัน", PartOfDay("noon")),
 ]

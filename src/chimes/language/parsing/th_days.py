@@ -174,12 +174,14 @@ _NEXT_WEEK = r"(?:สัปดาห์|อาทิตย์)(?:หน้า|�
 _THIS_WEEK = r"(?:สัปดาห์|อาทิตย์)นี้"
 _ONCE_A = r"ละ ?(?:ครั้ง|หนึ่งครั้ง|1 ?ครั้ง)"
 RULES: list[Rule] = [
-    rule(rf"{EVERY}วัน(?!นี้|หยุด)|วัน{_ONCE_A}", Daily()),
+    rule(rf"{EVERY}วัน(?!นี้|หยุด)(?: ?(?:1|หนึ่ง) ?ครั้ง)?|วัน{_ONCE_A}", Daily()),
     *(
         rule(rf"{EVERY}(?:ตอน)?{word}", (Daily(), PartOfDay(portion)))
         for word, portion in _PORTIONS.items()
     ),
-    rule(rf"{EVERY}(?:วัน ?)?{_LIST}", _named(every=True)),
+    # Without "วัน" the name of Sunday means a week.
+    rule(rf"{EVERY}(?:วัน ?|(?!อาทิตย์)){_LIST}", _named(every=True)),
+    rule(rf"{EVERY}อาทิตย์", AMBIGUOUS),
     # Abbreviations alone are too short to be found inside other words.
     rule(rf"(?:(?=วัน|[^.]{{3}})|(?<![ก-๛.])){_LIST}", _named(every=False)),
     rule(rf"(?:{EVERY}|ใน)?{_WORKING}", Named(frozenset(range(1, 6)), every=True)),
@@ -229,8 +231,8 @@ RULES: list[Rule] = [
     rule(r"(?:วัน)?มะรืน(?:นี้)?", RelativeDay(2)),
     rule(r"เมื่อวาน(?:นี้|ซืน)?", YESTERDAY),
     rule(rf"(?:ใน)?อีก ?(?P<n>{NUMBER}) ?(?P<u>วัน|สัปดาห์|อาทิตย์)(?:ข้างหน้า)?", _ahead),
-    rule(rf"(?P<w>{_W}) ?(?:ที่จะถึง)?นี้", _week(0)),
-    rule(rf"(?P<w>{_W}) ?(?:หน้า|ถัดไป)", _week(1, either=True)),
+    rule(rf"(?!อาทิตย์)(?P<w>{_W}) ?(?:ที่จะถึง)?นี้", _week(0)),
+    rule(rf"(?!อาทิตย์)(?P<w>{_W}) ?(?:หน้า|ถัดไป)", _week(1, either=True)),
     rule(rf"(?P<w>{_W}) ?(?:ของ)?{_NEXT_WEEK}", _week(1)),
     rule(rf"{_NEXT_WEEK} ?(?P<w>{_W})", _week(1)),
     rule(rf"(?P<w>{_W}) ?(?:ของ)?{_THIS_WEEK}", _week(0)),
@@ -239,6 +241,6 @@ RULES: list[Rule] = [
     rule(rf"เดือนหน้า ?วันที่ ?(?P<day>{_NUMBER})", _this_month(1)),
     rule(rf"วันที่ ?(?P<day>{_NUMBER}) ?(?:ของ)?เดือนนี้", _this_month(0)),
     rule(rf"เดือนนี้ ?วันที่ ?(?P<day>{_NUMBER})", _this_month(0)),
-    rule(r"(?:สัปดาห์|อาทิตย์|เดือน|ปี)หน้า", Problem(("date",), loose=True)),
+    rule(r"(?:สัปดาห์|อาทิตย์|เดือน|ปี)(?:หน้า|นี้)", Problem(("date",), loose=True)),
     rule(r"(?:แค่ ?|เพียง ?)?ครั้งเดียว", OnlyOnce()),
 ]

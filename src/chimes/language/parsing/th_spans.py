@@ -25,7 +25,7 @@ from chimes.language.parsing.th_numbers import NUMBER, number
 _UNITS = {"วินาที": timedelta(seconds=1), "นาที": timedelta(minutes=1)}
 _UNIT = r"(?:วินาที|นาที|ชั่วโมง|ชม\.?)"
 _DURATION = (
-    rf"(?P<d>ครึ่ง ?ชั่วโมง|(?:{NUMBER}(?:\.[0-9])? ?)?{_UNIT}(?: ?ครึ่ง)?"
+    rf"(?P<d>ครึ่ง ?ชั่วโมง|(?:{NUMBER}(?:\.[0-9])? ?)?{_UNIT}(?: ?(?:ครึ่ง|นึง|หนึ่ง(?! ?นาที)))?"
     rf"(?: ?(?:และ|กับ)? ?{NUMBER} ?{_UNIT})*)"
 )
 
@@ -59,13 +59,13 @@ def _minute(found: re.Match[str]) -> tuple[Part, ...]:
 _NO_UNIT_BEHIND = r"(?! ?(?:วิ|นา|ชั่ว|ชม|วัน|สัป|อาทิ|เดือน|ปี|[0-9.:]|โมง|ทุ่ม))"
 _COUNTABLE = r"(?:วัน|สัปดาห์|อาทิตย์|เดือน|ปี|ชั่วโมง|นาที|ครั้ง|รอบ)"
 RULES: list[Rule] = [
-    rule(rf"{EVERY}{_DURATION}", _interval),
+    rule(rf"{EVERY}{_DURATION}(?: ?(?:1|หนึ่ง) ?ครั้ง)?", _interval),
     rule(rf"{EVERY}- ?[0-9]+ ?(?:{_UNIT})?", NO_INTERVAL),
     rule(rf"{EVERY}(?:ไม่กี่|หลาย) ?{_UNIT}", NO_INTERVAL),
     rule(rf"{EVERY}[0-9]+{_NO_UNIT_BEHIND}", NO_UNIT),
     rule(rf"(?:ใน)?(?:อีก|หลังจากนี้) ?{_DURATION}(?:ข้างหน้า|จากนี้)?", _delay),
     rule(rf"{_DURATION} ?(?:ข้างหน้า|จากนี้|นับจากนี้|ต่อจากนี้)", _delay),
-    rule(rf"อีก ?[0-9]+{_NO_UNIT_BEHIND}(?= ?$)", NO_UNIT),
+    rule(rf"อีก ?[0-9]+{_NO_UNIT_BEHIND}", NO_UNIT),
     rule(rf"(?:ตอน|ที่)? ?นาทีที่ ?(?P<n>{NUMBER})", _minute),
     rule(r"(?:ช่วง|สัก)?ประมาณ|ราว ?ๆ|ก่อน|หลัง|ไม่เกิน", VAGUE),
     rule(r"(?<=โมง)กว่า ?ๆ?|(?<=ทุ่ม)กว่า ?ๆ?|กว่า ?ๆ|โดยประมาณ", AMBIGUOUS),
@@ -74,7 +74,7 @@ RULES: list[Rule] = [
     rule(r"ยกเว้น|เว้น|ไม่รวม|จนถึง|จนกว่า|จน|ถึง|เริ่ม(?:ตั้งแต่|จาก)?", RESIDUE),
     rule(
         rf"(?:เป็นเวลา|นาน|ตลอด|ติดต่อกัน|ติดกัน|จำนวน|แค่|เพียง|ครบ) ?{NUMBER} ?{_COUNTABLE}"
-        rf"|{NUMBER} ?ครั้ง|(?:{NUMBER} ?{_COUNTABLE} ?)ติดต่อกัน",
+        rf"|{NUMBER} ?ครั้ง|เป็นต้นไป|(?:{NUMBER} ?{_COUNTABLE} ?)ติดต่อกัน",
         LIMITED,
     ),
 ]

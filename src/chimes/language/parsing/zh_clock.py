@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from chimes.language.parsing.parts import Clock, Part, PartOfDay, Portion, Sure
-from chimes.language.parsing.rules import IMPOSSIBLE, Rule, clock, in_portion, rule
+from chimes.language.parsing.rules import IMPOSSIBLE, Rule, clock, in_portion, rule, whole_hours
 from chimes.language.parsing.zh_numbers import NUMBER, number
 
 _PORTIONS: dict[str, Portion] = {
@@ -32,8 +32,10 @@ _PORTION = rf"(?P<p>{'|'.join(_PORTIONS)})"
 _AT = r"(?P<at>在|于)?"
 _HOUR = rf"(?P<h>{NUMBER}) ?(?:点|时(?!间))"
 _MINUTE = (
-    rf"(?:钟|整|正|(?P<half>半)|(?P<q>[一三13])刻钟?|过?(?P<m>{NUMBER}) ?分(?![钟析享配类给发])"
-    r"|(?P<m2>[0-5][0-9])(?![0-9:.个条张人份名位次])|(?P<m3>[二三四五]?十[一二三四五六七八九]?|[零〇][一二三四五六七八九])(?![个条张人份名位次]))?"
+    r"(?:钟|整(?![理个合改顿])|正(?![在常式确])|(?P<half>半(?!小时|个|天|年|价|成))"
+    rf"|(?P<q>[一三13])刻钟?|过?(?P<m>{NUMBER}) ?分(?![钟析享配类])"
+    r"|(?P<m2>[0-5][0-9])(?![0-9:.]| ?[个条张人份名位次杯篇])"
+    r"|(?P<m3>[二三四五]?十[一二三四五六七八九]?|[零〇][一二三四五六七八九])(?! ?[个条张人份名位次杯篇]))?"
 )
 #: Up to here an hour alone may as well be in the afternoon.
 _LAST_OPEN = 5
@@ -79,6 +81,7 @@ def _written(found: re.Match[str]) -> tuple[Part, ...]:
 
 
 RULES: list[Rule] = [
+    rule(r"(?P<first>[0-9]{1,2}) ?(?:-|到|至) ?(?P<last>[0-9]{1,2}) ?(?:点|时)", whole_hours),
     rule(rf"{_AT}{_PORTION} ?的? ?{_HOUR}{_MINUTE}", _in_portion),
     rule(rf"{_AT}{_HOUR}{_MINUTE}", _alone),
     rule(rf"{_AT}{_PORTION} ?的? ?(?P<h>[0-9]{{1,2}})[:.](?P<m>[0-9]{{2}})(?![0-9:])", _written),

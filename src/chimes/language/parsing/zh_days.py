@@ -34,7 +34,7 @@ from chimes.language.parsing.zh_numbers import NUMBER, number
 _DAY_NAMES = {"日": 0, "天": 0, "一": 1, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6}
 _DAY_NAMES |= {"1": 1, "2": 2, "3": 3, "4": 4, "5": 5, "6": 6, "7": 0}
 _WEEK = r"(?:周|星期|礼拜)"
-_NAME = r"(?:[日一二三四五六]|天(?!气)|[1-7](?![0-9:.点时个天次条]))"
+_NAME = r"(?:[日一二三四五六](?!次)|天(?!气)|[1-7](?![0-9:.点时个天次条]))"
 _TO = r" ?(?:到|至|-) ?"
 _W = rf"{_WEEK}{_NAME}"
 # Behind the first, a lone character must not begin a time: 周一 三点.
@@ -77,6 +77,13 @@ def _month_days(every: bool) -> Meaning:
     return meaning
 
 
+def _from_end(found: re.Match[str]) -> tuple[Part, ...]:
+    back = number(found["n"]) - 1
+    if not 0 <= back <= 30:
+        return (NO_DATE,)
+    return (MonthDays((f"L-{back}" if back else "L",), every=True),)
+
+
 _NTH = rf"(?P<nth>第(?P<n>{NUMBER})个?|最后一?个?|首个)的?(?P<w>{_W})"
 
 
@@ -98,7 +105,8 @@ def _date(found: re.Match[str]) -> tuple[Part, ...]:
     if found["year"]:
         if len(found["year"]) != 4:
             return (AMBIGUOUS,)
-        year = christian_year(int(found["year"]), buddhist=found["era"] == "佛历")
+        digits = "".join(str(number(each)) for each in found["year"])
+        year = christian_year(int(digits), buddhist=found["era"] == "佛历")
     every = bool(found["every"])
     made = date_of(year, number(found["month"]), number(found["day"]), every=every)
     if found["w"] and isinstance(made[0], Date):
@@ -118,7 +126,7 @@ def _ahead(found: re.Match[str]) -> tuple[Part, ...]:
     return (RelativeDay(number(found["n"]) * (1 if found["u"] == "天" else 7)),)
 
 
-_PORTIONS: dict[str, Portion] = {"早上?": "morning", "晚上?": "night"}
+_PORTIONS: dict[str, Portion] = {"早上?": "morning", "晚上?": "night", "夜": "night"}
 _MONTH_ENDS = {
     r"(?:最后一?天|月底|月末)": "L",
     rf"最后一?个?{_WORKING}": "LW",
@@ -127,7 +135,7 @@ _MONTH_ENDS = {
 _OF_WEEK = rf"{_WEEK}的?{_WEEK}?(?P<day>{_NAME})"
 _MONTHLY = r"每一?个?月的?"
 RULES: list[Rule] = [
-    rule(r"每一?[天日]的?|天天", Daily()),
+    rule(r"每一?[天日](?:一次)?的?|天天", Daily()),
     *(
         each
         for word, portion in _PORTIONS.items()
@@ -151,6 +159,8 @@ RULES: list[Rule] = [
     ),
     rule(rf"{_MONTHLY}{_NUMBERS}", _month_days(every=True)),
     rule(_NUMBERS, _month_days(every=False)),
+    rule(rf"{_MONTHLY}第(?P<days>{NUMBER})天", _month_days(every=True)),
+    rule(rf"{_MONTHLY}倒数第(?P<n>{NUMBER})天", _from_end),
     rule(r"每个?(?:月底|月末)", MonthDays(("L",), every=True)),
     *(
         each
@@ -164,7 +174,7 @@ RULES: list[Rule] = [
     rule(_NTH, _nth_weekday(every=False)),
     rule(r"(?:每个?)?月(?:初|中旬?|上旬|下旬)", Problem(("date",))),
     rule(
-        r"(?P<every>每年的?)?(?:(?P<era>佛历|公元)? ?(?P<year>[0-9]{4}|[0-9]{2}) ?年)? ?"
+        r"(?P<every>每年的?)?(?:(?P<era>佛历|公元)? ?(?P<year>[0-9]{4}|[0-9]{2}|[〇零一二三四五六七八九]{2,4}) ?年)? ?"
         rf"(?P<month>{NUMBER}) ?月 ?(?P<day>{NUMBER}) ?[日号](?: ?\(?(?P<w>{_W})\)?)?",
         _date,
     ),
@@ -175,6 +185,7 @@ RULES: list[Rule] = [
     rule(rf"昨[天日晚]|前天|上个?{_W}", YESTERDAY),
     rule(rf"(?P<n>{NUMBER}) ?(?P<u>天|周|个?星期|个?礼拜){_LATER}", _ahead),
     rule(rf"下一?个?{_OF_WEEK}", _week(1)),
+    rule(rf"下下个?{_OF_WEEK}", _week(2)),
     rule(rf"(?:本|这个?){_OF_WEEK}", _week(0)),
     rule(rf"下个?月的?(?P<day>{_NUMBER}) ?[号日]", _this_month(1)),
     rule(rf"(?:本|这个?|当)月的?(?P<day>{_NUMBER}) ?[号日]", _this_month(0)),
