@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings
+from chimes.delivery.base import Sender
 from chimes.engine import Engine
 from chimes.engine.events import Event, Events
 from chimes.engine.membership import Membership
@@ -155,6 +156,7 @@ class Rig:
         clock: Clock | None = None,
         roles: tuple[str, ...] = ("scheduler", "worker"),
         runners: Sequence[TargetRunner] = (),
+        senders: Sequence[Sender] = (),
         **settings: Any,
     ) -> Engine:
         engine = Engine(
@@ -165,6 +167,7 @@ class Rig:
             roles=roles,
             version="test",
             listeners=[self.events.append],
+            senders=senders,
         )
         await engine.start()
         self.engines.append(engine)

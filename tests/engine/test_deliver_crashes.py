@@ -1,0 +1,113 @@
+"""A node that dies between sending and saying so (F09), as a real process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from chimes.delivery.inbox import Inbox
+from chimes.engine import Engine
+from chimes.model.delivery import Delivery, DeliveryState
+from chimes.model.listing import DeliveryQuery, InboxQuery
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Recipient
+from chimes.model.run import RunStatus
+from chimes.store.port import Store
+from chimes.store.sql import open_sqlite
+from tests.builders import ALICE
+from tests.delivery.bot_api import BotApi, bot_api
+from tests.engine.crash_node import SETTINGS
+from tests.engine.deliver_node import Agent, telegram
+from tests.engine.rig import Rig, eventually
+
+ROOT = Path(__file__).parents[2]
+CHAT = Recipient(channel=Channel.TELEGRAM, to="7")
+INBOX = Recipient(channel=Channel.INBOX)
+
+
+@asynccontextmanager
+async def dying_node(database: Path, api: BotApi, failpoints: str) -> AsyncIterator[int]:
+    """The exit code, once it is dead."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.engine.deliver_node",
+        str(database),
+        api.url,
+        env=os.environ
+        | {
+            "CHIMES_TEST": "1",
+            "CHIMES_FAILPOINTS": failpoints,
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+        },
+    )
+    try:
+        yield await asyncio.wait_for(process.wait(), 60)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@asynccontextmanager
+async def taking_over(store: Store, api: BotApi) -> AsyncIterator[None]:
+    engine = Engine(
+        store, {"http": Agent()}, settings=SETTINGS, senders=[Inbox(), telegram(api.url)]
+    )
+    await engine.start()
+    try:
+        yield
+    finally:
+        await engine.drain(timedelta(0))
+
+
+# F09: the same delivery once more, one row, one item in the inbox, the run as it was
+@pytest.mark.parametrize(
+    ("failpoint", "messages"), [("deliver.after_send", 2), ("deliver.before_send", 1)]
+)
+@pytest.mark.parametrize("recipient", [CHAT, INBOX], ids=["telegram", "inbox"])
+async def test_a_kill_around_sending_repeats_it_and_loses_nothing(
+    tmp_path: Path, recipient: Recipient, failpoint: str, messages: int
+) -> None:
+    store = open_sqlite(tmp_path / "chimes.db")
+    await store.open()
+    try:
+        rig = Rig(store, "sqlite")
+        schedule = await rig.due_now(policy=Policy(delivery=(recipient,)), owner=ALICE)
+        async with bot_api() as api:
+            async with dying_node(tmp_path / "chimes.db", api, f"{failpoint}:kill") as code:
+                assert code == -signal.SIGKILL
+            (run,) = await rig.runs(schedule)
+            assert run.status is RunStatus.SUCCEEDED
+            (left,) = (await store.list_deliveries(DeliveryQuery())).items
+            assert (left.state, left.attempts) == (DeliveryState.PENDING, 1)
+            async with taking_over(store, api):
+                (done,) = await eventually(
+                    lambda: _delivered(store), lambda found: found, within=20.0
+                )
+            assert (done.id, done.attempts) == (left.id, 2)
+            assert await rig.run(run.id) == run
+            assert len((await store.list_deliveries(DeliveryQuery())).items) == 1
+            items = (await store.list_inbox(InboxQuery())).items
+            if recipient is CHAT:
+                # Both carry the run's id: a reader sees that it is the same.
+                assert len(api.texts) == messages
+                assert all(run.id in text for text in api.texts)
+                assert items == ()
+            else:
+                assert len(items) == 1
+    finally:
+        await store.close()
+
+
+async def _delivered(store: Store) -> tuple[Delivery, ...]:
+    query = DeliveryQuery(states=(DeliveryState.DELIVERED,))
+    return (await store.list_deliveries(query)).items

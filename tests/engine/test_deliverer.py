@@ -1,0 +1,384 @@
+"""The deliverer: every end is told, at least once, and no run is changed by it (R1.11, I8)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from chimes.clock import SystemClock
+from chimes.delivery.base import Letter, Refused, Result, Retry, Sent
+from chimes.delivery.inbox import Inbox
+from chimes.engine import deliverer as module
+from chimes.engine.events import (
+    DeliveryEnded,
+    DeliveryFenced,
+    DeliveryRetrying,
+    DutyFailed,
+    SenderBroken,
+)
+from chimes.errors import StoreUnavailable
+from chimes.model.access import Owner, OwnerType
+from chimes.model.delivery import MOST_ATTEMPTS, Delivery, DeliveryState
+from chimes.model.listing import DeliveryQuery, InboxQuery
+from chimes.model.policy import Misfire, Policy
+from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.run import AttemptEnd, Outcome, RunStatus
+from chimes.model.schedule import Schedule
+from tests.builders import ALICE
+from tests.engine.rig import Faults, Rig, eventually, until
+from tests.store_contract.stores import KINDS, Home
+
+INBOX = Recipient(channel=Channel.INBOX)
+CHAT = Recipient(channel=Channel.TELEGRAM, to="7")
+HOOK = Recipient(channel=Channel.WEBHOOK, to="http://127.0.0.1:1/")
+ANSWER = Outcome(end=AttemptEnd.SUCCEEDED, result={"text": "**all** is well"})
+Step = Result | Callable[[Letter], Awaitable[Result]]
+
+
+class Recorded:
+    """A channel that notes its letters and answers by script, the last answer for ever."""
+
+    def __init__(self, channel: Channel = Channel.TELEGRAM, *script: Step, places: int = 4) -> None:
+        self.channel = channel
+        self.places = places
+        self.script: list[Step] = list(script or [Sent(receipt="1")])
+        self.letters: list[Letter] = []
+        self.most = self.now = 0
+        self.opened = self.closed = False
+        self.gate = asyncio.Event()
+
+    async def open(self) -> None:
+        self.opened = True
+
+    async def close(self) -> None:
+        self.closed = True
+
+    async def send(self, letter: Letter) -> Result:
+        self.letters.append(letter)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+            return await step(letter) if callable(step) else step
+        finally:
+            self.now -= 1
+
+    async def wait(self, letter: Letter) -> Result:
+        """A step: until the gate opens."""
+        await self.gate.wait()
+        return Sent()
+
+
+@pytest.fixture(params=[k for k in KINDS if k.name in ("memory", "sqlite")], ids=lambda k: k.name)
+async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+    async with _rig(request, tmp_path) as rig:
+        yield rig
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+async def any_rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+    async with _rig(request, tmp_path) as rig:
+        yield rig
+
+
+class _rig:
+    def __init__(self, request: pytest.FixtureRequest, directory: Path) -> None:
+        self._home = Home(request.param, directory, SystemClock())
+        self._name = request.param.name
+
+    async def __aenter__(self) -> Rig:
+        self._rig = Rig(await self._home.open(), self._name)
+        self._rig.runner.script = [ANSWER]
+        return self._rig
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._rig.close()
+        await self._home.close()
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries do not wait."""
+    monkeypatch.setattr(module, "retry_wait", lambda attempts, asked=None: timedelta(0))
+
+
+async def told(rig: Rig, *recipients: Recipient, **given: object) -> Schedule:
+    """A schedule that is due now, and whoever is told of its end."""
+    return await rig.due_now(policy=Policy(delivery=recipients), owner=ALICE, **given)
+
+
+async def deliveries(rig: Rig, *states: DeliveryState) -> list[Delivery]:
+    return list((await rig.store.list_deliveries(DeliveryQuery(states=states, limit=None))).items)
+
+
+async def finished(rig: Rig, count: int = 1) -> list[Delivery]:
+    return await eventually(
+        lambda: deliveries(rig, DeliveryState.DELIVERED, DeliveryState.DEAD),
+        lambda found: len(found) >= count,
+    )
+
+
+# I8, on every store
+async def test_the_end_of_a_run_is_told_on_every_channel(any_rig: Rig) -> None:
+    rig = any_rig
+    telegram = Recorded()
+    await rig.engine(senders=[Inbox(), telegram])
+    schedule = await told(rig, INBOX, CHAT, name="Morning report")
+    (run,) = await rig.ended(schedule)
+    found = {each.recipient.channel: each for each in await finished(rig, 2)}
+    assert found[Channel.TELEGRAM].receipt == "1"
+    assert all(each.state is DeliveryState.DELIVERED for each in found.values())
+    assert all((each.attempts, each.run_id) == (1, run.id) for each in found.values())
+    (letter,) = telegram.letters
+    assert letter.message.text.startswith(f"Run {run.id}: succeeded\nMorning report: succeeded")
+    assert letter.message.text.endswith("\n\nall is well")
+    (item,) = (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items
+    assert (item.run_id, item.title) == (run.id, "Morning report: succeeded")
+    assert item.id == found[Channel.INBOX].receipt
+    assert item.text.endswith("**all** is well")
+    assert await rig.run(run.id) == run
+    await until(lambda: len(rig.told(DeliveryEnded)) == 2)
+
+
+async def test_a_failure_is_tried_again_and_goes_on_where_it_was(rig: Rig, at_once: None) -> None:
+    async def half(letter: Letter) -> Result:
+        letter.progress.parts = 2
+        return Retry(error="HTTP 500", code="http_500")
+
+    telegram = Recorded(Channel.TELEGRAM, half, Sent(receipt="9"))
+    await rig.engine(senders=[telegram])
+    schedule = await told(rig, CHAT)
+    (done,) = await finished(rig)
+    assert (done.state, done.attempts, done.error) == (DeliveryState.DELIVERED, 2, "")
+    assert [letter.progress.parts for letter in telegram.letters] == [2, 2]
+    assert len({letter.delivery_id for letter in telegram.letters}) == 1
+    await until(lambda: rig.told(DeliveryRetrying))
+    (retrying,) = rig.told(DeliveryRetrying)
+    assert (retrying.delivery.code, retrying.delivery.progress) == ("http_500", 2)
+    assert (await rig.runs(schedule))[0].attempt == 1
+
+
+async def test_a_retry_waits_as_long_as_it_was_asked_to(rig: Rig) -> None:
+    telegram = Recorded(
+        Channel.TELEGRAM, Retry(error="429", code="rate_limited", after=timedelta(seconds=90))
+    )
+    await rig.engine(senders=[telegram])
+    await told(rig, CHAT)
+    await until(lambda: rig.told(DeliveryRetrying))
+    (waiting,) = await deliveries(rig, DeliveryState.PENDING)
+    wait = waiting.available_at - await rig.now()
+    assert timedelta(seconds=80) < wait <= timedelta(seconds=90)
+
+
+# R1.11, F75: a dead letter is seen, and what it said is read in the inbox
+@pytest.mark.parametrize("refused", [False, True])
+async def test_what_cannot_be_delivered_is_a_dead_letter(
+    rig: Rig, at_once: None, refused: bool
+) -> None:
+    retry = Retry(error="HTTP 500", code="http_500")
+    telegram = Recorded(
+        Channel.TELEGRAM, Refused(error="Forbidden", code="blocked") if refused else retry
+    )
+    await rig.engine(senders=[Inbox(), telegram])
+    schedule = await told(rig, CHAT, name="Morning report")
+    (run,) = await rig.ended(schedule)
+    (dead,) = await finished(rig)
+    assert dead.state is DeliveryState.DEAD
+    assert dead.attempts == (1 if refused else MOST_ATTEMPTS) == len(telegram.letters)
+    assert dead.code == ("blocked" if refused else "http_500")
+    (item,) = (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items
+    assert item.title == "Not delivered by Telegram: Morning report: succeeded"
+    assert dead.error in item.text
+    assert item.text.endswith("**all** is well")
+    await until(lambda: rig.told(DeliveryEnded))
+    assert rig.told(DeliveryEnded)[0].delivery == dead
+    assert await rig.run(run.id) == run
+
+
+async def test_a_dead_letter_can_be_tried_again_by_hand(rig: Rig) -> None:
+    telegram = Recorded(Channel.TELEGRAM, Refused(error="no", code="blocked"), Sent(receipt="2"))
+    await rig.engine(senders=[telegram])
+    await told(rig, CHAT)
+    (dead,) = await finished(rig)
+    await rig.store.retry_delivery(dead.id)
+    (done,) = await eventually(lambda: deliveries(rig, DeliveryState.DELIVERED), bool)
+    assert (done.id, done.receipt, done.attempts) == (dead.id, "2", 1)
+
+
+async def test_a_channel_that_hangs_holds_up_no_other(rig: Rig) -> None:
+    telegram = Recorded(places=2)
+    telegram.script = [telegram.wait]
+    webhook = Recorded(Channel.WEBHOOK)
+    await rig.engine(senders=[telegram, webhook])
+    for _ in range(4):
+        await told(rig, CHAT)
+    await until(lambda: telegram.now == 2)
+    for _ in range(6):
+        await told(rig, HOOK)
+    assert len(await finished(rig, 6)) == 6
+    assert telegram.most == 2
+    assert len(webhook.letters) == 6
+    telegram.gate.set()
+    await finished(rig, 10)
+    assert telegram.most == 2
+
+
+# Not one message is sent twice while everything is well
+async def test_two_nodes_share_the_work(rig: Rig) -> None:
+    telegram = Recorded()
+    for _ in range(2):
+        await rig.engine(senders=[telegram])
+    for _ in range(10):
+        await told(rig, CHAT)
+    await finished(rig, 10)
+    counted = Counter(letter.delivery_id for letter in telegram.letters)
+    assert (len(counted), set(counted.values())) == (10, {1})
+
+
+async def test_what_no_node_can_send_names_the_setting(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.engine(senders=[Inbox()])
+    await rig.ended(await told(rig, CHAT))
+    assert await deliveries(rig, DeliveryState.PENDING) != []
+    monkeypatch.setattr(module, "OVERDUE", timedelta(0))
+    monkeypatch.setattr(module, "IN_VAIN", 0.1)
+    rig.store.wake()
+    (dead,) = await finished(rig)
+    assert (dead.code, dead.state) == ("not_configured", DeliveryState.DEAD)
+    assert "CHIMES_TELEGRAM_TOKEN" in dead.error
+    (item,) = (await rig.store.list_inbox(InboxQuery())).items
+    assert "CHIMES_TELEGRAM_TOKEN" in item.text
+
+
+async def test_a_channel_that_raises_is_told_of_and_tried_again(rig: Rig, at_once: None) -> None:
+    async def broken(letter: Letter) -> Result:
+        raise ZeroDivisionError("by nought")
+
+    telegram = Recorded(Channel.TELEGRAM, broken, Sent())
+    await rig.engine(senders=[telegram])
+    await told(rig, CHAT)
+    (done,) = await finished(rig)
+    assert (done.state, done.attempts) == (DeliveryState.DELIVERED, 2)
+    assert len(rig.told(SenderBroken)) == 1
+
+
+# R1.1: in the language of its reader, by the reader's clock
+async def test_the_reader_is_spoken_to_as_they_like(rig: Rig) -> None:
+    await rig.store.set_state(
+        f"me:{ALICE}", json.dumps({"timezone": "Asia/Tokyo", "language": "zh"})
+    )
+    await rig.store.set_state("telegram:chat:7", json.dumps({"language": "th"}))
+    await rig.store.set_state("telegram:chat:8", "no JSON")
+    telegram = Recorded()
+    await rig.engine(senders=[telegram], default_timezone="Europe/Berlin")
+    other = replace(CHAT, to="8")
+    await told(rig, CHAT, other, replace(other, to="9", language="en"))
+    await finished(rig, 3)
+    spoken = {letter.recipient.to: letter.message for letter in telegram.letters}
+    assert {to: message.language for to, message in spoken.items()} == {
+        "7": "th",
+        "8": "zh",
+        "9": "en",
+    }
+    assert all("Asia/Tokyo" in message.text for message in spoken.values())
+    chat = Owner(type=OwnerType.CHAT, id="7")
+    await rig.due_now(policy=Policy(delivery=(replace(CHAT, to="1"),)), owner=chat)
+    await until(lambda: any("Asia/Bangkok" in each.message.text for each in telegram.letters))
+
+
+async def test_missed_slots_are_told_as_soon_as_they_are_known(rig: Rig) -> None:
+    telegram = Recorded()
+    await rig.engine(senders=[telegram])
+    past = await rig.now() - timedelta(hours=1)
+    await rig.every(7200, past, policy=Policy(misfire=Misfire.SKIP, delivery=(CHAT,)), owner=ALICE)
+    (done,) = await finished(rig)
+    assert done.occasion is Occasion.FAILURE
+    assert telegram.letters[0].message.status == RunStatus.MISSED
+
+
+# R3.39, F69
+async def test_a_drain_lets_what_is_being_sent_come_to_its_end(rig: Rig) -> None:
+    telegram = Recorded()
+    telegram.script = [telegram.wait]
+    engine = await rig.engine(senders=[telegram])
+    await told(rig, CHAT)
+    await until(lambda: telegram.now)
+    draining = asyncio.create_task(engine.drain(timedelta(seconds=10)))
+    await until(lambda: engine.draining)
+    telegram.gate.set()
+    await draining
+    (done,) = await deliveries(rig)
+    assert done.state is DeliveryState.DELIVERED
+    assert telegram.closed
+
+
+async def test_what_outlasts_the_grace_is_left_to_others(rig: Rig) -> None:
+    telegram = Recorded()
+    telegram.script = [telegram.wait]
+    engine = await rig.engine(senders=[telegram])
+    await told(rig, CHAT)
+    await until(lambda: telegram.now)
+    await engine.drain(timedelta(0))
+    (left,) = await deliveries(rig)
+    assert (left.state, left.attempts) == (DeliveryState.PENDING, 1)
+    assert telegram.now == 0
+
+
+async def test_a_verdict_survives_an_outage(rig: Rig) -> None:
+    faults = Faults(rig.store)
+    telegram = Recorded()
+    faults.failing["finish_deliveries"] = StoreUnavailable("gone")
+    await rig.engine(store=faults.store, senders=[telegram])
+    await told(rig, CHAT)
+    await until(lambda: any(e.duty == "delivery recorder" for e in rig.told(DutyFailed)))
+    del faults.failing["finish_deliveries"]
+    (done,) = await finished(rig)
+    assert (done.state, len(telegram.letters)) == (DeliveryState.DELIVERED, 1)
+
+
+async def test_what_was_taken_is_sent_when_the_store_is_back(rig: Rig) -> None:
+    faults = Faults(rig.store)
+    telegram = Recorded()
+    faults.failing["read_state"] = StoreUnavailable("gone")
+    await rig.engine(store=faults.store, senders=[telegram])
+    await told(rig, CHAT)
+    await until(lambda: any(e.duty == "deliverer" for e in rig.told(DutyFailed)))
+    del faults.failing["read_state"]
+    (done,) = await finished(rig)
+    assert (done.attempts, len(telegram.letters)) == (1, 1)
+
+
+async def test_whoever_took_longer_than_its_hold_has_no_say(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    telegram = Recorded()
+    telegram.script = [telegram.wait, Sent(receipt="second")]
+    monkeypatch.setattr(module, "HOLD", timedelta(seconds=0.3))
+    await rig.engine(senders=[telegram])
+    await told(rig, CHAT)
+    await until(lambda: telegram.now)
+    (done,) = await finished(rig)
+    telegram.gate.set()
+    await until(lambda: rig.told(DeliveryFenced))
+    assert (done.receipt, done.attempts) == ("second", 2)
+    assert await deliveries(rig) == [done]
+
+
+# PERFORMANCE: nothing to do costs next to nothing
+async def test_an_idle_deliverer_leaves_the_store_alone(rig: Rig) -> None:
+    faults = Faults(rig.store)
+    await rig.engine(store=faults.store, senders=[Recorded()], roles=("worker",))
+    await until(lambda: faults.count["next_delivery"])
+    await asyncio.sleep(0.1)  # what the start stirred up
+    before = faults.count["next_delivery"]
+    await asyncio.sleep(1.2)  # six polls
+    assert faults.count["next_delivery"] - before <= 1
+    assert faults.count["claim_deliveries"] == 0
