@@ -25,12 +25,14 @@ COMMANDS = {
     "revoke": Lazy("chimes.cli.keys", "revoke", "Make a key useless."),
 }
 _ROLES = click.Choice(["viewer", "member", "operator", "admin"])
+_SCOPES = click.Choice(["read", "operate", "write", "agent", "agent_schedules"])
 _COLUMNS = [
     Column("id", pick("id")),
     Column("name", pick("name")),
     Column("role", pick("role")),
     Column("owner", lambda item: _owner(item), rank=3),
     Column("state", lambda item: "revoked" if item.get("revoked_at") else "active"),
+    Column("scopes", lambda item: _scopes(item), rank=5),
     Column("created", pick("created_at"), time=True, rank=2),
     Column("expires", pick("expires_at"), time=True, rank=1),
     Column("used", pick("last_used_at"), time=True, rank=4),
@@ -43,33 +45,47 @@ def key() -> None:
 
 
 @click.command("create", cls=Command)
-@click.argument("name")
+@click.argument("name", required=False)
 @click.option("--role", type=_ROLES, default="member", show_default=True)
 @click.option("--owner", metavar="TYPE:ID", help="Whose objects it sees, such as user:alice.")
+@click.option(
+    "--scope",
+    "scopes",
+    type=_SCOPES,
+    multiple=True,
+    help="What it is for, within its role; may be given several times. None: all of it.",
+)
 @click.option("--expires-in", metavar="DURATION", help="Such as 720h or P30D.")
 @form_options
 @reach_options
 def create(
     reach: Callable[..., Backend],
     output: Output,
-    name: str,
+    name: str | None,
     role: str,
     owner: str | None,
+    scopes: tuple[str, ...],
     expires_in: str | None,
 ) -> None:
-    """Create a key. It is printed once, and cannot be shown again.
+    """Create a key. It is printed once, and cannot be shown again. Without a NAME it is called
+    after its role and owner.
 
     \b
     Examples:
       chimes key create --role admin laptop
       chimes key create ci --role operator --expires-in P90D
+      chimes key create --role member --owner user:anna
+      chimes key create robot --owner user:anna --scope agent --scope agent_schedules
     """
-    body: Json = {"name": name, "role": role}
+    named = name if name is not None else f"{role} for {owner or 'system:default'}"
+    body: Json = {"name": named, "role": role}
     if owner:
         kind, separator, owner_id = owner.partition(":")
         if not separator or not owner_id:
             raise click.UsageError("An owner is written as TYPE:ID, such as user:alice.")
         body["owner"] = {"type": kind, "id": owner_id}
+    if scopes:
+        body["scopes"] = list(dict.fromkeys(scopes))
     if expires_in:
         body["expires_in"] = expires_in
     made = post(reach(create=True), "/keys", body)
@@ -119,6 +135,11 @@ def revoke(ctx: click.Context, backend: Backend, ask: Callable[..., bool], key_i
         ctx.exit(FAILED)
     delete(backend, path_of("keys", found[0]["id"]))
     echo(escaped(str(found[0]["id"])))
+
+
+def _scopes(item: Json) -> str:
+    scopes = item.get("scopes")
+    return ",".join(str(each) for each in scopes) if isinstance(scopes, list) else ""
 
 
 def _owner(item: Json) -> str:

@@ -1,0 +1,97 @@
+"""Keys and the audit from the command line, with and without a server."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import urllib.request
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+
+from tests.cli.conftest import Cli, Server
+
+FAR = ("0 9 * * *", "--http", "http://127.0.0.1:9/", "--name", "report")
+
+
+# the contract: no node, no name
+@pytest.mark.parametrize("role", ["admin", "operator", "member", "viewer"])
+def test_a_key_needs_no_name_and_no_node(cli: Cli, role: str) -> None:
+    made = cli("key", "create", "--role", role, "--owner", "user:anna")
+    assert made.code == 0
+    assert made.out.strip().startswith("chm_")
+    assert len(made.out.split()) == 1
+    [row] = json.loads(cli("key", "list", "--json").out)
+    assert (row["name"], row["role"]) == (f"{role} for user:anna", role)
+    assert row["owner"] == {"type": "user", "id": "anna"}
+
+
+def test_a_bad_owner_is_said_so(cli: Cli) -> None:
+    found = cli("key", "create", "--owner", "robot:x")
+    assert found.code != 0
+    assert "'user', 'chat' or 'system'" in found.err
+
+
+# S09
+def test_scopes_narrow_a_key_down(cli: Cli) -> None:
+    made = cli("key", "create", "--scope", "agent", "--scope", "agent_schedules", "--json")
+    assert json.loads(made.out)["scopes"] == ["agent", "agent_schedules"]
+    wider = cli("key", "create", "--role", "viewer", "--scope", "write")
+    assert wider.code == 6
+    assert "a viewer may not write" in wider.err
+    assert cli("key", "create", "--scope", "everything").code == 2
+
+
+# R1.36
+def test_the_audit_is_listed_and_verified(cli: Cli, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'chimes.db'}"
+    made = cli("add", *FAR, CHIMES_STORE=url)
+    assert made.code == 0, made.err
+    assert cli("key", "create", "--role", "admin", CHIMES_STORE=url).code == 0
+    listed = cli("audit", CHIMES_STORE=url)
+    assert [row[2] for row in listed.rows] == ["create_key", "create"]
+    assert [row[2] for row in cli("audit", "--verb", "create", CHIMES_STORE=url).rows] == ["create"]
+    assert cli("audit", "--door", "telegram", CHIMES_STORE=url).rows == []
+    whole = json.loads(cli("audit", "--json", CHIMES_STORE=url).out)
+    assert {"verb", "actor", "door", "at", "hash", "prev_hash"} <= set(whole[0])
+    assert whole[0]["prev_hash"] == whole[1]["hash"]
+    good = cli("audit", "--verify", CHIMES_STORE=url)
+    assert (good.code, good.out.strip()) == (0, "ok: 2 entries")
+    with sqlite3.connect(tmp_path / "chimes.db") as database:
+        changed = database.execute("UPDATE audit SET verb = 'invent' WHERE number = 1")
+        assert changed.rowcount == 1
+    database.close()
+    bad = cli("audit", "--verify", CHIMES_STORE=url)
+    assert bad.code == 1
+    assert "Entry 1 does not fit" in bad.err
+    verdict = json.loads(cli("audit", "--verify", "--json", CHIMES_STORE=url).out)
+    assert verdict == {"ok": False, "checked": 2, "first_bad": 1}
+
+
+# keys are demanded from the moment one exists
+def test_a_key_made_beside_a_running_node_closes_it(cli: Cli, tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    try:
+        assert status(server) == 200
+        # Not through the server: straight on the store that it has open.
+        elsewhere = {"CHIMES_DATA_DIR": "data", "CHIMES_PORT": "1"}
+        made = cli("key", "create", "--role", "admin", **elsewhere)
+        assert made.code == 0, made.err
+        assert "directly" in made.err
+        assert status(server) == 401
+        assert status(server, made.out.strip()) == 200
+    finally:
+        assert server.stop() == 0
+
+
+def status(server: Server, key: str = "") -> int:
+    headers = {"X-API-Key": key} if key else {}
+    request = urllib.request.Request(f"{server.url}/api/v1/schedules", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            found: int = answer.status
+            return found
+    except HTTPError as error:
+        error.close()
+        return error.code
