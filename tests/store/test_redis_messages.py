@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,11 +15,12 @@ import redis
 from chimes.errors import Conflict, QuotaExceeded
 from chimes.model.access import Quota
 from chimes.model.delivery import DeliveryState
+from chimes.model.ids import DeliveryId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.planning import plan
-from chimes.model.policy import Policy
+from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, Occasion, Recipient
-from chimes.model.run import AttemptEnd, Reason
+from chimes.model.run import AttemptEnd, Reason, RunStatus
 from chimes.store.redis import RedisStore
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -222,6 +223,51 @@ async def _quiet(store: RedisStore) -> None:
         await asyncio.sleep(0.1)
         if store.changes() == before:
             return
+
+
+async def test_this_node_hears_of_a_slot_that_was_missed(
+    store: RedisStore, clock: SettableClock
+) -> None:
+    """Nothing waits for a worker, and something for whoever delivers."""
+    policy = replace(TOLD, misfire=Misfire.SKIP, misfire_grace=SECOND)
+    await store.add_schedule(due_schedule(NOW - 10 * SECOND, policy=policy))
+    await _quiet(store)
+    seen = store.changes()
+    fired = await store.fire_due(plan, limit=5)
+    assert [run.status for run in fired.others] == [RunStatus.MISSED]
+    assert await store.next_delivery() == clock.now()
+    assert store.changes() > seen
+
+
+# --- whoever was overtaken --------------------------------------------------------------------
+async def test_two_words_on_one_attempt_are_one(
+    url: str, store: RedisStore, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second was under way when the first came: it looks again, and is fenced."""
+    await store.load([a_delivery()])
+    (sending,) = await store.claim_deliveries([Channel.INBOX], limit=1, **HOLD)
+    async with opened(url, clock) as other:
+        read = store._read_deliveries
+
+        async def overtaken(ids: Sequence[DeliveryId]) -> object:
+            found = await read(ids)
+            await other.finish_deliveries([a_sending(sending, receipt="first")])
+            return found
+
+        monkeypatch.setattr(store, "_read_deliveries", overtaken)
+        late = a_sending(sending, retry_in=MINUTE, error="a timeout", inbox=an_item())
+        assert await store.finish_deliveries([late]) == ()
+        (kept,) = (await other.list_deliveries(DeliveryQuery())).items
+        assert (kept.state, kept.receipt, kept.error) == (DeliveryState.DELIVERED, "first", "")
+        assert (await other.list_inbox(InboxQuery())).items == ()
+
+
+async def test_a_clock_that_went_back_takes_no_tokens_away(
+    store: RedisStore, clock: SettableClock
+) -> None:
+    assert (await store.take_tokens("a", rate=1, burst=5)).remaining == 4
+    clock.set(NOW - HOUR)
+    assert (await store.take_tokens("a", rate=1, burst=5)).remaining == 3
 
 
 # --- quotas -----------------------------------------------------------------------------------
