@@ -12,6 +12,7 @@ from chimes.errors import InvalidInput
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
+from chimes.model.recipient import Recipient
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import Target
 from chimes.triggers import Cron, Every, Trigger
@@ -51,6 +52,7 @@ class PolicyOptions(TypedDict, total=False):
     backoff: Backoff
     timeout: timedelta
     on_lost: OnLost
+    delivery: tuple[Recipient, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

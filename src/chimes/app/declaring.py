@@ -6,13 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from chimes.app.declared import DependsOn, PolicyOptions
 from chimes.app.reading import Duration, duration_of, moment_of, unknown, word_of
 from chimes.app.tasks import AppTask
-from chimes.errors import InvalidInput, InvalidTrigger
+from chimes.errors import InvalidInput, InvalidTrigger, NeedsClarification
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
-from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
+from chimes.model.recipient import Recipient
+from chimes.model.recipient_rules import check_recipients
+from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, Target, TaskTarget
 from chimes.model.target_rules import check_target
 from chimes.service.rules import check_policy
 from chimes.service.targets import longest_timeout
@@ -33,7 +36,12 @@ from chimes.triggers import (
 )
 from chimes.triggers.expression import trigger_from_text
 
+if TYPE_CHECKING:
+    from chimes.language import Parsed
+
 _WEB = ("http://", "https://")
+#: Of words that name none; to be told from what they name.
+_NO_ZONE = "Etc/UTC"
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 _ONE_HOUR = timedelta(hours=1)
 
@@ -64,11 +72,15 @@ def read_bounds(
     return found
 
 
-def read_trigger(given: Trigger | str, timezone: str | None, bounds: dict[str, object]) -> Trigger:
-    """A trigger, or text as `chimes add` reads it. One that is over by now is taken: the code that
-    declares it is still there. One that can never fire is not (T14)."""
+def read_trigger(
+    given: Trigger | str, timezone: str | None, bounds: dict[str, object], now: datetime
+) -> tuple[Trigger, str]:
+    """A trigger, or text as `chimes add` reads it, and what words say besides the time. One that
+    is over by now is taken: the code that declares it is still there. One that can never fire is
+    not (T14)."""
+    task = ""
     if isinstance(given, str):
-        trigger = trigger_from_text(given, timezone)
+        trigger, task = _from_text(given, timezone, now)
     elif isinstance(given, Cron | Every | Once):
         trigger = given if timezone is None else given.with_default_zone(timezone)
     else:
@@ -84,7 +96,81 @@ def read_trigger(given: Trigger | str, timezone: str | None, bounds: dict[str, o
         raise InvalidTrigger(
             "the trigger never fires: no moment matches it", field="trigger", code=NEVER_FIRES
         )
-    return trigger
+    return trigger, task
+
+
+def _from_text(text: str, timezone: str | None, now: datetime) -> tuple[Trigger, str]:
+    try:
+        return trigger_from_text(text, timezone), ""
+    except InvalidTrigger as error:
+        read = _from_words(text, timezone, now, error)
+    if isinstance(read.trigger, Once):
+        raise InvalidTrigger(
+            f"{text!r} is another moment each time that the application starts",
+            field="trigger",
+            code="relative",
+            hint="write a moment such as 2030-02-10T09:00:00+07:00",
+        )
+    if read.timezone != _NO_ZONE:
+        return read.trigger, read.task
+    # Nobody named a zone: it is the one of the settings, which are not read yet.
+    plain = read.trigger.to_dict()
+    return trigger_from_dict({k: plain[k] for k in plain if k != "timezone"}), read.task
+
+
+def _from_words(text: str, timezone: str | None, now: datetime, wrong: InvalidTrigger) -> Parsed:
+    """`wrong`: why it is no expression. Raised again where it looks like one."""
+    from chimes.language import read_trigger as read_words
+
+    try:
+        read = read_words(text, now=now, timezone=timezone or _NO_ZONE)
+    except NeedsClarification as error:
+        if wrong.code != "not_a_time" and text.isascii():
+            raise wrong from None
+        raise InvalidTrigger(
+            f"{text!r} does not say exactly when: {error.message}",
+            field="trigger",
+            code="not_a_time",
+            hint="; ".join(error.examples),
+        ) from None
+    return read
+
+
+def with_task(target: Target, task: str) -> Target:
+    """What the words of the time say besides it is the prompt of a target that has none."""
+    if isinstance(target, AgentTarget) and not target.prompt.strip():
+        target = replace(target, prompt=task)
+    elif task:
+        raise InvalidTrigger(
+            f"the words say also what to do ({task!r}), and so does the target",
+            field="trigger",
+            code="residue",
+        )
+    check_target(target)
+    return target
+
+
+def read_delivery(given: Iterable[Recipient | Mapping[str, object]]) -> tuple[Recipient, ...]:
+    """Who is told how runs end."""
+    found = tuple(each if isinstance(each, Recipient) else _plain_recipient(each) for each in given)
+    check_recipients(found)
+    return found
+
+
+def _plain_recipient(given: Mapping[str, object]) -> Recipient:
+    """As the API takes it."""
+    from pydantic import ValidationError
+
+    from chimes.doors.api.inputs import RecipientIn
+    from chimes.doors.api.wire_recipients import recipients_from
+
+    try:
+        (found,) = recipients_from([RecipientIn.model_validate(dict(given))])
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(["delivery", *(str(each) for each in first["loc"])])
+        raise InvalidInput(f"{where}: {first['msg']}", field=where) from None
+    return found
 
 
 def read_target(
@@ -100,7 +186,6 @@ def read_target(
         raise InvalidInput(f"args are for a task; this is a {target.kind}", field="args")
     if input is not None and not isinstance(target, FlowTarget):
         raise InvalidInput(f"input is for a flow; this is a {target.kind}", field="input")
-    check_target(target)
     return target
 
 
@@ -116,7 +201,7 @@ def _target(
             return _task_target(given.name, args, registry)
         case FlowBuilder():
             return _flow_target(given.name, input, flows)
-        case HttpTarget() | TaskTarget() | FlowTarget():
+        case HttpTarget() | TaskTarget() | FlowTarget() | AgentTarget():
             return given
         case str():
             return _named_target(given, args, input, registry, flows)
@@ -124,8 +209,8 @@ def _target(
             return _plain_target(given)
         case _:
             raise InvalidInput(
-                "a target is a task or a flow of this application, its name, a URL, or an "
-                f"HttpTarget, not {type(given).__name__}",
+                "a target is a task or a flow of this application, its name, a URL, an "
+                f"HttpTarget or an AgentTarget, not {type(given).__name__}",
                 field="target",
                 code="wrong_type",
             )

@@ -11,10 +11,12 @@ from chimes.app.declarations import Backfilled, Declarations
 from chimes.app.declared import Declared, Mode, ModeWord
 from chimes.app.declaring import (
     read_bounds,
+    read_delivery,
     read_dependency,
     read_policy,
     read_target,
     read_trigger,
+    with_task,
 )
 from chimes.app.enqueuing import enqueue
 from chimes.app.flows import AppFlow
@@ -35,6 +37,7 @@ from chimes.clock import Clock
 from chimes.config import Settings, store_location
 from chimes.errors import AlreadyExists
 from chimes.model.access import Owner
+from chimes.model.recipient import Recipient
 from chimes.model.target import TaskTarget
 from chimes.model.target_rules import check_target
 from chimes.service.orders import Order
@@ -199,12 +202,15 @@ class Chimes(Life):
         max_runs: int | None = None,
         exclude: Iterable[object] | None = None,
         owner: Owner | str | None = None,
+        delivery: Iterable[Recipient | Mapping[str, object]] | None = None,
     ) -> None:
         """Declares a schedule; it is written when the application starts, or by `sync`. What is
         wrong with it is said at once.
 
-        `trigger`: cron, `every 5m`, a moment, or a trigger. `target`: a task or flow of this
-        application or its name, a URL, an HttpTarget, or a target as the API has it. Declared
+        `trigger`: cron, `every 5m`, a moment, words (`ทุกวัน 09:00`), or a trigger. `target`: a
+        task or flow of this application or its name, a URL, an HttpTarget, an AgentTarget (whose
+        prompt may stand in the words), or a target as the API has it. `delivery`: who is told how
+        runs end. Declared
         again (a new release), the same trigger keeps its next_run_at, a changed one is planned
         anew; the rest is replaced, except `enabled`, which only counts for a new schedule.
         """
@@ -214,26 +220,31 @@ class Chimes(Life):
         if priority is not None:
             check_priority(priority)
         found = read_target(target, args, input, registry=self.registry, flows=self.flows)
+        when, task = read_trigger(trigger, timezone or self.timezone, bounds, self._clock.now())
+        found = with_task(found, task)
+        policy = read_policy(
+            found,
+            catch_up=catch_up,
+            misfire_grace=misfire_grace,
+            catch_up_limit=catch_up_limit,
+            overlap=overlap,
+            max_concurrent_runs=max_concurrent_runs,
+            burst_allowed=burst_allowed,
+            retries=retries,
+            retry_backoff=retry_backoff,
+            backoff=backoff,
+            timeout=timeout,
+            on_lost=on_lost,
+        )
+        if delivery is not None:
+            policy["delivery"] = read_delivery(delivery)
         self.declarations.add(
             Declared(
                 name=clean_name(name),
-                trigger=read_trigger(trigger, timezone or self.timezone, bounds),
+                trigger=when,
                 target=found,
                 mode=None if mode is None else word_of(Mode, mode, "mode"),
-                policy=read_policy(
-                    found,
-                    catch_up=catch_up,
-                    misfire_grace=misfire_grace,
-                    catch_up_limit=catch_up_limit,
-                    overlap=overlap,
-                    max_concurrent_runs=max_concurrent_runs,
-                    burst_allowed=burst_allowed,
-                    retries=retries,
-                    retry_backoff=retry_backoff,
-                    backoff=backoff,
-                    timeout=timeout,
-                    on_lost=on_lost,
-                ),
+                policy=policy,
                 priority=priority,
                 labels=dict(labels or {}),
                 enabled=enabled,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from chimes.errors import InvalidInput, NeedsClarification
+from chimes.language.describe import describe
 from chimes.language.parsing.asking import Ask
 from chimes.language.parsing.build import build
 from chimes.language.parsing.decide import decide
 from chimes.language.parsing.patterns import pattern_of
 from chimes.language.parsing.questions import question
-from chimes.language.parsing.text import fold, language_of
-from chimes.triggers import Dialect, Trigger, parse_zone
+from chimes.language.parsing.text import Text, fold, language_of
+from chimes.language.rereading import reread
+from chimes.triggers import Dialect, Every, Trigger, parse_zone
 from chimes.triggers.expression import trigger_from_text
 from chimes.triggers.moment import to_microseconds
 
@@ -21,7 +23,8 @@ LONGEST_TEXT = 4096
 _EXPRESSION = re.compile(
     r"@[a-z]+\b.*|(?:CRON_)?TZ=.*|(?:[0-9*?][0-9*,/?-]*\s+){2}[0-9*?][0-9*,/?-]*\s+\S+\s+\S.*"
     r"|every\s+[0-9.]+(?:h|m|s|ms|us)[0-9hms.]*|every\s+P\S+"
-    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+(?:Z|[+-][0-9:]+)?(?:\[\S+\])?",
+    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+(?:Z|[+-][0-9:]+)?(?:\[\S+\])?"
+    r"|(?=.*\*)(?:[0-9*][0-9*,/-]*\s+){2}[0-9a-z*?,/#\s-]+",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -62,17 +65,38 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
     folded = fold(text)
     language = language_of(folded.folded)
     try:
-        decided = decide(folded)
-        zone = decided.said.zone or zone
-        trigger = build(decided.said, now, zone)
+        found = _read(folded, now, zone, language)
     except Ask as ask:
-        raise _clarification(ask, lang or language) from None
+        known = reread(text, language)
+        if known is None or known.next_after(now) is None:
+            raise _clarification(ask, lang or language) from None
+        return _described(known, zone, language)
+    # What `describe` says means what it was said of, whatever else it might mean (TIME "Words").
+    if describe(found.trigger, language) == text.strip():
+        return replace(found, task="")
+    known = reread(text, language)
+    return found if known is None else _described(known, zone, language)
+
+
+def _read(text: Text, now: datetime, zone: str, language: str) -> Parsed:
+    decided = decide(text)
+    zone = decided.said.zone or zone
     return Parsed(
-        trigger=trigger,
+        trigger=build(decided.said, now, zone),
         task=decided.task,
         timezone=zone,
         language=language,
         pattern=pattern_of(decided.said, language),
+    )
+
+
+def _described(trigger: Trigger, zone: str, language: str) -> Parsed:
+    return Parsed(
+        trigger=trigger,
+        task="",
+        timezone=zone if isinstance(trigger, Every) else trigger.zone,
+        language=language,
+        pattern="described",
     )
 
 
