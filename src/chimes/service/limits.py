@@ -68,7 +68,8 @@ class _Purse:
 
     tokens: int = 0
     fetched_at: float = float("-inf")
-    #: How many were fetched: as many as were spent of them, or twice as many, come next.
+    #: How many were fetched. As many as were spent of them come next; twice as many if that was
+    #: all of them, and soon.
     size: int = 0
     #: In the bucket after that.
     remaining: int = 0
@@ -120,7 +121,8 @@ class SharedLimiter:
         if now < purse.empty_until:
             raise self._limited(purse.empty_until - now)
         spent = purse.size - purse.tokens
-        wanted = spent if purse.tokens else 2 * purse.size
+        used_up = not purse.tokens and now - purse.fetched_at < _SPEND_WITHIN
+        wanted = 2 * spent if used_up else spent
         count = max(1, min(wanted, self._burst // _SHARE))
         taken = await self._ask(caller, count)
         if not taken.granted and count > 1:
