@@ -96,6 +96,11 @@ def _real_date(year: int, month: int, day: int) -> date:
 
 
 def _weekday(day: RelativeWeekday, today: date) -> date:
+    if day.weeks is None:
+        ahead = (day.weekday - today.isoweekday()) % 7
+        if ahead == 0:
+            raise Ask("ambiguous")
+        return today + timedelta(days=ahead)
     monday = today - timedelta(days=today.weekday())
     found = monday + timedelta(days=(day.weekday - 1) % 7, weeks=day.weeks)
     if day.either and found - today > timedelta(days=7):
@@ -135,7 +140,7 @@ def _day_fields(days: Days, months: frozenset[int]) -> tuple[str, str, str]:
         case Named():
             return "*", _months(months), _weekdays(days.weekdays)
         case MonthDays():
-            within = _months(days.months or months)
+            within = _months(months)
             terms = ",".join(days.terms)
             return ("*", within, terms) if days.weekday else (terms, within, "*")
         case Date():
@@ -160,9 +165,10 @@ def _weekdays(weekdays: frozenset[int]) -> str:
 def _interval(said: Meaning, zone: str) -> Trigger:
     assert said.interval is not None
     step = said.interval.step
-    plain = said.again is None and said.span is None and said.minutes is None
-    if plain or (isinstance(said.again, Daily) and said.span is None and said.minutes is None):
-        fields = None if said.zone is None or said.again else _grid(step)
+    everywhere = said.again is None or isinstance(said.again, Daily)
+    if everywhere and not (said.span or said.minutes or said.months):
+        # Named with a zone, an interval that the clock can keep is meant to be kept by it.
+        fields = _grid(step) if said.zone and said.again is None else None
         return Every(step) if fields is None else _cron(fields, said, zone)
     if said.minutes is not None:
         return _cron(_at_minutes(said, step), said, zone)
@@ -204,7 +210,7 @@ def _every(count: int) -> str:
 def _within(step: timedelta, span: Span) -> tuple[str, str, str] | None:
     """The fields of an interval from one time of day to another, if both ends are met exactly."""
     fields = _grid(step)
-    if fields is None or fields[1] == "*" and fields[2] == "*" and step < _MINUTE:
+    if fields is None or step < _MINUTE:
         return None
     start, end = span.start, span.end
     if end is None:

@@ -91,7 +91,7 @@ def meaning(phrase: Phrase) -> Meaning:
 
 
 def _with_spans(phrase: Phrase) -> Phrase:
-    """`from` read together with what follows it, where that is a span or, of an interval, a time."""
+    """`from` read with what follows it, if that is a span or, for an interval, a time."""
     repeats = any(isinstance(part, Interval) for part in phrase.parts)
     parts: list[Part] = []
     listed: list[bool] = []
@@ -224,7 +224,7 @@ def _days(phrase: Phrase) -> Meaning:
     if not kinds:
         if period is not None:
             raise Ask("date") if _of(parts, Clock) else Ask("date", "time")
-        return Meaning()
+        return Meaning(months=months)
     return Meaning(again=_recurring(kinds[0], period), months=months)
 
 
@@ -276,7 +276,7 @@ def _month_days(phrase: Phrase) -> MonthDays | None:
             continue
         if found is None:
             found = part
-        elif listed and found.weekday == part.weekday and found.months == part.months:
+        elif listed and found.weekday == part.weekday:
             terms = (*found.terms, *(term for term in part.terms if term not in found.terms))
             found = replace(found, terms=terms, every=found.every or part.every)
         else:

@@ -6,7 +6,7 @@ import re
 
 from chimes.language.parsing.en_numbers import HOUR, NUMBER, number
 from chimes.language.parsing.parts import Clock, Part, PartOfDay, Portion, Problem, Sure
-from chimes.language.parsing.rules import IMPOSSIBLE, Rule, clock, in_portion, rule
+from chimes.language.parsing.rules import AMBIGUOUS, IMPOSSIBLE, Rule, clock, in_portion, rule
 
 END = r"(?![a-z0-9])"
 _AT = r"(?P<at>(?:at|@)(?: exactly)? ?)?"
@@ -100,6 +100,9 @@ def _spoken(found: re.Match[str]) -> tuple[Part, ...]:
     minute = _MINUTES[said] if said in _MINUTES else number(said)
     if minute > 59:
         return (IMPOSSIBLE,)
+    if found["way"] != "past" and said.isdigit() and int(said) <= 12 and not found["unit"]:
+        # "10 to 11am" is ten minutes, or an hour.
+        return (AMBIGUOUS,)
     if found["noon"]:
         hour, half = 12, "pm"
     else:
@@ -109,11 +112,14 @@ def _spoken(found: re.Match[str]) -> tuple[Part, ...]:
     read = _halved(hour, 0, half) if half else Clock(hour, sure="open")
     if isinstance(read, Problem):
         return (read,)
-    total = read.hour * 60 + (minute if found["way"] in ("past", "after") else -minute)
+    total = read.hour * 60 + (minute if found["way"] == "past" else -minute)
     return (Clock(total // 60 % 24, total % 60, sure=read.sure, marked=bool(found["at"])),)
 
 
-_PAST = rf"{_AT}(?P<n>half|a quarter|quarter|{NUMBER})(?: minutes?| mins?)? (?P<way>past|to|after|before|till) "
+_PAST = (
+    rf"{_AT}(?P<n>half|a quarter|quarter|{NUMBER})(?P<unit> minutes?| mins?)? "
+    r"(?P<way>past|to|before|till) "
+)
 _THE = r"(?:(?:in|during) the )"
 RULES: list[Rule] = [
     rule(
@@ -121,7 +127,8 @@ RULES: list[Rule] = [
         _with_half,
     ),
     rule(
-        rf"{_AT}(?P<h>[0-9]{{1,2}})[:.](?P<m>[0-9]{{2}})(?::(?P<s>[0-9]{{2}})(?:\.(?P<f>[0-9]{{1,6}}))?)?"
+        rf"{_AT}(?P<h>[0-9]{{1,2}})[:.](?P<m>[0-9]{{2}})"
+        r"(?::(?P<s>[0-9]{2})(?:\.(?P<f>[0-9]{1,6}))?)?"
         rf"(?: ?(?:hours|hrs?|h|o'?clock))?(?![a-z0-9]|[:.,][0-9]){_SHARP}",
         _official,
     ),

@@ -78,7 +78,7 @@ def _named(found: re.Match[str]) -> tuple[Part, ...]:
 
 
 def _weekday_of(text: str) -> int:
-    return next(iter(weekdays(text)))
+    return min(weekdays(text))
 
 
 def _named_portion(portion: Portion) -> Meaning:
@@ -107,7 +107,7 @@ _THE_MONTH = r"(?: of (?:the|a) month(?![a-z]))"
 _ON = r"(?:on )?"
 
 
-def _month_days(every: bool, text: str, months: frozenset[int] = frozenset()) -> tuple[Part, ...]:
+def _month_days(every: bool, text: str) -> tuple[Part, ...]:
     dates: list[str] = []
     days: list[str] = []
     for item in re.split(r",? and(?: on)? |, ?| ?& ?", text):
@@ -116,8 +116,8 @@ def _month_days(every: bool, text: str, months: frozenset[int] = frozenset()) ->
             return (NO_DATE,)
         (days if by_weekday else dates).append(term)
     if dates and days:
-        return (Problem(("ambiguous",)),)
-    return (MonthDays(tuple(dict.fromkeys(dates or days)), every, bool(days), months),)
+        return (AMBIGUOUS,)
+    return (MonthDays(tuple(dict.fromkeys(dates or days)), every, bool(days)),)
 
 
 def _month_term(text: str) -> tuple[str | None, bool]:
@@ -141,15 +141,14 @@ def _monthly(every: bool) -> Meaning:
 
 def _every_nth(found: re.Match[str]) -> tuple[Part, ...]:
     """`every second Monday` is every other one, or one in each month?"""
-    if re.match(
-        r"(?:second|third|fourth|2nd|3rd|4th) (?:\w+day|mon|tue|wed|thu|fri|sat|sun)", found["days"]
-    ):
+    if re.match(rf"(?:second|third|fourth|2nd|3rd|4th) {_W}", found["days"]):
         return (AMBIGUOUS,)
     return _month_days(True, found["days"])
 
 
 _DATE_DAY = rf"(?P<day>{ORDINAL}|[0-9]{{1,2}}(?![0-9:.]))"
 _YEAR = r"(?P<year>(?:,? ?|,? of )(?:19|2[0-9])[0-9]{2}(?![0-9:.]|[a-z]))?"
+_EVERY_DATE = rf"(?P<every>{_EVERY}(?:year(?: on)? )?)?"
 _WEEKDAY_FIRST = rf"(?:(?P<w>{_W}),? (?:the )?)?"
 
 
@@ -191,37 +190,53 @@ def months(text: str) -> frozenset[int]:
 
 _MONTH_ITEM = rf"{_MONTH}(?: ?(?:-|to|through) ?{_MONTH})?"
 _MONTH_LIST = rf"{_MONTH_ITEM}(?:(?:,? and |, ?){_MONTH_ITEM})*"
-_PERIODS = {"week": "weekly", "month": "monthly", "year": "yearly|annually"}
+_MANY = r"(?:other|second|2nd|third|3rd|fourth|4th|few|couple of|several|alternate|odd|even)"
+_PERIOD = r"(?:day|week|month|year)"
+
+
+def _week(weeks: int | None, *, either: bool = False) -> Meaning:
+    return lambda found: (RelativeWeekday(_weekday_of(found["w"]), weeks, either),)
+
+
+def _this_month(found: re.Match[str]) -> tuple[Part, ...]:
+    return (RelativeMonthDay(ordinal(found["day"]), int(found["which"] == "next")),)
+
+
 RULES: list[Rule] = [
     rule(
         rf"(?:(?:once )?(?:every ?day|each day|every single day|daily)|once (?:a|per) day){_END}",
         Daily(),
     ),
-    rule(rf"{_EVERY}morning{_END}", (Daily(), PartOfDay("morning"))),
-    rule(rf"{_EVERY}afternoon{_END}", (Daily(), PartOfDay("afternoon"))),
-    rule(rf"{_EVERY}evening{_END}", (Daily(), PartOfDay("evening"))),
-    rule(rf"(?:{_EVERY}night|nightly){_END}", (Daily(), PartOfDay("night"))),
+    *(
+        each
+        for portion in _PORTIONS
+        for each in (
+            rule(rf"{_EVERY}{portion}{_END}", (Daily(), PartOfDay(portion))),
+            rule(rf"this {portion}{_END}", (RelativeDay(0), PartOfDay(portion))),
+            rule(
+                rf"(?:{_EVERY}|on )?(?P<list>{_LIST}|{_WORKING}) {portion}s{_END}",
+                _named_portion(portion),
+            ),
+        )
+    ),
+    rule(rf"nightly{_END}", (Daily(), PartOfDay("night"))),
     rule(rf"(?:{_EVERY}{_WORKING}s?|(?:on )?(?:all )?{_WORKING}s){_END}", _MONDAY_TO_FRIDAY),
     rule(rf"(?:{_EVERY}weekend(?: day)?s?|(?:on |at )?(?:the )?weekends){_END}", _WEEKEND),
     rule(rf"(?:{_EVERY}|on (?:every |each )?)?{_LIST}", _named),
     rule(
         rf"every ?day,?(?: from)? (?P<range>{_W}{_TO}{_W})",
-        lambda m: (Named(weekdays(m["range"]), every=True),),
+        lambda found: (Named(weekdays(found["range"]), every=True),),
     ),
-    *(
-        rule(rf"(?:{_EVERY}{unit}|{words}|once (?:a|per|every) {unit}){_END}", Period(unit))  # type: ignore[arg-type]
-        for unit, words in _PERIODS.items()
-    ),
-    rule(rf"every (?P<n>{NUMBER}) ?(?P<u>day|week|month|year)s?(?! of){_END}", _counted),
+    rule(rf"(?:{_EVERY}week|weekly|once (?:a|per) week){_END}", Period("week")),
+    rule(rf"(?:{_EVERY}month|monthly|once (?:a|per) month){_END}", Period("month")),
+    rule(rf"(?:{_EVERY}year|yearly|annually|once (?:a|per) year){_END}", Period("year")),
+    rule(rf"every (?P<n>{NUMBER}) ?(?P<u>{_PERIOD})s?(?! of){_END}", _counted),
     rule(
-        r"every (?:other|second|2nd|third|3rd|fourth|4th|few|couple of|several|alternate|odd|even) (?:day|week|month|year)s?"
-        rf"{_END}|(?:bi-?weekly|bi-?monthly|fortnightly|semi-?\w+|quarterly|bi-?annually){_END}"
-        rf"|every (?:quarter|fortnight|decade){_END}",
-        NO_INTERVAL,
-    ),
-    rule(rf"every (?:other|alternate) {_W}|alternate {_W}", NO_INTERVAL),
-    rule(
-        rf"(?:twice|[0-9]+ times|three times|several times) (?:a|per|every) (?:day|week|month|hour|year){_END}|twice daily",
+        rf"every {_MANY} {_PERIOD}s?{_END}|every (?:quarter|fortnight|decade){_END}"
+        rf"|(?:bi-?weekly|bi-?monthly|fortnightly|quarterly|bi-?annually){_END}"
+        rf"|(?:every )?(?:other|alternate) {_W}"
+        rf"|(?:twice|{NUMBER} times|several times) (?:an?|per|every) (?:hour|{_PERIOD}){_END}"
+        rf"|twice daily{_END}",
         NO_INTERVAL,
     ),
     rule(rf"(?:on )?last {_W}", YESTERDAY),
@@ -229,56 +244,36 @@ RULES: list[Rule] = [
     rule(rf"{_ON}{_MONTH_DAYS}{_THE_MONTH}?", _monthly(every=False)),
     rule(rf"{_EVERY}{_MONTH_DAYS}{_THE_MONTH}", _monthly(every=True)),
     rule(rf"{_EVERY}(?!day |second(?! (?:{_DAY}|{_WORKING}|day))){_MONTH_DAYS}", _every_nth),
-    rule(rf"(?:at )?(?:the )?end of (?:every|each) month{_END}", MonthDays(("L",), every=True)),
-    rule(rf"every month(?:-| )end{_END}", MonthDays(("L",), every=True)),
     rule(
-        rf"(?:on )?(?P<every>{_EVERY}(?:year(?: on)? )?)?{_WEEKDAY_FIRST}(?:the )?{_DATE_DAY}(?: day)? ?(?:of )?(?P<month>{_MONTH}){_YEAR}",
+        rf"(?:(?:at )?(?:the )?end of (?:every|each) month|every month[- ]end){_END}",
+        MonthDays(("L",), every=True),
+    ),
+    rule(
+        rf"(?:on )?{_EVERY_DATE}{_WEEKDAY_FIRST}(?:the )?{_DATE_DAY}(?: day)? ?(?:of )?"
+        rf"(?P<month>{_MONTH}){_YEAR}",
         _date,
     ),
     rule(
-        rf"(?:on )?(?P<every>{_EVERY}(?:year(?: on)? )?)?{_WEEKDAY_FIRST}(?P<month>{_MONTH}) (?:the )?{_DATE_DAY}{_YEAR}",
+        rf"(?:on )?{_EVERY_DATE}{_WEEKDAY_FIRST}(?P<month>{_MONTH}) (?:the )?{_DATE_DAY}{_YEAR}",
         _date,
     ),
-    rule(
-        rf"(?:on )?(?P<days>the {ORDINAL}(?:(?:,| and) the {ORDINAL})*) of (?P<months>{_MONTH_LIST}) (?:of )?(?:every|each) year{_END}",
-        lambda m: _month_days(True, m["days"], months(m["months"])),
-    ),
-    rule(rf"(?:in|from|only in) {_MONTH_LIST}", lambda m: (InMonths(months(m[0])),)),
+    rule(rf"(?:in|from|only in) {_MONTH_LIST}", lambda found: (InMonths(months(found[0])),)),
     rule(rf"today{_END}", RelativeDay(0)),
     rule(rf"tonight{_END}", (RelativeDay(0), PartOfDay("night"))),
-    rule(rf"this morning{_END}", (RelativeDay(0), PartOfDay("morning"))),
-    rule(rf"this afternoon{_END}", (RelativeDay(0), PartOfDay("afternoon"))),
-    rule(rf"this evening{_END}", (RelativeDay(0), PartOfDay("evening"))),
     rule(rf"(?:tomorrow|tmrw|tmr){_END}", RelativeDay(1)),
     rule(rf"(?:on )?(?:the )?day after tomorrow{_END}", RelativeDay(2)),
     rule(rf"yesterday{_END}", YESTERDAY),
     rule(rf"in (?P<n>a|{NUMBER}) (?P<u>day|week)s?(?: time| from now)?{_END}", _ahead),
     rule(rf"(?P<n>a|{NUMBER}) (?P<u>day|week)s? from (?:now|today){_END}", _ahead),
-    rule(rf"(?:on )?this (?P<w>{_W})", lambda m: (RelativeWeekday(_weekday_of(m["w"]), 0),)),
-    rule(
-        rf"(?:on )?(?:this|the)? ?(?:coming|upcoming) (?P<w>{_W})",
-        lambda m: (RelativeWeekday(_weekday_of(m["w"]), -1),),
-    ),
-    rule(
-        rf"(?:on )?next (?P<w>{_W})",
-        lambda m: (RelativeWeekday(_weekday_of(m["w"]), 1, either=True),),
-    ),
-    rule(
-        rf"(?:on )?(?:{_W},? (?:of )?next week|next week,?(?: on)? {_W})",
-        lambda m: (RelativeWeekday(_weekday_of(m[0]), 1),),
-    ),
-    rule(
-        rf"(?:on )?(?:{_W},? (?:of )?this week|this week,?(?: on)? {_W})",
-        lambda m: (RelativeWeekday(_weekday_of(m[0]), 0),),
-    ),
-    rule(
-        rf"(?:on )?the (?P<day>{ORDINAL}) of (?P<which>next|this) month{_END}",
-        lambda m: (RelativeMonthDay(ordinal(m["day"]), int(m["which"] == "next")),),
-    ),
-    rule(
-        rf"(?P<which>next|this) month,? on the (?P<day>{ORDINAL})",
-        lambda m: (RelativeMonthDay(ordinal(m["day"]), int(m["which"] == "next")),),
-    ),
+    rule(rf"(?:on )?this (?P<w>{_W})", _week(0)),
+    rule(rf"(?:on )?(?:this |the )?(?:coming|upcoming) (?P<w>{_W})", _week(None)),
+    rule(rf"(?:on )?next (?P<w>{_W})", _week(1, either=True)),
+    rule(rf"(?:on )?(?P<w>{_W}),? (?:of )?next week{_END}", _week(1)),
+    rule(rf"next week,?(?: on)? (?P<w>{_W})", _week(1)),
+    rule(rf"(?:on )?(?P<w>{_W}),? (?:of )?this week{_END}", _week(0)),
+    rule(rf"this week,?(?: on)? (?P<w>{_W})", _week(0)),
+    rule(rf"(?:on )?the (?P<day>{ORDINAL}) of (?P<which>next|this) month{_END}", _this_month),
+    rule(rf"(?P<which>next|this) month,? on the (?P<day>{ORDINAL})", _this_month),
     rule(rf"(?:next|this) (?:week|month|year){_END}", Problem(("date",), loose=True)),
-    rule(rf"(?:just )?once(?: only)?{_END}|one time{_END}|only once{_END}", OnlyOnce()),
+    rule(rf"(?:(?:just )?once(?: only)?|one time|only once){_END}", OnlyOnce()),
 ]

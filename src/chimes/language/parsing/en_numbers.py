@@ -38,6 +38,7 @@ def number(text: str) -> int:
 
 def ordinal(text: str) -> int:
     """Of `1st` or `first`, or of a plain number."""
-    if text[:1].isdigit():
-        return int(text.rstrip("stndrdth"))
+    digits = text.rstrip("dhnrst")
+    if digits.isdigit():
+        return int(digits)
     return _ORDINALS.index(text) + 1

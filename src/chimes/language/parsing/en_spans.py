@@ -6,13 +6,16 @@ import re
 from datetime import timedelta
 
 from chimes.language.parsing.en_numbers import NUMBER, number
-from chimes.language.parsing.parts import AtMinutes, Delay, Interval, Part, Problem
+from chimes.language.parsing.parts import AtMinutes, Delay, Interval, Part
 from chimes.language.parsing.rules import (
     IMPOSSIBLE,
+    LIMITED,
     NO_INTERVAL,
     NO_UNIT,
+    ONE_OF,
     RESIDUE,
     SPAN_OR_RESIDUE,
+    VAGUE,
     Rule,
     rule,
     whole_hours,
@@ -71,33 +74,36 @@ def _minutes(found: re.Match[str]) -> tuple[Part, ...]:
     return (AtMinutes(minutes),) if max(minutes) <= 59 else (IMPOSSIBLE,)
 
 
+_EVERY = r"(?:once )?(?:every|each) "
+_UNIT_WORD = r"(?:h|hr|hour|m|min|minute|s|sec|second|millisecond|day|week|month|year)"
+_TIME_BEHIND = (
+    r"(?= (?:at |on )?(?:[0-9]|noon|midnight|mon|tue|wed|thu|fri|sat|sun|tomorrow|today|every))"
+)
 RULES: list[Rule] = [
-    rule(rf"(?:once )?(?:every|each) (?P<d>{DURATION})", _interval),
+    rule(rf"{_EVERY}(?P<d>{DURATION})", _interval),
     rule(
-        rf"(?:once )?(?:every|each) (?P<d>(?:hour|minute|second)){_END}(?! (?:day|week|month|year|\w+day))",
-        lambda m: (Interval(_UNITS[m["d"][0]]),),
+        rf"{_EVERY}(?P<d>hour|minute|second){_END}(?! (?:day|week|month|year|\w+day))",
+        lambda found: (Interval(_UNITS[found["d"][0]]),),
     ),
     rule(rf"(?:hourly|once an hour){_END}", Interval(timedelta(hours=1))),
     rule(
         rf"every (?P<n>{NUMBER}) days of 24 hours{_END}",
-        lambda m: (Interval(timedelta(days=number(m["n"]))),),
+        lambda found: (Interval(timedelta(days=number(found["n"]))),),
     ),
+    rule(rf"every (?:other|few|couple of|several|some) {_UNIT_WORD}s?{_END}", NO_INTERVAL),
+    rule(rf"every - ?[0-9]+ ?{_UNIT}", NO_INTERVAL),
     rule(
-        rf"every (?:other|few|couple of|several|so many|some) (?:hour|minute|second|min|hr|sec)s?{_END}",
-        NO_INTERVAL,
-    ),
-    rule(rf"every -? ?[0-9]+ ?{_UNIT}", NO_INTERVAL),
-    rule(
-        r"every -? ?(?:[0-9]+(?:\.[0-9]+)?)(?![0-9.:/]|st|nd|rd|th)"
-        r"(?! ?(?:h|hr|hour|m|min|minute|s|sec|second|millisecond|day|week|month|year|am|pm|a\.m|p\.m)s?(?![a-z]))",
+        r"every -? ?[0-9]+(?:\.[0-9]+)?(?![0-9.:/]|st|nd|rd|th)"
+        rf"(?! ?(?:{_UNIT_WORD}s?|[ap]\.?m)(?![a-z]))",
         NO_UNIT,
     ),
     rule(rf"(?:in|after) (?P<d>{DURATION})(?: time| from now)?{_END}", _delay),
     rule(rf"(?P<d>{DURATION}) (?:from now|later){_END}", _delay),
-    rule(rf"in -? ?[0-9]+(?= ?$)", NO_UNIT),
+    rule(r"in [0-9]+(?= ?$)", NO_UNIT),
     rule(r"at :[0-9]{2}(?:(?:,| and) ?:[0-9]{2})*(?![0-9])", _minutes),
     rule(
-        rf"(?:at )?minutes? [0-9]{{1,2}}(?:(?:, ?| and )[0-9]{{1,2}})*(?![0-9:.])(?: past(?: the hour)?)?",
+        r"(?:at )?minutes? [0-9]{1,2}(?:(?:, ?| and )[0-9]{1,2})*(?![0-9:.])"
+        r"(?: past(?: the hour)?)?",
         _minutes,
     ),
     rule(rf"(?:at )?[0-9]{{1,2}} (?:minutes )?past(?: the)? (?:every |each )?hour{_END}", _minutes),
@@ -108,27 +114,25 @@ RULES: list[Rule] = [
     ),
     rule(rf"on the hour{_END}", AtMinutes(frozenset({0}))),
     rule(
-        r"(?:from |between )?(?P<first>[0-9]{1,2}) ?(?:-|to|and) ?(?P<last>[0-9]{1,2})(?![0-9:.a-z%/]| ?[ap]\.?m)(?: ?(?:hours|hrs|h)(?![a-z]))?",
+        r"(?:from |between )?(?P<first>[0-9]{1,2}) ?(?:-|to|and) ?(?P<last>[0-9]{1,2})"
+        r"(?![0-9:.a-z%/]| ?[ap]\.?m)(?: ?(?:hours|hrs|h)(?![a-z]))?",
         whole_hours,
     ),
     rule(
-        r"(?:around|about|approximately|approx\.?|roughly|circa|sometime|some time|near|before|after|by|past)"
-        r"(?= (?:[0-9]|noon|midnight|at|in the|tomorrow|today|next|this))",
-        Problem(("ambiguous",), loose=True),
+        r"(?:around|about|approximately|approx\.?|roughly|circa|sometime|some time|near|before"
+        r"|after|by|past)(?= (?:[0-9]|noon|midnight|at|in the|tomorrow|today|next|this))",
+        VAGUE,
     ),
+    rule(rf"or{_TIME_BEHIND}", ONE_OF),
     rule(
-        r"or(?= (?:at |on )?(?:[0-9]|noon|midnight|mon|tue|wed|thu|fri|sat|sun|tomorrow|today|every))",
-        Problem(("ambiguous",), loose=True),
-    ),
-    rule(
-        r"(?:until|till|except(?: for)?(?: on)?|excluding|but not(?: on)?|other than|starting(?: from| on)?|beginning(?: on)?|since|ending|unless|skip(?:ping)?)(?![a-z])",
+        r"(?:until|till|except(?: for)?(?: on)?|excluding|but(?: not)?(?: on)?|other than"
+        r"|starting(?: from| on)?|beginning(?: on)?|since|ending|unless|skip(?:ping)?)(?![a-z])",
         RESIDUE,
     ),
-    rule(rf"onwards?{_END}|at the latest{_END}|or so{_END}|-?ish{_END}", Problem(("residue",))),
     rule(r"from(?![a-z])", SPAN_OR_RESIDUE),
     rule(
-        rf"for (?:the )?(?:next |first )?{NUMBER} (?:days?|weeks?|months?|years?|times|hours?|minutes?)(?! of){_END}"
-        rf"|(?:only )?{NUMBER} times(?! (?:a|per|every)){_END}",
-        Problem(("residue",)),
+        rf"for (?:the )?(?:next |first )?{NUMBER} (?:day|week|month|year|time)s?(?! of){_END}"
+        rf"|onwards?{_END}|at the latest{_END}|or so{_END}|-?ish{_END}",
+        LIMITED,
     ),
 ]

@@ -13,7 +13,7 @@ JOINING = re.compile(r"(?:at|on|in|of|the|for|@|between)(?![a-z0-9])|[()]")
 LISTING = re.compile(r"and(?![a-z0-9])")
 #: Asks for something; it may stand before, or in the middle of, the words of time.
 REQUEST = re.compile(
-    r"(?:please|pls|kindly|hey|hi|can you|could you|would you|will you|i want you to|i'd like you to"
-    r"|remind me|reminder|remind us|notify me|alert me|tell me|ping me|wake me up|set|schedule|run"
-    r"|an?|me|to)(?![a-z0-9])"
+    r"(?:please|pls|kindly|hey|hi|can you|could you|would you|will you|i want you to"
+    r"|i'd like you to|remind me|reminder|remind us|notify me|alert me|tell me|ping me|wake me up"
+    r"|set|schedule|run|an?|me|to)(?![a-z0-9])"
 )

@@ -77,7 +77,6 @@ class MonthDays:
     terms: Terms
     every: bool
     weekday: bool = False
-    months: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +98,13 @@ class RelativeDay:
 
 @dataclass(frozen=True, slots=True)
 class RelativeWeekday:
-    """A weekday of this week (0) or the next (1); `either`: it may mean the next such day."""
+    """A weekday of this week (0) or the next (1), or the next such day (None).
+
+    `either`: it may mean that of the next week or just the next.
+    """
 
     weekday: int
-    weeks: int
+    weeks: int | None
     either: bool = False
 
 

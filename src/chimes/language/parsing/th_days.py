@@ -149,7 +149,7 @@ def _ahead(found: re.Match[str]) -> tuple[Part, ...]:
     return (RelativeDay(number(found["n"]) * (1 if found["u"] == "วัน" else 7)),)
 
 
-def _week(weeks: int, *, either: bool = False) -> Meaning:
+def _week(weeks: int | None, *, either: bool = False) -> Meaning:
     return lambda found: (RelativeWeekday(_weekday_of(found["w"]), weeks, either),)
 
 
@@ -231,7 +231,8 @@ RULES: list[Rule] = [
     rule(r"(?:วัน)?มะรืน(?:นี้)?", RelativeDay(2)),
     rule(r"เมื่อวาน(?:นี้|ซืน)?", YESTERDAY),
     rule(rf"(?:ใน)?อีก ?(?P<n>{NUMBER}) ?(?P<u>วัน|สัปดาห์|อาทิตย์)(?:ข้างหน้า)?", _ahead),
-    rule(rf"(?!อาทิตย์)(?P<w>{_W}) ?(?:ที่จะถึง)?นี้", _week(0)),
+    rule(rf"(?!อาทิตย์)(?P<w>{_W}) ?นี้", _week(0)),
+    rule(rf"(?P<w>{_W}) ?ที่จะถึง(?:นี้)?", _week(None)),
     rule(rf"(?!อาทิตย์)(?P<w>{_W}) ?(?:หน้า|ถัดไป)", _week(1, either=True)),
     rule(rf"(?P<w>{_W}) ?(?:ของ)?{_NEXT_WEEK}", _week(1)),
     rule(rf"{_NEXT_WEEK} ?(?P<w>{_W})", _week(1)),

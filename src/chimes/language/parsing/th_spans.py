@@ -57,7 +57,7 @@ def _minute(found: re.Match[str]) -> tuple[Part, ...]:
 
 
 _NO_UNIT_BEHIND = r"(?! ?(?:วิ|นา|ชั่ว|ชม|วัน|สัป|อาทิ|เดือน|ปี|[0-9.:]|โมง|ทุ่ม))"
-_COUNTABLE = r"(?:วัน|สัปดาห์|อาทิตย์|เดือน|ปี|ชั่วโมง|นาที|ครั้ง|รอบ)"
+_COUNTABLE = r"(?:วัน|สัปดาห์|อาทิตย์|เดือน|ปี)"
 RULES: list[Rule] = [
     rule(rf"{EVERY}{_DURATION}(?: ?(?:1|หนึ่ง) ?ครั้ง)?", _interval),
     rule(rf"{EVERY}- ?[0-9]+ ?(?:{_UNIT})?", NO_INTERVAL),
@@ -73,8 +73,8 @@ RULES: list[Rule] = [
     rule(r"ตั้งแต่|ระหว่าง|จาก", SPAN_OR_RESIDUE),
     rule(r"ยกเว้น|เว้น|ไม่รวม|จนถึง|จนกว่า|จน|ถึง|เริ่ม(?:ตั้งแต่|จาก)?", RESIDUE),
     rule(
-        rf"(?:เป็นเวลา|นาน|ตลอด|ติดต่อกัน|ติดกัน|จำนวน|แค่|เพียง|ครบ) ?{NUMBER} ?{_COUNTABLE}"
-        rf"|{NUMBER} ?ครั้ง|เป็นต้นไป|(?:{NUMBER} ?{_COUNTABLE} ?)ติดต่อกัน",
+        rf"(?:เป็นเวลา|นาน|ตลอด|ติดต่อกัน|ติดกัน|จำนวน|เพียง|ครบ) ?{NUMBER} ?{_COUNTABLE}"
+        rf"|{NUMBER} ?{_COUNTABLE} ?ติดต่อกัน|เป็นต้นไป",
         LIMITED,
     ),
 ]

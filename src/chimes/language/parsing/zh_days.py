@@ -174,7 +174,8 @@ RULES: list[Rule] = [
     rule(_NTH, _nth_weekday(every=False)),
     rule(r"(?:每个?)?月(?:初|中旬?|上旬|下旬)", Problem(("date",))),
     rule(
-        r"(?P<every>每年的?)?(?:(?P<era>佛历|公元)? ?(?P<year>[0-9]{4}|[0-9]{2}|[〇零一二三四五六七八九]{2,4}) ?年)? ?"
+        r"(?P<every>每年的?)?(?:(?P<era>佛历|公元)? ?"
+        r"(?P<year>[0-9]{4}|[0-9]{2}|[〇零一二三四五六七八九]{2,4}) ?年)? ?"
         rf"(?P<month>{NUMBER}) ?月 ?(?P<day>{NUMBER}) ?[日号](?: ?\(?(?P<w>{_W})\)?)?",
         _date,
     ),

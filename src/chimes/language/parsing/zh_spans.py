@@ -68,7 +68,8 @@ RULES: list[Rule] = [
     rule(rf"{_EACH}个?(?:小时|钟头)(?:一次)?", Interval(timedelta(hours=1))),
     rule(rf"{_EACH}分钟(?:一次)?", Interval(timedelta(minutes=1))),
     rule(rf"{_EACH}秒钟?(?:一次)?", Interval(timedelta(seconds=1))),
-    rule(rf"{_EACH}(?:几|数|若干)个?{_UNIT}|{_EACH}- ?[0-9]+ ?(?:个?{_UNIT})?", NO_INTERVAL),
+    rule(rf"{_EACH}(?:几|数|若干)个?{_UNIT}", NO_INTERVAL),
+    rule(rf"{_EACH}- ?[0-9]+ ?(?:个?{_UNIT})?", NO_INTERVAL),
     rule(rf"{_EACH}[0-9]+{_NO_UNIT_BEHIND}", NO_UNIT),
     rule(rf"(?:再?过|在)?{_DURATION} ?(?:之后|以后|后)", _delay),
     rule(rf"再?过{_DURATION}", _delay),
@@ -77,13 +78,15 @@ RULES: list[Rule] = [
     rule(r"每到?个?整点", (Interval(timedelta(hours=1)), AtMinutes(frozenset({0})))),
     rule(r"大约|大概|约(?=[0-9早上下晚中])|差不多|接近", VAGUE),
     rule(
-        r"(?<=[点半刻分钟0-9])(?: ?(?:左右|前后|上下|多)|之?前(?![端台往沿])|以前|之?后(?!台)|以后)",
+        r"(?<=[点半刻分钟0-9])"
+        r"(?: ?(?:左右|前后|上下|多)|之?前(?![端台往沿])|以前|之?后(?!台)|以后)",
         AMBIGUOUS,
     ),
     rule(r"或者?(?:是)?|还是", ONE_OF),
     rule(r"从|自|在(?=.{1,8}之?间)", SPAN_OR_RESIDUE),
     rule(r"除了?|直到|不包括|截止到?|到|至|开始于?", RESIDUE),
     rule(
-        rf"(?:连续|持续|为期|总?共|只) ?{NUMBER} ?(?:个?[天周月年次]|个?星期|个?小时|分钟)", LIMITED
+        rf"(?:连续|持续|为期|总?共|只) ?{NUMBER} ?(?:个?[天周月年次]|个?星期|个?礼拜)",
+        LIMITED,
     ),
 ]
