@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from chimes.clock import Clock
 from chimes.config import Settings
 from chimes.service.access import AccessService
+from chimes.service.messages import MessageService
 from chimes.service.preferences import PreferenceService
 from chimes.service.runs import RunService
 from chimes.service.schedules import ScheduleService
@@ -37,3 +38,7 @@ class Doorway:
     @property
     def preferences(self) -> PreferenceService:
         return PreferenceService(self.store)
+
+    @property
+    def messages(self) -> MessageService:
+        return MessageService(self.store)

@@ -16,6 +16,8 @@ from starlette.routing import Match
 from chimes.doors.api import (
     actions,
     agent_callbacks,
+    deliveries,
+    inbox,
     me,
     parse,
     runs,
@@ -43,6 +45,8 @@ NATIVE_ROUTERS = (
     schedules.router,
     actions.router,
     runs.router,
+    deliveries.router,
+    inbox.router,
     times.router,
     parse.router,
     me.router,

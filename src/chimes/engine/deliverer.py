@@ -28,7 +28,7 @@ from chimes.engine.events import (
     SenderBroken,
 )
 from chimes.engine.lifecycle import AtOnce, Rest, Told
-from chimes.engine.readers import Reader, Readers
+from chimes.engine.readers import Readers
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
 from chimes.model.delivery import MOST_ATTEMPTS, Delivery, DeliveryVerdict, retry_wait
@@ -186,11 +186,11 @@ class Deliverer:
         readers = Readers(self._store, self._settings)
         ready = [(each, runs.get(each.run_id), await readers.of(each)) for each in self._taken]
         self._taken = ()
-        for delivery, run, reader in ready:
+        for delivery, run, (language, zone) in ready:
             channel = delivery.recipient.channel
             self._busy[channel] += 1
             self.idle.clear()
-            task = asyncio.create_task(self._deliver(delivery, run, reader))
+            task = asyncio.create_task(self._deliver(delivery, run, language, zone))
             self._tasks.add(task)
             task.add_done_callback(partial(self._done, channel))
 
@@ -205,10 +205,10 @@ class Deliverer:
             self.idle.set()
         self._stirred.set()
 
-    async def _deliver(self, delivery: Delivery, run: Run | None, reader: Reader) -> None:
+    async def _deliver(self, delivery: Delivery, run: Run | None, language: str, zone: str) -> None:
         began = self._clock.monotonic()
         try:
-            letter = await self._letter(delivery, run, reader)
+            letter = await self._letter(delivery, run, language, zone)
             result = await self._sent(letter)
         except Exception as error:
             self._tell(SenderBroken(delivery=delivery, error=error))
@@ -218,7 +218,9 @@ class Deliverer:
             verdict = _verdict(delivery, letter, result)
         self.recorder.put(verdict, delivery, self._clock.monotonic() - began)
 
-    async def _letter(self, delivery: Delivery, run: Run | None, reader: Reader) -> Letter:
+    async def _letter(
+        self, delivery: Delivery, run: Run | None, language: str, zone: str
+    ) -> Letter:
         def make() -> Letter:
             return Letter(
                 delivery_id=delivery.id,
@@ -227,8 +229,8 @@ class Deliverer:
                 message=message_of(
                     delivery,
                     run,
-                    language=reader.language,
-                    zone=reader.zone,
+                    language=language,
+                    zone=zone,
                     public_url=self._settings.public_url.rstrip("/"),
                 ),
                 now=self._time.now(),

@@ -55,9 +55,12 @@ def position_from(cursor: str | None, question: str, *, numbers: bool) -> Positi
     return value, row
 
 
-def page(request: Request, items: Sequence[object], following: Position | None) -> JSONResponse:
+def page(
+    request: Request, items: Sequence[object], following: Position | None, **more: object
+) -> JSONResponse:
+    """`more`: what is said beside the items."""
     cursor = None if following is None else cursor_to(following, question_of(request))
-    answer = JSONResponse({"items": list(items), "next_cursor": cursor})
+    answer = JSONResponse({"items": list(items), "next_cursor": cursor} | more)
     if cursor is not None:
         following_url = request.url.include_query_params(cursor=cursor)
         link = f"{following_url.path}?{following_url.query}"

@@ -61,7 +61,7 @@ class SchedulesQuery(PageQuery):
         numbers = sort is not ScheduleSort.NAME
         label, equals, value = (self.label or "").partition("=")
         return ScheduleQuery(
-            owner=_owner(self.owner),
+            owner=owner_asked_for(self.owner),
             namespace=self.namespace,
             name=self.name,
             text=self.q,
@@ -165,7 +165,7 @@ def _statuses(given: Iterable[str]) -> tuple[RunStatus, ...]:
     return tuple(dict.fromkeys(RunStatus(word) for word in words))
 
 
-def _owner(text: str | None) -> Owner | None:
+def owner_asked_for(text: str | None) -> Owner | None:
     if text is None:
         return None
     kind, colon, owner_id = text.partition(":")

@@ -1,0 +1,126 @@
+"""What was delivered to whom, and what lies in the inbox."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import NoReturn
+
+from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from chimes.model.access import Actor
+from chimes.model.delivery import Delivery, DeliveryState, InboxItem
+from chimes.model.ids import DeliveryId, InboxId
+from chimes.model.inbox import READ, InboxChange, inbox_changed
+from chimes.model.listing import DeliveryQuery, InboxQuery, Page
+from chimes.service.audit import entry
+from chimes.store.port import Store
+
+#: Items that are marked as read in one request; the rest is for the next one.
+MOST_MARKED = 1000
+_PAGE = 200
+
+
+class MessageService:
+    """Other owners' messages do not exist, except for those who see everything."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    # --- deliveries ---------------------------------------------------------------------------
+    async def deliveries(self, actor: Actor, query: DeliveryQuery) -> Page[Delivery]:
+        if not actor.sees_everything:
+            query = replace(query, owner=actor.owner)
+        return await self._store.list_deliveries(query)
+
+    async def delivery(self, actor: Actor, delivery_id: DeliveryId) -> Delivery:
+        found = (await self._store.list_deliveries(DeliveryQuery(ids=(delivery_id,)))).items
+        if not found or not actor.may_see(found[0].owner):
+            raise _no_delivery(delivery_id)
+        return found[0]
+
+    async def retry(self, actor: Actor, delivery_id: DeliveryId) -> Delivery:
+        """A dead letter, or one that waits, is tried again from now on."""
+        delivery = await self.delivery(actor, delivery_id)
+        if not actor.may_operate(delivery.owner):
+            raise NotAllowed()
+        if delivery.state is DeliveryState.DELIVERED:
+            raise Conflict("it was delivered already", code="delivered")
+        note = entry(
+            actor,
+            "retry",
+            "delivery",
+            delivery_id,
+            at=await self._store.now(),
+            owner=delivery.owner,
+            changes={"run_id": delivery.run_id, "channel": delivery.recipient.channel.value},
+        )
+        after = await self._store.retry_delivery(delivery_id, note)
+        if after is None:
+            raise _no_delivery(delivery_id)
+        return after
+
+    # --- the inbox ----------------------------------------------------------------------------
+    async def inbox(self, actor: Actor, query: InboxQuery) -> tuple[Page[InboxItem], int]:
+        """A page, and how many unread ones there are on all pages."""
+        if not actor.sees_everything:
+            query = replace(query, owner=actor.owner)
+        return await self._store.list_inbox(query), await self._store.count_unread(query)
+
+    async def item(self, actor: Actor, item_id: InboxId) -> InboxItem:
+        try:
+            await self._store.change_inbox(item_id, _only_looked_at)
+        except _Seen as seen:
+            if actor.may_see(seen.item.owner):
+                return seen.item
+        except NotFound:
+            pass
+        raise _no_item(item_id)
+
+    async def change(self, actor: Actor, item_id: InboxId, change: InboxChange) -> InboxItem:
+        def changed(item: InboxItem, now: datetime) -> InboxItem:
+            if not actor.may_see(item.owner):
+                raise _no_item(item_id)
+            if not actor.may_operate(item.owner):
+                raise NotAllowed()
+            until = change.snoozed_until
+            if isinstance(until, datetime) and until <= now:
+                raise InvalidInput("lies in the past", field="snoozed_until", code="in_the_past")
+            return inbox_changed(item, change, now)
+
+        return await self._store.change_inbox(item_id, changed)
+
+    async def read_all(self, actor: Actor, query: InboxQuery) -> int:
+        """Marks what the question finds as read; how many."""
+        if not actor.sees_everything:
+            query = replace(query, owner=actor.owner)
+        query = replace(query, unread=True, after=None, limit=_PAGE)
+        marked = 0
+        while marked < MOST_MARKED:
+            page = await self._store.list_inbox(query)
+            for item in page.items:
+                await self.change(actor, item.id, READ)
+            marked += len(page.items)
+            if page.next is None:
+                break
+            query = replace(query, after=page.next)
+        return marked
+
+
+class _Seen(Exception):
+    """Raised instead of a change, so that nothing is written."""
+
+    def __init__(self, item: InboxItem) -> None:
+        super().__init__(item.id)
+        self.item = item
+
+
+def _only_looked_at(item: InboxItem, now: datetime) -> NoReturn:
+    raise _Seen(item)
+
+
+def _no_delivery(delivery_id: DeliveryId) -> NotFound:
+    return NotFound(f"delivery {delivery_id} not found")
+
+
+def _no_item(item_id: InboxId) -> NotFound:
+    return NotFound(f"message {item_id} not found")
