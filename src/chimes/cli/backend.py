@@ -64,6 +64,10 @@ def post(backend: Backend, path: str, body: object = None) -> Json:
     return backend.request("POST", API + path, body).json()
 
 
+def patch(backend: Backend, path: str, body: object) -> Json:
+    return backend.request("PATCH", API + path, body).json()
+
+
 def delete(backend: Backend, path: str) -> None:
     backend.request("DELETE", API + path).json()
 

@@ -29,12 +29,24 @@ def find_schedule(backend: Backend, reference: str) -> Json:
 
 
 def find_run(backend: Backend, reference: str) -> Json:
-    found = _exact(backend, "runs", reference)
+    return _by_id(backend, "runs", reference, "run", "chimes runs")
+
+
+def find_delivery(backend: Backend, reference: str) -> Json:
+    return _by_id(backend, "deliveries", reference, "delivery", "chimes deliveries")
+
+
+def find_message(backend: Backend, reference: str) -> Json:
+    return _by_id(backend, "inbox", reference, "message", "chimes inbox")
+
+
+def _by_id(backend: Backend, kind: str, reference: str, name: str, command: str) -> Json:
+    found = _exact(backend, kind, reference)
     if found is not None:
         return found
-    rows = list(islice(pages(backend, "/runs"), _MOST))
+    rows = list(islice(pages(backend, f"/{kind}"), _MOST))
     alike = [row for row in rows if _begins(row, reference)]
-    return _only(alike, "run", reference, [str(row["id"]) for row in rows], "chimes runs")
+    return _only(alike, name, reference, [str(row["id"]) for row in rows], command)
 
 
 def _exact(backend: Backend, kind: str, reference: str) -> Json | None:

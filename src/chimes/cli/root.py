@@ -42,6 +42,8 @@ COMMANDS = {
     "logs": Lazy("chimes.cli.runs", "logs", "Show the log of a run."),
     "cancel": Lazy("chimes.cli.runs", "cancel", "Cancel a run."),
     "retry": Lazy("chimes.cli.runs", "retry", "Run a run that has ended once more."),
+    "inbox": Lazy("chimes.cli.messages", "inbox", "Read what schedules delivered."),
+    "deliveries": Lazy("chimes.cli.messages", "deliveries", "List what was told to whom."),
     "worker": Lazy("chimes.cli.worker", "worker", "Carry out an application's tasks."),
     "apply": Lazy("chimes.cli.apply", "apply", "Put the sources of chimes.yaml into force."),
     "nodes": Lazy("chimes.cli.nodes", "nodes", "List the nodes that share the store."),

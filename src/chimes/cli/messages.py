@@ -1,0 +1,144 @@
+"""`inbox`, `deliveries`: what was told to whom."""
+
+from __future__ import annotations
+
+import click
+
+from chimes.cli.backend import Backend, pages, patch, path_of, post
+from chimes.cli.finding import find_delivery, find_message, find_run
+from chimes.cli.lazy import Command
+from chimes.cli.options import client_options, output_options
+from chimes.cli.output import Column, Json, Output, echo, pick
+from chimes.redaction import escaped
+
+_ITEM_COLUMNS = [
+    Column("id", pick("id"), shortest=8),
+    Column("state", lambda item: _state(item)),
+    Column("at", pick("created_at"), time=True, rank=1),
+    Column("title", pick("title"), widest=70, narrowest=12),
+    Column("owner", lambda item: _owner(item), rank=3),
+    Column("run", pick("run_id"), rank=2),
+]
+_DELIVERY_COLUMNS = [
+    Column("id", pick("id"), shortest=8),
+    Column("state", pick("state")),
+    Column("channel", pick("channel")),
+    Column("to", pick("to"), rank=2, widest=40),
+    Column("attempts", pick("attempts"), rank=4),
+    Column("run", pick("run_id"), rank=5),
+    Column("next", pick("next_attempt_at"), time=True, rank=6),
+    Column("why", pick("error"), rank=3, widest=60),
+]
+
+
+@click.command("inbox", cls=Command)
+@click.argument("message", required=False)
+@click.option("--unread", is_flag=True, help="Only what nobody has read.")
+@click.option("--starred", is_flag=True, help="Only what has a star.")
+@click.option("--archived", is_flag=True, help="What was put away.")
+@click.option("--read", metavar="ID", help="Mark this message as read.")
+@click.option("--read-all", is_flag=True, help="Mark everything as read.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True)
+@output_options
+@client_options
+def inbox(
+    backend: Backend,
+    output: Output,
+    message: str | None,
+    unread: bool,
+    starred: bool,
+    archived: bool,
+    read: str | None,
+    read_all: bool,
+    limit: int,
+) -> None:
+    """List what schedules delivered, newest first; or show one MESSAGE and mark it as read.
+
+    \b
+    Examples:
+      chimes inbox --unread
+      chimes inbox 5b9f0c
+      chimes inbox --read 5b9f0c
+    """
+    if read_all:
+        marked = post(backend, "/inbox/read-all", {}).get("marked")
+        echo(f"{marked} marked as read")
+    elif read is not None:
+        output.rows([_mark(backend, find_message(backend, read))], _ITEM_COLUMNS)
+    elif message is not None:
+        _show(output, _mark(backend, find_message(backend, message)))
+    else:
+        query = {
+            "unread": "true" if unread else None,
+            "starred": "true" if starred else None,
+            "archived": "true" if archived else None,
+        }
+        output.rows(pages(backend, "/inbox", limit, **query), _ITEM_COLUMNS)
+
+
+@click.command("deliveries", cls=Command)
+@click.argument("run", required=False)
+@click.argument("delivery", required=False)
+@click.option("--dead", is_flag=True, help="Only the dead letters.")
+@click.option("--channel", help="inbox, telegram, webhook or email.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True)
+@output_options
+@client_options
+def deliveries(
+    backend: Backend,
+    output: Output,
+    run: str | None,
+    delivery: str | None,
+    dead: bool,
+    channel: str | None,
+    limit: int,
+) -> None:
+    """List what was told to whom, newest first: of one RUN, or of all. With `retry` a dead letter,
+    or one that waits, is tried again at once.
+
+    \b
+    Examples:
+      chimes deliveries --dead
+      chimes deliveries 0199ab
+      chimes deliveries retry 5b9f0c
+    """
+    if run == "retry" and delivery is not None:
+        found = find_delivery(backend, delivery)
+        again = post(backend, path_of("deliveries", found["id"], "retry"), {})
+        output.rows([again], _DELIVERY_COLUMNS)
+        return
+    if delivery is not None:
+        raise click.UsageError("Only `chimes deliveries retry ID` has a second argument.")
+    if run == "retry":
+        raise click.UsageError("Which one? Try `chimes deliveries retry ID`.")
+    query = {
+        "run_id": None if run is None else find_run(backend, run)["id"],
+        "state": "dead" if dead else None,
+        "channel": channel,
+    }
+    output.rows(pages(backend, "/deliveries", limit, **query), _DELIVERY_COLUMNS)
+
+
+def _mark(backend: Backend, item: Json) -> Json:
+    return patch(backend, path_of("inbox", item["id"]), {"read": True})
+
+
+def _show(output: Output, item: Json) -> None:
+    if output.form in ("json", "ndjson", "ids"):
+        output.one(item, [])
+        return
+    echo(escaped(str(item.get("title", ""))))
+    for line in str(item.get("text", "")).splitlines():
+        echo(escaped(line))
+
+
+def _state(item: Json) -> str:
+    if item.get("archived"):
+        return "archived"
+    marks = "*" if item.get("starred") else ""
+    return ("read" if item.get("read") else "unread") + marks
+
+
+def _owner(item: Json) -> str:
+    owner = item.get("owner")
+    return f"{owner.get('type')}:{owner.get('id')}" if isinstance(owner, dict) else ""

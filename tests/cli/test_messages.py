@@ -1,0 +1,85 @@
+"""`chimes inbox`, `chimes deliveries`, on a store without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from chimes.cli.failure import NOT_FOUND
+from chimes.model.delivery import DeliveryState
+from chimes.model.ids import DeliveryId, InboxId, RunId
+from chimes.model.run import RunStatus
+from chimes.store.port import Item
+from chimes.store.sql import open_sqlite
+from tests.builders import NOW, a_delivery, a_run, an_item
+from tests.cli.conftest import Cli
+
+RUN = a_run(id=RunId("run-abc"), status=RunStatus.SUCCEEDED)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Two messages, a dead letter and one that was delivered."""
+    items: Sequence[Item] = [
+        RUN,
+        an_item(id=InboxId("item-one"), title="First \x1b[31m", text="**one**\n\x07line"),
+        an_item(id=InboxId("item-two"), title="Second", read_at=NOW),
+        a_delivery(
+            id=DeliveryId("letter-dead"),
+            run_id=RUN.id,
+            state=DeliveryState.DEAD,
+            attempts=8,
+            error="HTTP 500",
+            finished_at=NOW,
+        ),
+        a_delivery(id=DeliveryId("letter-sent"), state=DeliveryState.DELIVERED, finished_at=NOW),
+    ]
+
+    async def fill() -> None:
+        kept = open_sqlite(tmp_path / "chimes.db")
+        await kept.open()
+        await kept.load(items)
+        await kept.close()
+
+    asyncio.run(fill())
+    return f"sqlite:///{tmp_path / 'chimes.db'}"
+
+
+def test_the_inbox_is_listed_read_and_marked(cli: Cli, store: str) -> None:
+    def inbox(*arguments: str) -> list[list[str]]:
+        done = cli("inbox", *arguments, CHIMES_STORE=store)
+        assert done.code == 0, done.err
+        return done.rows
+
+    assert {row[0]: row[1] for row in inbox()} == {"item-one": "unread", "item-two": "read"}
+    assert [row[0] for row in inbox("--unread")] == ["item-one"]
+    shown = cli("inbox", "item-o", CHIMES_STORE=store)
+    assert shown.out == "First \\x1b[31m\n**one**\n\\x07line\n"
+    assert inbox("--unread") == []
+    assert inbox("--archived") == []
+    assert cli("inbox", "--read-all", CHIMES_STORE=store).out == "0 marked as read\n"
+    marked = cli("inbox", "--read", "item-two", "--json", CHIMES_STORE=store)
+    assert json.loads(marked.out)[0]["read"] is True
+    assert cli("inbox", "nothing-like-it", CHIMES_STORE=store).code == NOT_FOUND
+
+
+def test_dead_letters_are_found_and_tried_again(cli: Cli, store: str) -> None:
+    listed = cli("deliveries", "--dead", CHIMES_STORE=store)
+    assert [row[:3] for row in listed.rows] == [["letter-dead", "dead", "inbox"]]
+    assert "HTTP 500" in listed.out
+    assert cli("deliveries", "run-abc", "-q", CHIMES_STORE=store).out == "letter-dead\n"
+    assert len(cli("deliveries", CHIMES_STORE=store).rows) == 2
+    again = cli("deliveries", "retry", "letter-d", CHIMES_STORE=store)
+    assert again.rows[0][:2] == ["letter-dead", "pending"]
+    assert cli("deliveries", "--dead", CHIMES_STORE=store).out == ""
+    refused = cli("deliveries", "retry", "letter-sent", CHIMES_STORE=store)
+    assert (refused.code != 0, "delivered already" in refused.err) == (True, True)
+
+
+@pytest.mark.parametrize("arguments", [("retry",), ("one", "two")])
+def test_what_is_meant_has_to_be_said(cli: Cli, store: str, arguments: tuple[str, ...]) -> None:
+    assert cli("deliveries", *arguments, CHIMES_STORE=store).code == 2
