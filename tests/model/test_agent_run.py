@@ -1,0 +1,52 @@
+"""What is kept while a run pipeline works."""
+
+from __future__ import annotations
+
+import pytest
+
+from chimes.model.agent_run import (
+    Handover,
+    PipelineEnd,
+    callback_address,
+    end_of,
+    handover_from,
+    heard_name,
+    kept_name,
+)
+from chimes.model.ids import RunId
+
+
+@pytest.mark.parametrize("kept", [Handover(), Handover(token="t", pipeline_run_id="p/1")])
+def test_a_handover_comes_back_as_it_was(kept: Handover) -> None:
+    assert handover_from(kept.to_text()) == kept
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"token": null}'])
+def test_what_is_not_ours_counts_as_nothing(text: str | None) -> None:
+    assert handover_from(text) == Handover()
+
+
+def test_names_and_addresses() -> None:
+    run = RunId("a/b ก")
+    assert kept_name(run) != heard_name(run)
+    assert callback_address("https://h.example/x/", run, "T") == (
+        "https://h.example/x/api/v1/agent/callbacks/a%2Fb%20%E0%B8%81?token=T"
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "end"),
+    [
+        ("completed", PipelineEnd.COMPLETED),
+        (" Succeeded", PipelineEnd.COMPLETED),
+        ("FAILED", PipelineEnd.FAILED),
+        ("timed-out", PipelineEnd.FAILED),
+        ("Timed Out", PipelineEnd.FAILED),
+        ("cancelled", PipelineEnd.CANCELED),
+        ("running", None),
+        ("", None),
+        ("completing", None),
+    ],
+)
+def test_words_for_an_end(word: str, end: PipelineEnd | None) -> None:
+    assert end_of(word) is end
