@@ -37,6 +37,8 @@ class TroubledStore(MemoryStore):
         return await super().list_keys()
 
     async def counts(self) -> Counts:
+        if self.down:
+            raise StoreUnavailable("no route to db.internal")
         self.counted += 1
         return await super().counts()
 
@@ -98,6 +100,24 @@ async def test_metrics_have_no_names() -> None:
         clock.advance(5)
         await rig.client.get("/metrics")
         assert store.counted == 2
+
+
+# R1.40: an outage is a number, not a hole
+async def test_metrics_are_there_while_the_store_is_not() -> None:
+    clock = SettableClock()
+    store = TroubledStore(clock)
+    async with serving(store, clock, fixed_keys=["the-key-of-prometheus"]) as rig:
+        headers = {"Authorization": "Bearer the-key-of-prometheus"}
+        text = (await rig.client.get("/metrics", headers=headers)).text
+        assert "chimes_store_up 1.0" in text
+        assert "chimes_nodes 0.0" in text
+        assert 'chimes_outbox{state="dead"} 0.0' in text
+        store.down = True
+        clock.advance(5)
+        answer = await rig.client.get("/metrics", headers=headers)
+        assert answer.status_code == 200
+        assert "chimes_store_up 0.0" in answer.text
+        assert "chimes_nodes" not in answer.text
 
 
 async def test_metrics_need_a_key_where_keys_are_on() -> None:

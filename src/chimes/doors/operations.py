@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -15,7 +16,9 @@ from starlette.responses import JSONResponse, Response
 from chimes.doors.auth import authenticate
 from chimes.doors.context import Doorway
 from chimes.errors import StoreError, StoreLost
+from chimes.model.delivery import DeliveryState
 from chimes.model.listing import Counts
+from chimes.model.run import RunStatus
 
 STORE_SECONDS = 2.0
 #: Counting is work for the store; scrapers may come as often as they like.
@@ -65,30 +68,56 @@ async def _store_trouble(doorway: Doorway, *, only_if_down: bool = False) -> str
     return "" if only_if_down else status.degraded
 
 
+class _Seen(NamedTuple):
+    """What the store said when it was asked last."""
+
+    counts: Counts
+    #: Those whose lease is alive.
+    nodes: int
+
+
 class _Counted:
     """Gauges that the store computes."""
 
     def __init__(self, doorway: Doorway) -> None:
         self._doorway = doorway
-        self._counts: Counts | None = None
+        self._seen: _Seen | None = None
         self._at = float("-inf")
 
     async def registry(self) -> CollectorRegistry:
         now = self._doorway.clock.monotonic()
-        if self._counts is None or now - self._at >= COUNTS_SECONDS:
-            self._counts = await self._doorway.store.counts()
+        if self._seen is None or now - self._at >= COUNTS_SECONDS:
+            self._seen = await self._look()
             self._at = now
         registry = CollectorRegistry()
-        registry.register(_Gauges(self._counts))
+        registry.register(_Gauges(self._seen))
         return registry
+
+    async def _look(self) -> _Seen | None:
+        """None: the store does not answer, which is worth a number, too."""
+        store = self._doorway.store
+        try:
+            async with asyncio.timeout(STORE_SECONDS):
+                counts, now = await store.counts(), await store.now()
+                alive = sum(node.lease_until > now for node in await store.nodes())
+        except (StoreError, TimeoutError):
+            return None
+        return _Seen(counts, alive)
 
 
 class _Gauges(Collector):
-    def __init__(self, counts: Counts) -> None:
-        self._counts = counts
+    def __init__(self, seen: _Seen | None) -> None:
+        self._seen = seen
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        counts = self._counts
+        up = self._seen is not None
+        yield GaugeMetricFamily("chimes_store_up", "1 if the store answers", value=float(up))
+        if self._seen is None:
+            return
+        counts = self._seen.counts
+        yield GaugeMetricFamily(
+            "chimes_nodes", "Nodes whose lease is alive", value=self._seen.nodes
+        )
         schedules = GaugeMetricFamily(
             "chimes_schedules", "Schedules that are not deleted", labels=["state"]
         )
@@ -97,6 +126,10 @@ class _Gauges(Collector):
         yield schedules
         yield GaugeMetricFamily("chimes_schedules_due", "Due and not yet fired", value=counts.due)
         runs = GaugeMetricFamily("chimes_runs", "Runs on record", labels=["status"])
-        for status, count in counts.runs.items():
-            runs.add_metric([status.value], count)
+        for status in RunStatus:
+            runs.add_metric([status.value], counts.runs.get(status, 0))
         yield runs
+        outbox = GaugeMetricFamily("chimes_outbox", "Deliveries on record", labels=["state"])
+        for state in DeliveryState:
+            outbox.add_metric([state.value], counts.deliveries.get(state, 0))
+        yield outbox
