@@ -87,6 +87,6 @@ def _in_zone(moment: datetime, zone: str | None) -> str:
 def _window(window: Window) -> str:
     days = joined(weekday_list(numbers(window.weekdays)))
     if all_day(window):
-        return days
+        return f"{days}ทั้งวัน"
     over = " ของวันถัดไป" if past_midnight(window) else ""
     return f"{days} เวลา {minute_words(window.start)} ถึง {minute_words(window.end)} น.{over}"

@@ -85,6 +85,6 @@ def in_zone(moment: datetime, zone: str | None) -> str:
 def _window(window: Window) -> str:
     days = joined(weekday_list(numbers(window.weekdays)))
     if all_day(window):
-        return days
+        return f"{days}全天"
     over = "次日" if past_midnight(window) else ""
     return f"{days} {minute_words(window.start)}至{over}{minute_words(window.end)}"

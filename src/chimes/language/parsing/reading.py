@@ -68,8 +68,10 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
         found = _read(folded, now, zone, language)
     except Ask as ask:
         known = reread(text, language)
-        if known is None or known.next_after(now) is None:
+        if known is None:
             raise _clarification(ask, lang or language) from None
+        if known.next_after(now) is None:
+            raise _clarification(Ask("past"), lang or language) from None
         return _described(known, zone, language)
     # What `describe` says means what it was said of, whatever else it might mean (TIME "Words").
     if describe(found.trigger, language) == text.strip():

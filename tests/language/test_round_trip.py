@@ -1,0 +1,191 @@
+"""Parsing what the describer says gives the same trigger back (TIME "Words")."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from chimes.errors import NeedsClarification
+from chimes.language import LANGUAGES, describe, parse
+from chimes.language.masks import numbers, read
+from chimes.language.rereading import reread
+from chimes.triggers import Cron, Every, Once, Trigger
+from tests.language.expressions import ANY, meaning, parsed
+from tests.language.golden import ROWS, Row
+
+NOW = datetime(2026, 11, 16, 8, tzinfo=UTC)
+#: Longer lists of dates are not shown in full, so nobody can read them back.
+_SHOWN_DATES = 5
+#: More single years than this would make an expression that is too long.
+_MOST_YEARS = 30
+
+languages = pytest.mark.parametrize("lang", LANGUAGES)
+
+
+def _hidden(trigger: Trigger) -> bool:
+    return any(len(calendar.dates) > _SHOWN_DATES for calendar in trigger.exclude)
+
+
+def _same(one: Trigger, other: Trigger) -> bool:
+    """Whether they fire alike; an expression may be spelled in another way."""
+    return one == other or _instants(one) == _instants(other)
+
+
+def _instants(trigger: Trigger) -> list[datetime]:
+    return [fire.at for fire in trigger.fires(NOW, 40)]
+
+
+TOLD = [
+    pytest.param(lang, row, id=f"{lang} {row.name[:70]}")
+    for lang in LANGUAGES
+    for row in ROWS
+    if not _hidden(row.trigger)
+]
+
+
+@pytest.mark.parametrize(("lang", "row"), TOLD)
+def test_what_is_told_can_be_said(lang: str, row: Row) -> None:
+    said = parse(row.words[lang], now=NOW, timezone="America/Lima")
+    assert said.task == ""
+    assert said.language == lang
+    assert describe(said.trigger, lang) == row.words[lang]
+    assert _same(said.trigger, row.trigger)
+    if isinstance(row.trigger, Cron | Once) and "@every" not in row.name:
+        assert said.timezone == said.trigger.zone == row.trigger.zone
+    assert (said.trigger.start_at, said.trigger.end_at) == (
+        row.trigger.start_at,
+        row.trigger.end_at,
+    )
+    assert (said.trigger.max_runs, said.trigger.exclude) == (
+        row.trigger.max_runs,
+        row.trigger.exclude,
+    )
+
+
+@languages
+@settings(max_examples=120, deadline=None)
+@given(expression=ANY)
+def test_any_expression_comes_back(lang: str, expression: str) -> None:
+    trigger = parsed(expression)
+    assume(trigger is not None)
+    assert trigger is not None
+    years = read(trigger).days.years
+    assume(years is None or len(numbers(years)) <= _MOST_YEARS)
+    found = reread(describe(trigger, lang), lang)
+    assert isinstance(found, Cron)
+    assert meaning(found.expression) == meaning(expression)
+
+
+MOMENTS = st.integers(1, 60 * 365 * 86400 * 10).map(
+    lambda tenths: NOW + timedelta(milliseconds=100 * tenths)
+)
+STEPS = st.integers(1, 86_400_000).map(lambda count: timedelta(milliseconds=count))
+ZONES = st.sampled_from(["Asia/Bangkok", "Asia/Shanghai", "America/Argentina/Buenos_Aires", "UTC"])
+
+
+@languages
+@settings(max_examples=60, deadline=None)
+@given(step=STEPS, anchor=st.none() | MOMENTS, jitter=st.none() | STEPS, start=st.none() | MOMENTS)
+def test_any_interval_comes_back(
+    lang: str,
+    step: timedelta,
+    anchor: datetime | None,
+    jitter: timedelta | None,
+    start: datetime | None,
+) -> None:
+    late = None if jitter is None else min(jitter, step)
+    trigger = Every(step, anchor=anchor, jitter=late, start_at=start)
+    assert parse(describe(trigger, lang), now=NOW).trigger == trigger
+
+
+@languages
+@settings(max_examples=60, deadline=None)
+@given(moment=MOMENTS, zone=ZONES)
+def test_any_moment_comes_back(lang: str, moment: datetime, zone: str) -> None:
+    trigger = Once(moment, timezone=zone)
+    found = parse(describe(trigger, lang), now=NOW).trigger
+    assert isinstance(found, Once)
+    assert (found.instant, found.zone) == (trigger.instant, trigger.zone)
+
+
+# R1.29
+@languages
+def test_a_moment_that_has_passed_is_asked_about(lang: str) -> None:
+    words = describe(Once("2026-11-16T07:59:59Z"), lang)
+    with pytest.raises(NeedsClarification) as asked:
+        parse(words, now=NOW)
+    assert "past" in asked.value.missing
+
+
+# DST: times that are listed stay fixed, rates stay intervals (T2 to T6).
+@languages
+@pytest.mark.parametrize(
+    "expression", ["0 9-17 * * *", "0 1,2,3 * * *", "*/15 2 * * *", "30 * * * *", "0 */2 * * *"]
+)
+def test_what_a_clock_change_does_to_it_stays_the_same(lang: str, expression: str) -> None:
+    trigger = Cron(expression, timezone="America/New_York")
+    found = reread(describe(trigger, lang), lang)
+    assert isinstance(found, Cron)
+    for change in (datetime(2026, 11, 1, tzinfo=UTC), datetime(2027, 3, 14, tzinfo=UTC)):
+        assert found.fires(change, 40) == trigger.fires(change, 40)
+
+
+@pytest.mark.parametrize(
+    ("text", "lang"),
+    [
+        ("", "en"),
+        ("every day at 09:00, UTC", "en"),
+        ("Every day at 09:00", "en"),
+        ("Every day at 25:00, UTC", "en"),
+        ("Every day at 09:00, Mars/Olympus time", "en"),
+        ("On the 32nd of every month at 09:00, UTC", "en"),
+        ("Every day at 09:00, UTC; at most 0 times", "en"),
+        ("Every day at 09:00, UTC; and then some", "en"),
+        ("Every 99999999999999999999 hours", "en"),
+        ("Every fortnight", "en"),
+        ("On the 13th of every month, if that is a Friday, at 00:00, UTC", "en"),
+        ("Every Monday and Monday at 09:00, UTC", "en"),
+        ("ทุกวัน เวลา 9:00 น. ตามเวลา UTC", "th"),
+        ("每天 09:00，UTC 时间 发报告", "zh"),
+        ("Once, on Monday 10 February 2030 at 09:00, UTC", "en"),
+        ("Every day at 09:00, UTC" + "; only once" * 500, "en"),
+        ("每天 09:00，UTC 时间", "tlh"),
+    ],
+)
+def test_what_the_describer_does_not_say_is_not_read_here(text: str, lang: str) -> None:
+    assert reread(text, lang) is None
+
+
+HOSTILE = [
+    ("en", "Every day at minutes 1 to 99999999999 of every hour, UTC"),
+    ("en", "On the 1st to the 99999999999th of every month at 00:00, UTC"),
+    ("en", "Every day at every 0th minute from 0 to 56 of every hour, UTC"),
+    ("en", "On every 0th day from the 1st to the 31st of every month at 00:00, UTC"),
+    ("en", "Every hour from " + "1" * 900),
+    ("en", "Every minute at second " + "1 and " * 150),
+    ("th", "ทุกวัน ที่นาทีที่ " + "5, " * 250 + " ของทุกชั่วโมง ตามเวลา UTC"),
+    ("zh", "每小时的第" + "5、" * 450 + "分，UTC 时间"),
+]
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(("lang", "text"), HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_numbers_cost_nothing(lang: str, text: str) -> None:
+    assert reread(text, lang) is None
+
+
+@languages
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_sentences_with_something_in_the_wrong_place_raise_nothing(
+    lang: str, data: st.DataObject
+) -> None:
+    words = data.draw(st.sampled_from(ROWS)).words[lang]
+    at = data.draw(st.integers(0, len(words)))
+    other = data.draw(st.sampled_from(ROWS)).words[lang]
+    mixed = words[:at] + other[data.draw(st.integers(0, len(other))) :]
+    found = reread(mixed, lang)
+    assert found is None or describe(found, lang) == mixed.strip()
