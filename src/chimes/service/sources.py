@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chimes.errors import Conflict, NotAllowed
-from chimes.model.access import Actor, Role
+from chimes.model.access import Actor
 from chimes.model.source import Sources
 
 Word = Literal["created", "updated", "deleted", "unchanged", "kept"]
@@ -54,7 +54,7 @@ class KnownSources:
 
     async def reload(self, actor: Actor, *, dry_run: bool = False) -> Reloaded:
         """Raises ConfigError, and leaves everything as it is, for a file that is not valid."""
-        if actor.role is not Role.ADMIN:
+        if not actor.administers:
             raise NotAllowed()
         if self._reload is None or not self.file:
             raise Conflict("this node has no configuration file to read again", code="no_file")

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from chimes.doors.api.outputs import EVERYWHERE, TAKEN, Out, gives
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.errors import ConfigError, InvalidInput, NotAllowed
+from chimes.service.audit import entry
 from chimes.triggers.duration import format_duration_go
 
 router = APIRouter(
@@ -82,6 +83,18 @@ async def reload_sources(
         done = await door.sources.reload(actor, dry_run=dry_run)
     except ConfigError as error:
         raise InvalidInput(error.message, code="bad_config") from None
+    if not dry_run:
+        changed = {each.name: each.what for each in done.changes if each.what != "unchanged"}
+        note = entry(
+            actor,
+            "reload_sources",
+            "file",
+            done.file,
+            at=await door.store.now(),
+            owner=actor.owner,
+            changes=changed,
+        )
+        await door.store.append_audit(note)
     return JSONResponse(
         {
             "file": done.file,
