@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from chimes.clock import Clock
 from chimes.model.audit import AuditEntry
+from chimes.model.delivery import Delivery, DeliveryVerdict, outbox
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.node import Beat
 from chimes.model.planning import Firing
@@ -255,6 +256,38 @@ class EndsTwice(MemoryStore):
         return after
 
 
+class TellsAgain(MemoryStore):
+    """A verdict that is repeated tells everybody again."""
+
+    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+        finished = await super().finish(verdicts)
+        for run in finished.accepted:
+            for delivery in outbox(run, None, self._clock.now()):
+                self._state.deliveries[delivery.id] = delivery
+        return finished
+
+
+class ForgetsFailures(MemoryStore):
+    """Why somebody is told does not depend on what was before."""
+
+    def _post(self, run: Run, now: datetime) -> None:
+        for delivery in outbox(run, None, now):
+            self._state.add_delivery(delivery)
+
+
+class OpenDeliveries(MemoryStore):
+    """What a sender says counts whatever its fence."""
+
+    async def finish_deliveries(self, verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+        known = self._state.deliveries
+        current = [
+            replace(verdict, fence=known[verdict.delivery_id].fence)
+            for verdict in verdicts
+            if verdict.delivery_id in known
+        ]
+        return await super().finish_deliveries(current)
+
+
 MUTANTS: tuple[type[MemoryStore], ...] = (
     NoFence,
     NoFenceIncrease,
@@ -276,4 +309,7 @@ MUTANTS: tuple[type[MemoryStore], ...] = (
     OnlyRunningIsActive,
     AuditsWhatStands,
     OpenStates,
+    TellsAgain,
+    ForgetsFailures,
+    OpenDeliveries,
 )

@@ -7,18 +7,18 @@ from hypothesis import strategies as st
 from chimes.model.policy import Misfire, OnLost, Overlap, Policy
 from chimes.model.run import AttemptEnd
 from chimes.model.target import FlowTarget, Target, TaskTarget
-from tests.builders import FLOW, SECOND, SYNC, TARGET, TASK
+from tests.builders import CHAT, FLOW, HOOK, INBOX, SECOND, SYNC, TARGET, TASK
 
 POLICIES = (
     Policy(),
-    Policy(misfire=Misfire.SKIP, misfire_grace=SECOND),
+    Policy(misfire=Misfire.SKIP, misfire_grace=SECOND, delivery=(HOOK,)),
     Policy(misfire=Misfire.ALL, misfire_grace=SECOND, catch_up_limit=3, overlap=Overlap.QUEUE),
-    Policy(overlap=Overlap.CANCEL_OLD, max_retries=2),
+    Policy(overlap=Overlap.CANCEL_OLD, max_retries=2, delivery=(INBOX, CHAT)),
     Policy(overlap=Overlap.QUEUE, concurrency_key="shared"),
     Policy(overlap=Overlap.SKIP, concurrency_key=SYNC.key),
     Policy(overlap=Overlap.CANCEL_OLD, concurrency_key="shared", max_concurrent_runs=2),
     Policy(overlap=Overlap.QUEUE, max_concurrent_runs=2, misfire=Misfire.ALL),
-    Policy(overlap=Overlap.ALLOW, on_lost=OnLost.STOP),
+    Policy(overlap=Overlap.ALLOW, on_lost=OnLost.STOP, delivery=(INBOX,)),
 )
 #: Text that every store takes: no NUL, no half of a surrogate pair.
 _text = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=5)

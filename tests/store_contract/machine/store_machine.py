@@ -22,11 +22,11 @@ from chimes.model.schedule import paused
 from chimes.store.port import Store
 from tests.builders import LEASE, OFFERS, SECOND, a_node, a_verdict, places
 from tests.store_contract.machine.draws import INTERVALS, POLICIES, index
-from tests.store_contract.machine.tasks import TaskRules
+from tests.store_contract.machine.messages import MessageRules
 from tests.store_contract.scenes import contents
 
 
-class StoreMachine(TaskRules):
+class StoreMachine(MessageRules):
     @initialize(first=index, interval=st.sampled_from(INTERVALS), priority=st.integers(-1, 1))
     def furnish(self, first: int, interval: int, priority: int) -> None:
         """An empty store has nothing to get wrong."""

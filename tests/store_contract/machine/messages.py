@@ -1,0 +1,89 @@
+"""What runs tell is sent, fails, is lost and tried again; people look into their inboxes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from chimes.model.delivery import Delivery, DeliveryState, InboxItem
+from chimes.model.ids import InboxId
+from chimes.model.listing import DeliveryQuery, InboxQuery
+from chimes.model.recipient import Channel
+from tests.builders import SECOND, a_sending, an_entry, an_item
+from tests.store_contract.machine.draws import amount, index
+from tests.store_contract.machine.tasks import TaskRules
+
+HOLD, OVERDUE = 20 * SECOND, 60 * SECOND
+CHANNELS = (frozenset(Channel), frozenset({Channel.INBOX}), frozenset({Channel.TELEGRAM}))
+
+
+class MessageRules(TaskRules):
+    def __init__(self) -> None:
+        super().__init__()
+        #: As they were handed out; some are stale by now.
+        self.sending: list[Delivery] = []
+
+    @rule(
+        number=index,
+        channels=st.sampled_from(CHANNELS),
+        limit=amount,
+        ends=st.sampled_from(["sent", "later", "never", "lost"]),
+    )
+    def deliver(self, number: int, channels: frozenset[Channel], limit: int, ends: str) -> None:
+        """A sender's day. One that is lost wakes up later, when another may have taken over."""
+        claimed = self._both("claim_deliveries", channels, limit=limit, hold=HOLD, overdue=OVERDUE)
+        self.reached["delivery claimed"] += len(claimed)
+        self.reached["delivery taken over"] += sum(each.fence > 1 for each in claimed)
+        if self.sending:
+            self._settle(self._pick(self.sending, number), number, "never")
+        if ends == "lost":
+            self.sending.extend(claimed)
+            return
+        for delivery in claimed:
+            self._settle(delivery, number, ends)
+
+    def _settle(self, delivery: Delivery, number: int, ends: str) -> None:
+        now = self._now()
+        item = an_item(
+            id=InboxId(f"of-{delivery.id}"),
+            title="",
+            run_id=delivery.run_id,
+            created_at=now,
+        )
+        match ends:
+            case "sent":
+                verdict = a_sending(delivery, receipt="r", inbox=item)
+            case "later":
+                verdict = a_sending(delivery, retry_in=SECOND, progress=number % 3, error="busy")
+            case _:
+                verdict = a_sending(delivery, sent=False, error="blocked", code="blocked")
+        # The second time the answer to the first was lost.
+        for _ in range(2):
+            accepted = self._both("finish_deliveries", [verdict])
+            self.reached["delivery " + (accepted[0].state if accepted else "fenced")] += 1
+
+    @rule(number=index, limit=amount, age=st.sampled_from([0, 30]))
+    def look_at_messages(self, number: int, limit: int, age: int) -> None:
+        self._both("next_delivery")
+        self._both("take_tokens", f"{number % 2}", rate=0.5, burst=5, count=limit)
+        state = (DeliveryState.DEAD,) if number % 2 else ()
+        self._pages(partial(self._both, "list_deliveries"), DeliveryQuery(states=state, limit=2))
+        inbox = self._both("list_inbox", InboxQuery(limit=limit)).items
+        self._both("count_unread", InboxQuery())
+        if inbox:
+            self._both("change_inbox", self._pick(inbox, number).id, _turned)
+        if self.sending and number % 3 == 0:
+            delivery = self._pick(self.sending, number)
+            self._both("retry_delivery", delivery.id, an_entry(at=self._now(), verb="retry"))
+        if number % 2:
+            before = self._now() - timedelta(seconds=age)
+            pruned = self._both("prune_messages", before=before, limit=limit)
+            self.reached["message pruned"] += pruned
+
+
+def _turned(item: InboxItem, now: datetime) -> InboxItem:
+    return replace(item, read_at=now, starred=not item.starred)
