@@ -40,6 +40,8 @@ class BotApi:
     #: What a user would see.
     shown: list[Sent] = field(default_factory=list)
     script: deque[Step] = field(default_factory=deque)
+    #: Chats that want nothing of the bot.
+    blocked: set[str] = field(default_factory=set)
     url: str = ""
     came: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -61,9 +63,13 @@ class BotApi:
     async def handle(self, request: web.Request) -> web.Response:
         if request.match_info["token"] != TOKEN:
             return refusal(401, "Unauthorized")
+        if request.match_info["method"] not in ("sendMessage", "sendDocument"):
+            return await _of_the_bot(request.match_info["method"])
         sent = await _read(request)
         self.requests.append(sent)
         self.came.set()
+        if str(sent.fields["chat_id"]) in self.blocked:
+            return refusal(403, "Forbidden: bot was blocked by the user")
         step = self.script.popleft() if self.script else None
         if isinstance(step, tuple):
             status, body = step
@@ -73,6 +79,15 @@ class BotApi:
         self.shown.append(sent)
         number = len(self.shown)
         return web.json_response({"ok": True, "result": {"message_id": number}})
+
+
+async def _of_the_bot(method: str) -> web.Response:
+    """What the bot asks for itself: nobody writes to it here."""
+    if method == "getUpdates":
+        await asyncio.sleep(0.5)  # as long polling does, so that it is not asked all the time
+        return web.json_response({"ok": True, "result": []})
+    result = {"id": 1, "is_bot": True, "username": "chimes_bot"} if method == "getMe" else True
+    return web.json_response({"ok": True, "result": result})
 
 
 def refused(status: int, text: str, **parameters: int) -> Step:
