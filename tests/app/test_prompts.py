@@ -157,13 +157,26 @@ def test_an_expression_that_is_wrong_is_not_taken_for_words() -> None:
         Chimes("memory://").schedule("x", "0 9 * *", PROMPT)
 
 
-async def test_without_a_pipeline_a_node_says_which_settings_are_missing() -> None:
+async def test_without_a_pipeline_a_run_says_which_settings_are_missing() -> None:
     async with an_app(QUICK) as app:
-        with pytest.raises(InvalidInput) as refused:
-            await ordered(app)
-    assert refused.value.code == "no_pipeline"
+        failed = await ended(app, await ordered(app))
+    assert (failed.status, failed.reason, failed.attempt) == (RunStatus.FAILED, "no_pipeline", 1)
+    assert "set CHIMES_AGENT_PIPELINE" in failed.error
     with pytest.raises(ConfigError, match="agent_url"):
         await Chimes("memory://", settings=configured("")).start()
+
+
+async def test_a_node_without_a_pipeline_leaves_prompts_to_one_that_has_it(
+    sqlite_url: str,
+) -> None:
+    async with (
+        a_model(GOOD) as model,
+        an_app(QUICK, sqlite_url) as without,
+        an_app(configured(model.url), sqlite_url),
+    ):
+        runs = [await ended(without, await ordered(without)) for _ in range(4)]
+    assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
+    assert {run.attempt for run in runs} == {1}
 
 
 # R1.32, C14

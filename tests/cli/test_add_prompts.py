@@ -124,7 +124,11 @@ def test_options_that_do_not_go_together(cli: Cli, options: list[str]) -> None:
     assert cli("add", *options, "--yes", "--dry-run").code == 2
 
 
-def test_a_server_without_a_pipeline_says_what_is_missing(cli: Cli, server: Server) -> None:
-    found = cli("add", "@daily", "--prompt", "x", "--yes", CHIMES_URL=server.url)
-    assert found.code == 6
-    assert "CHIMES_AGENT_PIPELINE" in found.err
+def test_a_run_on_a_server_without_a_pipeline_says_what_is_missing(
+    cli: Cli, server: Server
+) -> None:
+    made = cli("add", "@daily", "--prompt", "x", "--yes", "-q", CHIMES_URL=server.url)
+    assert made.code == 0, made.err
+    ran = cli("run", made.out.strip(), "--wait", CHIMES_URL=server.url)
+    assert ran.code == 8
+    assert "CHIMES_AGENT_PIPELINE" in ran.err + ran.out

@@ -233,18 +233,10 @@ async def test_what_an_admin_named_may_stay_when_the_owner_changes_the_rest(rig:
     assert refused.json()["errors"][0]["pointer"] == "/delivery/1/to"
 
 
-async def test_where_no_living_node_has_a_pipeline_the_variables_are_named(rig: Rig) -> None:
-    await rig.create(target=AGENT, name="nobody is there who could know")
-    await rig.store.join(a_node("without", offers=("http",)), timedelta(seconds=30))
-    answer = await rig.client.post(
-        "/api/v1/schedules",
-        json={"name": "x", "trigger": {"kind": "every", "every": "1h"}, "target": AGENT},
-    )
-    assert answer.status_code == 422
-    (error,) = answer.json()["errors"]
-    assert (error["pointer"], error["code"]) == ("/target/kind", "no_pipeline")
-    assert "CHIMES_AGENT_PIPELINE" in error["hint"]
-    assert (await rig.client.post("/api/v1/runs", json={"target": AGENT})).status_code == 422
+async def test_the_node_with_the_pipeline_says_what_is_usual(rig: Rig) -> None:
+    await rig.store.join(a_node("without", offers=("http", "agent")), timedelta(seconds=30))
+    made = await rig.create(target=AGENT, name="nobody has one yet")
+    assert made["policy"]["timeout"] == "PT10M"
     usual = Policy(
         timeout=timedelta(minutes=3),
         max_retries=4,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -20,7 +20,6 @@ from chimes.app.joined_offers import JoinedOffers
 from chimes.app.memory_mode import MemoryTimer, Timed
 from chimes.app.runtime import Runtime
 from chimes.app.watching import Troubles
-from chimes.config import Settings
 from chimes.engine.engine import Engine
 from chimes.engine.events import Events, Listener
 from chimes.engine.kept_states import Forgetting
@@ -30,7 +29,7 @@ from chimes.engine.reports import Reports
 from chimes.errors import ChimesError, StoreError, StoreUnavailable
 from chimes.model.defaults import RunDefaults
 from chimes.model.target import SyncTarget
-from chimes.service.targets import agent_offers, pair_is_offered
+from chimes.service.targets import agent_offers, pair_is_offered, pipeline_is_offered
 from chimes.targets.base import TargetRunner
 from chimes.targets.flow import FlowRunner
 from chimes.targets.http_callback import HttpCallback
@@ -196,9 +195,8 @@ def _runners(
             max_connections=workers,
         )
         found[callbacks.kind] = callbacks
-        if agent_offers(runtime.settings):
-            prompts = _agent_runner(runtime.settings)
-            found[prompts.kind] = prompts
+        prompts = _agent_runner(runtime)
+        found[prompts.kind] = prompts
     if app is not None:
         tasks = PythonTask(app.registry, queues=queues, threads=workers, app=runtime.settings.app)
         found[tasks.kind] = tasks
@@ -215,7 +213,12 @@ def _runners(
     return found
 
 
-def _agent_runner(settings: Settings) -> TargetRunner:
+def _agent_runner(runtime: Runtime) -> TargetRunner:
+    settings = runtime.settings
+    if not agent_offers(settings):
+        from chimes.targets.agent_prompt.without import NoPipeline
+
+        return NoPipeline(_told(lambda: pipeline_is_offered(runtime.services.store)))
     from chimes.targets.agent_prompt import AgentConfig, AgentPrompt
     from chimes.targets.agent_prompt.config import checked_config
 
@@ -232,17 +235,26 @@ def _agent_runner(settings: Settings) -> TargetRunner:
     return AgentPrompt(checked_config(config), user_agent=f"Chimes/{__version__}")
 
 
+def _told(question: Callable[[], Awaitable[bool]]) -> Callable[[], Awaitable[bool]]:
+    """Whether another node can carry it out."""
+
+    async def ask() -> bool:
+        try:
+            return await question()
+        except StoreUnavailable:
+            # Nobody knows; giving it back loses nothing.
+            return True
+
+    return ask
+
+
 def _sync_runner(runtime: Runtime) -> TargetRunner:
     from chimes.targets.sync.runner import SyncRunner
 
     services, settings = runtime.services, runtime.settings
 
     async def elsewhere(target: SyncTarget) -> bool:
-        try:
-            return await pair_is_offered(services.store, target)
-        except StoreUnavailable:
-            # Nobody knows; giving it back loses nothing.
-            return True
+        return await _told(lambda: pair_is_offered(services.store, target))()
 
     return SyncRunner(
         lambda: services.sources.now,

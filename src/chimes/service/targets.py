@@ -102,20 +102,13 @@ async def offered(
         return here[target.needs]
     alive = await _alive(store)
     having = [node for node in alive if target.needs in node.offers]
-    if isinstance(target, AgentTarget) and not alive:
-        # Nobody is there who could know; a node that has a pipeline will take it.
-        return None
     if having:
         telling = [node for node in having if target.needs in node.defaults]
         latest = max(telling, key=lambda node: node.started_at, default=None)
         return None if latest is None else latest.defaults[target.needs]
     if isinstance(target, AgentTarget):
-        raise InvalidInput(
-            "no node that is alive has a pipeline for prompts",
-            field="target.kind",
-            code="no_pipeline",
-            hint="set CHIMES_AGENT_PIPELINE (openai or runs) and CHIMES_AGENT_URL",
-        )
+        # Its runs say what is missing, should it still be missing then.
+        return None
     known = _names(target.kind, {*here, *(each for node in alive for each in node.offers)})
     raise InvalidInput(
         f"no node that is alive offers the {target.kind} {target.name!r}",
@@ -147,6 +140,11 @@ async def _offered_pair(
 async def pair_is_offered(store: Store, target: SyncTarget) -> bool:
     """By any node that is alive."""
     return any(target.key in node.defaults for node in await _alive(store))
+
+
+async def pipeline_is_offered(store: Store) -> bool:
+    """By any node that is alive; those without one do not say how its runs are carried out."""
+    return any(AGENT in node.defaults for node in await _alive(store))
 
 
 async def check_source(store: Store, source: str, here: Mapping[str, RunDefaults]) -> None:
