@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.ordering import dealt_out, is_slow
 from tests.servers import MARIADB, POSTGRES, session
 from tests.servers.kinds import Kind
 
@@ -31,6 +32,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         session.stop_all()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """After they were shuffled, and in every worker alike."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    slow = [item for item in items if is_slow(item.nodeid)]
+    items[:] = dealt_out(slow, [item for item in items if not is_slow(item.nodeid)], workers)
 
 
 @pytest.fixture

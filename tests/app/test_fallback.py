@@ -20,6 +20,12 @@ from tests.app.test_transaction import async_url
 GONE = "schedules_gone"
 
 
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered of the schedules is looked at again sooner than in production."""
+    monkeypatch.setattr("chimes.app.memory_mode.REFRESH", timedelta(seconds=1))
+
+
 async def rename(url: str, before: str, after: str) -> None:
     statement = f"ALTER TABLE {before} RENAME TO {after}"
     if url.startswith("sqlite"):

@@ -6,6 +6,7 @@ the session: it ends the server when it is told to, or when the session's main p
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import json
 import os
@@ -23,7 +24,7 @@ from tests.servers.server import START_SECONDS, STOP_SECONDS, Server, gone
 #: Where the session's processes tell each other what runs; workers inherit it.
 VARIABLE = "CHIMES_TEST_SERVERS"
 _REPOSITORY = Path(__file__).parents[2]
-#: Dropped on purpose only with the process: a keeper is no child to wait for.
+#: Those that this process has started. They outlive it, or at least whoever asked.
 _keepers: list[subprocess.Popen[bytes]] = []
 
 
@@ -61,6 +62,12 @@ def stop_all() -> None:
     del os.environ[VARIABLE]
 
 
+def _let_go() -> None:
+    """Nobody is waited for at the end of this process, and Python need not warn of that."""
+    for keeper in _keepers:
+        keeper.returncode = keeper.poll() or 0
+
+
 def _session() -> tuple[int, Path]:
     main, _, directory = os.environ[VARIABLE].partition(":")
     return int(main), Path(directory)
@@ -77,6 +84,8 @@ def _start_keeper(kind: Kind, main: int, record: Path) -> None:
             stderr=output,
             start_new_session=True,
         )
+    if not _keepers:
+        atexit.register(_let_go)
     _keepers.append(keeper)
     deadline = time.monotonic() + START_SECONDS
     while not record.exists():

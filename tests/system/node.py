@@ -57,11 +57,27 @@ class Node:
         self._process = Forked(["serve"], env=environment, cwd=self._home)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        found = wait_until(lambda: _LISTENING.search(self.output) or self._exited(), "the banner")
+        found = wait_until(
+            lambda: _LISTENING.search(self.output) or self._harmed() or self._exited(), "the banner"
+        )
         assert not isinstance(found, str), found
-        self.port = int(found[1])
-        wait_until(lambda: self.try_get("/ready"), "readiness")
+        if not isinstance(found, bool):
+            self.port = int(found[1])
+            wait_until(lambda: self.try_get("/ready", 2.0) or self._harmed(), "readiness")
         return self
+
+    def _harmed(self) -> bool:
+        """A failpoint may end or stop it before it is ready."""
+        return "CHIMES_FAILPOINTS" in self._environment and (bool(self._exited()) or self.standing)
+
+    @property
+    def standing(self) -> bool:
+        """Whether the process is stopped."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return stat.rpartition(")")[2].split()[0] == "T"
 
     def _read(self) -> None:
         assert self._process is not None
@@ -108,7 +124,12 @@ class Node:
             self.wait()
 
     def call(
-        self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: dict[str, str] | None = None,
+        within: float = DEADLINE,
     ) -> Answer:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
@@ -119,15 +140,15 @@ class Node:
             | (headers or {}),
         )
         try:
-            with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
+            with urllib.request.urlopen(request, timeout=within) as answer:
                 return Answer(answer.status, dict(answer.headers), answer.read().decode())
         except urllib.error.HTTPError as error:
             with error:
                 return Answer(error.code, dict(error.headers), error.read().decode())
 
-    def try_get(self, path: str) -> Answer | None:
+    def try_get(self, path: str, within: float = DEADLINE) -> Answer | None:
         try:
-            answer = self.call("GET", path)
+            answer = self.call("GET", path, within=within)
         except OSError:
             return None
         return answer if answer.status == 200 else None

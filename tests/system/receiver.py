@@ -69,8 +69,13 @@ class Receiver:
         self._behaviours[path] = behave
         return self.url(path)
 
-    def slow(self, path: str, seconds: float) -> str:
-        self._behaviours[path] = lambda _, before: (200, {}, seconds)
+    def slow(self, path: str, seconds: float, *, first: int | None = None) -> str:
+        """So many seconds for each answer, or for those to the first calls only."""
+
+        def behave(_: Received, before: int) -> tuple[int, dict[str, str], float]:
+            return 200, {}, seconds if first is None or before < first else 0.0
+
+        self._behaviours[path] = behave
         return self.url(path)
 
     def calls(self, path: str | None = None) -> list[Received]:

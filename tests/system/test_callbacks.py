@@ -34,7 +34,7 @@ def test_once_fires_once_with_every_header(store: str, start: Start, receiver: R
     body = '{"job_id": "<filled-by-service>", "at": "{{scheduled_at}}", "n": 1}'
     made = node.create(
         name="once",
-        trigger={"kind": "once", "at": soon(0.5)},
+        trigger={"kind": "once", "at": soon(1.5)},
         target=http(receiver.url("/once"), body=body, headers={"X-Mine": "yes"}),
     )
     (call,) = receiver.wait_for("/once", 1)
@@ -100,7 +100,7 @@ def test_a_retry_that_helps(store: str, start: Start, receiver: Receiver) -> Non
         {
             "name": "flaky",
             "http": {"method": "POST", "url": receiver.answer("/flaky", 500, 503, 200)},
-            "schedule": {"kind": "once", "run_at": soon(0.3)},
+            "schedule": {"kind": "once", "run_at": soon(1.5)},
         },
     ).json
     wait_until(
@@ -115,7 +115,7 @@ def test_a_slow_receiver_is_a_timeout(store: str, start: Start, receiver: Receiv
     node = start(store)
     made = node.create(
         name="slow",
-        trigger={"kind": "once", "at": soon(0.2)},
+        trigger={"kind": "once", "at": soon(1.5)},
         target=http(receiver.slow("/slow", 2)),
         policy={"timeout": "200ms", "max_retries": 1, "retry_backoff": "50ms"},
     )

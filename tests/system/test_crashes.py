@@ -30,7 +30,7 @@ def test_a_killed_node_is_taken_over_under_the_same_run_id(
     made = first.create(
         name="orphan",
         trigger=ONCE_IN_A_YEAR,
-        target=http(receiver.slow("/orphan", 3)),
+        target=http(receiver.slow("/orphan", 19, first=1)),
         policy={"timeout": "20s"},
     )
     run = first.call("POST", f"/api/v1/schedules/{made['id']}/run").json
@@ -52,7 +52,7 @@ def test_on_lost_stop_ends_as_unknown(sqlite: str, start: Start, receiver: Recei
     made = first.create(
         name="once only",
         trigger=ONCE_IN_A_YEAR,
-        target=http(receiver.slow("/stop", 10)),
+        target=http(receiver.slow("/stop", 19)),
         policy={"timeout": "20s", "on_lost": "stop"},
     )
     first.call("POST", f"/api/v1/schedules/{made['id']}/run")

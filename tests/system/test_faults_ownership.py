@@ -179,7 +179,7 @@ def test_a_takeover_takes_a_lease_a_poll_and_a_second(
         path = f"/takeover{number}"
         # While the other one stands ready, whoever claims the run is the one to kill.
         victim = start(server_url, **TIMES)
-        schedule_id, run_id = asked_for(victim, receiver.slow(path, 6))
+        schedule_id, run_id = asked_for(victim, receiver.slow(path, 60, first=1))
         receiver.wait_for(path, 1)
         mine = f"-{victim.pid}-" in victim.get(f"/api/v1/runs/{run_id}")["node"]
         hurt = victim if mine else second
@@ -227,7 +227,7 @@ def test_a_node_that_wakes_before_its_effect_does_not_cause_it(
     second = standing_by(start, server_url)
     sleeper = start(server_url, **failing_at("run.before_effect:stop:7"))
     schedule_id, _ = asked_for(sleeper, receiver.url("/f14"))
-    wait_until(lambda: stopped(sleeper), "the node to stand still")
+    wait_until(lambda: sleeper.standing, "the node to stand still")
     second.send(signal.SIGCONT)
     (run,) = second.ended(schedule_id)
     assert (run["status"], ends(run)) == ("succeeded", ["lost", "succeeded"])
@@ -244,7 +244,7 @@ def test_a_late_verdict_is_refused_and_counted(
     sleeper = start(server_url, **failing_at("run.before_record:stop:7"))
     schedule_id, _ = asked_for(sleeper, receiver.url("/f15"))
     (before,) = sleeping_node(sleeper)
-    wait_until(lambda: stopped(sleeper), "the node to stand still")
+    wait_until(lambda: sleeper.standing, "the node to stand still")
     second.send(signal.SIGCONT)
     (run,) = second.ended(schedule_id)
     wait_until(lambda: '"fenced"' in sleeper.output, "the refusal")
@@ -264,11 +264,6 @@ def standing_by(start: Start, url: str) -> Node:
     node = start(url, **TIMES)
     node.send(signal.SIGSTOP)
     return node
-
-
-def stopped(node: Node) -> bool:
-    with open(f"/proc/{node.pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0] == "T"
 
 
 def sleeping_node(node: Node) -> list[str]:

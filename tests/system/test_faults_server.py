@@ -242,18 +242,13 @@ def test_locks_of_a_node_that_stands_still_are_freed(
     ticks = ticking(steady, receiver, 3)
     goes_on(receiver)
     sleeper = start(server_url, **failing_at("fire.before_commit@2:stop:150"))
-    wait_until(lambda: standing(sleeper), "it to stand still", within=60)
+    wait_until(lambda: sleeper.standing, "it to stand still", within=60)
     wanted = {path: len(receiver.calls(path)) + 14 for path in ("/tick0", "/tick1", "/tick2")}
     for path, calls in wanted.items():
         receiver.wait_for(path, calls, within=60)
-    assert standing(sleeper), "all that while"
+    assert sleeper.standing, "all that while"
     sleeper.kill()
     every_slot_once(steady, ticks)
-
-
-def standing(node: Node) -> bool:
-    with open(f"/proc/{node.pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0] == "T"
 
 
 def test_a_change_that_waited_for_its_row_dates_from_when_it_got_it(
