@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,17 +22,18 @@ from chimes.engine.events import (
     DeliveryFenced,
     DeliveryRetrying,
     DutyFailed,
+    MessagesPruned,
     SenderBroken,
 )
 from chimes.errors import StoreUnavailable
 from chimes.model.access import Owner, OwnerType
-from chimes.model.delivery import MOST_ATTEMPTS, Delivery, DeliveryState
+from chimes.model.delivery import MOST_ATTEMPTS, Delivery, DeliveryState, DeliveryVerdict
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.run import AttemptEnd, Outcome, RunStatus
 from chimes.model.schedule import Schedule
-from tests.builders import ALICE
+from tests.builders import ALICE, a_delivery, an_item
 from tests.engine.rig import Faults, Rig, eventually, until
 from tests.store_contract.stores import KINDS, Home
 
@@ -294,6 +296,25 @@ async def test_the_reader_is_spoken_to_as_they_like(rig: Rig) -> None:
     await until(lambda: any("Asia/Bangkok" in each.message.text for each in telegram.letters))
 
 
+async def test_a_run_that_is_forgotten_is_told_of_as_such(rig: Rig) -> None:
+    telegram = Recorded()
+    now = await rig.now()
+    await rig.store.load([a_delivery(recipient=CHAT, available_at=now, created_at=now)])
+    await rig.engine(senders=[telegram])
+    await finished(rig)
+    assert "no longer on record" in telegram.letters[0].message.text
+
+
+# I8: a long text is prepared beside the event loop, and arrives all the same
+async def test_a_long_answer_is_delivered(rig: Rig) -> None:
+    rig.runner.script = [replace(ANSWER, result={"text": "**word** " * 3000})]
+    telegram = Recorded()
+    await rig.engine(senders=[telegram])
+    await told(rig, CHAT)
+    await finished(rig)
+    assert telegram.letters[0].message.text.count("word") == 3000
+
+
 async def test_missed_slots_are_told_as_soon_as_they_are_known(rig: Rig) -> None:
     telegram = Recorded()
     await rig.engine(senders=[telegram])
@@ -356,6 +377,31 @@ async def test_what_was_taken_is_sent_when_the_store_is_back(rig: Rig) -> None:
     assert (done.attempts, len(telegram.letters)) == (1, 1)
 
 
+async def test_one_verdict_that_cannot_be_written_holds_up_no_other(rig: Rig) -> None:
+    class Picky(Faults):
+        def __getattr__(self, name: str) -> Any:
+            verb = super().__getattr__(name)
+            if name != "finish_deliveries":
+                return verb
+
+            async def picky(verdicts: Sequence[DeliveryVerdict]) -> object:
+                if any(each.receipt == "bad" for each in verdicts):
+                    raise ValueError("no room for it")
+                return await verb(verdicts)
+
+            return picky
+
+    telegram = Recorded(Channel.TELEGRAM, Sent(receipt="bad"), Sent(receipt="good"))
+    now = await rig.now()
+    waiting = [a_delivery(recipient=CHAT, available_at=now, created_at=now) for _ in range(3)]
+    await rig.store.load(waiting)
+    await rig.engine(store=Picky(rig.store).store, senders=[telegram])
+    done = await finished(rig, 2)
+    assert [each.receipt for each in done] == ["good", "good"]
+    await until(lambda: any(e.duty == "delivery recorder" for e in rig.told(DutyFailed)))
+    assert len(await deliveries(rig, DeliveryState.PENDING)) == 1
+
+
 async def test_whoever_took_longer_than_its_hold_has_no_say(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,6 +416,24 @@ async def test_whoever_took_longer_than_its_hold_has_no_say(
     await until(lambda: rig.told(DeliveryFenced))
     assert (done.receipt, done.attempts) == ("second", 2)
     assert await deliveries(rig) == [done]
+
+
+async def test_old_messages_are_forgotten_with_the_retention(rig: Rig) -> None:
+    then = await rig.now() - timedelta(days=40)
+    old, starred, new = (
+        an_item(created_at=then),
+        an_item(created_at=then, starred=True),
+        an_item(created_at=await rig.now()),
+    )
+    for item in (old, starred, new):
+        await rig.store.add_inbox(item)
+    await rig.store.load([a_delivery(state=DeliveryState.DEAD, finished_at=then)])
+    await rig.engine(retention=timedelta(days=30))
+    await until(lambda: rig.told(MessagesPruned))
+    assert rig.told(MessagesPruned)[0].count == 2
+    left = (await rig.store.list_inbox(InboxQuery())).items
+    assert {item.id for item in left} == {starred.id, new.id}
+    assert await deliveries(rig) == []
 
 
 # PERFORMANCE: nothing to do costs next to nothing

@@ -51,6 +51,7 @@ from chimes.model.ids import NodeId
 from chimes.model.planning import Firing
 from chimes.model.policy import Misfire, Policy
 from chimes.model.run import AttemptEnd, Outcome, RunStatus, claimed
+from chimes.model.target import AgentTarget
 from chimes.redaction import Redactor
 from tests.builders import NOW, a_delivery, a_run, a_schedule, a_verdict
 from tests.engine.rig import FAILURE, SUCCESS, Rig, until
@@ -156,6 +157,19 @@ def test_every_event_is_counted() -> None:
     assert value(metrics, "run_seconds_sum") == pytest.approx(0.35)
     assert value(metrics, "fire_batch_seconds_count") == 1
     assert b"chimes_lag_seconds_bucket" in metrics.text()
+
+
+def test_what_agents_use_is_added_up() -> None:
+    metrics = Metrics()
+    usage = {"prompt_tokens": 10, "completion_tokens": 32, "total_tokens": 42}
+    prompt = AgentTarget(prompt="say something")
+    for result in ({"usage": usage, "cost": 0.25}, {"usage": None, "cost": None}, None):
+        run = a_run(SCHEDULE, target=prompt, status=RunStatus.SUCCEEDED, result=result)
+        metrics(RunEnded(run=run, seconds=0.1))
+    for direction, tokens in (("prompt", 10), ("completion", 32)):
+        labels = {"direction": direction}
+        assert metrics.registry.get_sample_value("chimes_agent_tokens_total", labels) == tokens
+    assert value(metrics, "agent_cost_total") == 0.25
 
 
 # R2.33

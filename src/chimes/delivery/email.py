@@ -81,7 +81,7 @@ def sender_of(text: str) -> Address:
 
 class Email:
     channel = Channel.EMAIL
-    places = 4
+    places = 16
 
     def __init__(
         self,
