@@ -1,0 +1,64 @@
+"""Limits that hold across nodes: real processes on one store (R1.13, R1.37, S25)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
+
+import pytest
+
+from tests.system.conftest import Start
+from tests.system.node import Answer, Node
+
+pytestmark = pytest.mark.timeout(120)
+ROOT = {"X-API-Key": "root-token"}
+DAILY = {"task": "news", "schedule_type": "cron", "cron_expr": "0 9 * * *"}
+
+
+def nodes_with_keys(start: Start, store: str, **more: str) -> list[Node]:
+    return [start(store, CHIMES_ADMIN_TOKEN="root-token", **more) for _ in range(2)]
+
+
+def member(node: Node, owner: str) -> dict[str, str]:
+    body = {"name": "x", "role": "member", "owner": {"type": "user", "id": owner}}
+    made = node.call("POST", "/api/v1/keys", body, ROOT)
+    assert made.status == 201, made
+    return {"X-API-Key": made.json["key"]}
+
+
+def at_once(nodes: list[Node], count: int, ask: Callable[[Node], Answer]) -> list[Answer]:
+    with ThreadPoolExecutor(16) as pool:
+        turns = cycle(nodes)
+        waiting = [pool.submit(ask, next(turns)) for _ in range(count)]
+        return [each.result() for each in waiting]
+
+
+def test_a_quota_is_one_for_all_nodes(sqlite: str, start: Start) -> None:
+    nodes = nodes_with_keys(start, sqlite, CHIMES_REQUESTS_PER_SECOND="1000")
+    anna = member(nodes[0], "anna")
+    answers = at_once(nodes, 40, lambda node: node.call("POST", "/schedules", DAILY, anna))
+    codes = sorted(answer.status for answer in answers)
+    assert codes == [200] * 20 + [409] * 20
+    refused = next(answer for answer in answers if answer.status == 409)
+    assert refused.json["quota"] == "active_schedules"
+    listed = nodes[1].call("GET", "/schedules", headers=anna).json["items"]
+    assert len(listed) == 20
+    verdict = nodes[0].call("GET", "/api/v1/audit/verify", headers=ROOT).json
+    assert verdict["ok"] is True
+    assert verdict["checked"] == 21
+
+
+def test_a_rate_limit_is_one_for_all_nodes(sqlite: str, start: Start) -> None:
+    nodes = nodes_with_keys(start, sqlite, CHIMES_REQUESTS_PER_SECOND="20")
+    anna = member(nodes[0], "anna")
+    began = time.monotonic()
+    answers = at_once(nodes, 200, lambda node: node.call("GET", "/schedules", headers=anna))
+    took = time.monotonic() - began
+    passed = sum(answer.status == 200 for answer in answers)
+    assert 40 <= passed <= 40 + 20 * took + 1
+    late = next(answer for answer in answers if answer.status == 429)
+    headers = {name.lower(): value for name, value in late.headers.items()}
+    assert int(headers["retry-after"]) >= 1
+    assert (headers["ratelimit-limit"], headers["ratelimit-remaining"]) == ("40", "0")
