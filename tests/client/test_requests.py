@@ -9,6 +9,7 @@ import pytest
 
 from chimes.client.requests import (
     Options,
+    delivery_json,
     duration_text,
     moment_text,
     owner_json,
@@ -19,7 +20,8 @@ from chimes.client.requests import (
 )
 from chimes.client.values import cron_spec, schedule_info
 from chimes.errors import InvalidInput
-from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
+from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, TaskTarget
 from chimes.triggers import Cron, Every
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -163,3 +165,25 @@ def test_labels_in_both_shapes() -> None:
     found = schedule_info(data | {"labels": {"a": "1", "b": None}})
     assert (found.labels, found.last_status) == ({"a": "1", "b": None}, "failed")
     assert (found.created_at, found.max_concurrent_runs) == (NOON, 2)
+
+
+def test_prompts_and_recipients_are_handed_over_whole() -> None:
+    assert target_json(AgentTarget(prompt="x", model="big", max_tokens=5)) == {
+        "kind": "agent",
+        "prompt": "x",
+        "pipeline": "",
+        "model": "big",
+        "max_tokens": 5,
+    }
+    plain = {"channel": "inbox"}
+    told = Recipient(channel=Channel.TELEGRAM, to="42", on=(Occasion.FAILURE,), language="th")
+    assert delivery_json([plain, told]) == [
+        plain,
+        {
+            "channel": "telegram",
+            "to": "42",
+            "on": ["failure"],
+            "language": "th",
+            "signing_secrets": [],
+        },
+    ]

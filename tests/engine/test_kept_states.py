@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from chimes.engine import kept_states
-from chimes.engine.events import Events
-from chimes.engine.kept_states import state_of
+from chimes.engine.events import Events, RunEnded, RunRescued
+from chimes.engine.kept_states import Forgetting, state_of
 from chimes.engine.membership import Membership
 from chimes.engine.storetime import StoreTime
 from chimes.errors import StoreUnavailable
+from chimes.model.agent_run import heard_name, kept_name
 from chimes.model.defaults import RunDefaults
 from chimes.model.policy import Policy
-from chimes.model.run import Run
+from chimes.model.run import Run, RunStatus
 from chimes.model.source import task_run
-from chimes.model.target import SyncTarget
+from chimes.model.target import AgentTarget, SyncTarget
 from chimes.store.memory import MemoryStore
 from chimes.store.port import Places
 from chimes.testing import SettableClock
@@ -117,3 +119,45 @@ async def test_a_node_says_anew_what_it_offers() -> None:
     assert node.offers == ("http", "sync:shop")
     assert dict(node.defaults) == {"sync:shop#orders": told}
     assert member.trusted
+
+
+# --- agent runs -----------------------------------------------------------------------------------
+async def an_agent_run(store: MemoryStore) -> Run:
+    node = await store.join(a_node(offers=("agent",)), LEASE)
+    await store.add_runs([a_run(target=AgentTarget(prompt="x"))])
+    (run,) = await store.claim(Places(node_id=node.id, offers=frozenset({"agent"}), free=1))
+    return run
+
+
+async def test_an_agent_run_keeps_for_itself_and_hears_what_others_say() -> None:
+    store = MemoryStore(SettableClock(NOW))
+    run = await an_agent_run(store)
+    state = state_of(store, run)
+    assert state is not None
+    assert await state.keep("kept")
+    assert await state.read() == "kept"
+    assert await state.heard() is None
+    await store.set_state(heard_name(run.id), "said")
+    assert (await state.heard(), await state.read()) == ("said", "kept")
+
+
+async def test_what_was_kept_for_an_agent_run_is_forgotten_when_it_has_ended() -> None:
+    store = Away(SettableClock(NOW))
+    forgetting = Forgetting(store)
+    run = await an_agent_run(store)
+    for name in (kept_name(run.id), heard_name(run.id), "sync:shop#orders"):
+        await store.set_state(name, "1")
+    ended = replace(run, status=RunStatus.SUCCEEDED)
+    # Neither one that is tried again nor one of another kind.
+    forgetting(RunRescued(run=run))
+    forgetting(RunEnded(run=replace(ended, target=PAIR), seconds=0.0))
+    await forgetting.once()
+    assert await store.read_state(kept_name(run.id)) is not None
+    forgetting(RunEnded(run=ended, seconds=0.0))
+    store.failures = 1
+    with pytest.raises(StoreUnavailable):
+        await forgetting.once()
+    await forgetting.once()
+    assert await store.read_state(kept_name(run.id)) is None
+    assert await store.read_state(heard_name(run.id)) is None
+    assert await store.read_state("sync:shop#orders") is not None

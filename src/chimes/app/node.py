@@ -122,6 +122,15 @@ class Node:
         more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
         return ", ".join(shown[:_SHOWN]) + more or "none"
 
+    @property
+    def prompts(self) -> str:
+        """Where prompts go, for people; empty: nowhere."""
+        settings = self._runtime.settings
+        if not agent_offers(settings):
+            return ""
+        where = settings.agent_url.rpartition("@")[2] or settings.agent_url
+        return f"{settings.agent_pipeline} at {where}"
+
     async def start(self) -> None:
         """What is declared is written before the first slot can come."""
         timed = await self._declared() if self._app is not None else ()

@@ -169,6 +169,8 @@ class _Process:
         lines.append(f"  Roles  {', '.join(self._runtime.settings.roles)}")
         if tasks := self._node.tasks:
             lines.append(f"  Tasks  {tasks}")
+        if prompts := self._node.prompts:
+            lines.append(f"  Agent  {prompts}")
         if found := self._sources.known.now.by_id:
             lines.append(f"  Sources {', '.join(found)}")
         if self._listener is not None:
