@@ -54,7 +54,7 @@ _W = rf"{_DAY}(?:s|\.)?{_END}"
 _TO = r" ?(?:-|to|through|thru|until|till) ?"
 _ITEM = rf"{_W}(?:{_TO}{_W})?"
 _LINK = r"(?: ?(?:,? ?and(?: on)?|,|&|/|\+) ?(?:every |on )?| )"
-_LIST = rf"{_ITEM}(?:{_LINK}{_ITEM})*"
+_LIST = rf"{_ITEM}(?:{_LINK}{_ITEM}){{0,7}}"
 _EVERY = r"(?:once )?(?:every|each)(?: single)? "
 _WORKING = r"(?:weekday|week day|workday|work day|working day|business day)"
 
@@ -101,7 +101,7 @@ _MONTH_DAY = (
     rf"(?:(?:the )?(?:{_NTH} (?:{_W}|{_WORKING}{_END}|day{_END})|(?:very )?last day{_END}"
     rf"|{ORDINAL}(?: day{_END})?)|day [0-9]{{1,2}}(?![0-9a-z:.]))"
 )
-_MONTH_DAYS = rf"(?P<days>{_MONTH_DAY}(?: ?(?:,? ?and(?: on)?|,|&) ?{_MONTH_DAY})*)"
+_MONTH_DAYS = rf"(?P<days>{_MONTH_DAY}(?: ?(?:,? ?and(?: on)?|,|&) ?{_MONTH_DAY}){{0,9}})"
 _EACH_MONTH = r"(?: (?:of|in) (?:every|each|all) months?| (?:every|each) month| monthly)(?![a-z])"
 _THE_MONTH = r"(?: of (?:the|a) month(?![a-z]))"
 _ON = r"(?:on )?"
@@ -189,7 +189,7 @@ def months(text: str) -> frozenset[int]:
 
 
 _MONTH_ITEM = rf"{_MONTH}(?: ?(?:-|to|through) ?{_MONTH})?"
-_MONTH_LIST = rf"{_MONTH_ITEM}(?:(?:,? and |, ?){_MONTH_ITEM})*"
+_MONTH_LIST = rf"{_MONTH_ITEM}(?:(?:,? and |, ?){_MONTH_ITEM}){{0,11}}"
 _MANY = r"(?:other|second|2nd|third|3rd|fourth|4th|few|couple of|several|alternate|odd|even)"
 _PERIOD = r"(?:day|week|month|year)"
 

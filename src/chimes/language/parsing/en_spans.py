@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from chimes.language.parsing.en_numbers import NUMBER, number
+from chimes.language.parsing.en_numbers import NUMBER, WORD, number
 from chimes.language.parsing.parts import AtMinutes, Delay, Interval, Part
 from chimes.language.parsing.rules import (
     IMPOSSIBLE,
@@ -29,14 +29,14 @@ _UNITS = {
     "milli": timedelta(milliseconds=1),
 }
 _UNIT = r"(?:hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s|milliseconds?)(?![a-z0-9])"
-_COUNT = rf"(?:[0-9]{{1,6}}(?:\.[0-9]{{1,2}})?|{NUMBER}|an?)"
+_COUNT = rf"(?:[0-9]{{1,6}}(?:\.[0-9]{{1,2}})?|{WORD}|an?)"
 _PIECE = rf"{_COUNT}[ -]?{_UNIT}"
 _LINK = r"(?:,? and |, ?| )"
 _HALVES = (
     r"half(?:[ -]an?)?[ -]hour|(?:(?:an?|one) )?hour and a half|(?:one|1) and a half hours"
     r"|(?:a )?quarter(?: of)? an hour|(?:a )?quarter[ -]hour|(?:two|2) and a half hours"
 )
-DURATION = rf"(?:(?:{_HALVES}){_END}|{_PIECE}(?:{_LINK}{_PIECE})*)"
+DURATION = rf"(?:(?:{_HALVES}){_END}|{_PIECE}(?:{_LINK}{_PIECE}){{0,3}})"
 
 
 def duration(text: str) -> timedelta:
@@ -100,9 +100,9 @@ RULES: list[Rule] = [
     rule(rf"(?:in|after) (?P<d>{DURATION})(?: time| from now)?{_END}", _delay),
     rule(rf"(?P<d>{DURATION}) (?:from now|later){_END}", _delay),
     rule(r"in [0-9]+(?= ?$)", NO_UNIT),
-    rule(r"at :[0-9]{2}(?:(?:,| and) ?:[0-9]{2})*(?![0-9])", _minutes),
+    rule(r"at :[0-9]{2}(?:(?:,| and) ?:[0-9]{2}){0,11}(?![0-9])", _minutes),
     rule(
-        r"(?:at )?minutes? [0-9]{1,2}(?:(?:, ?| and )[0-9]{1,2})*(?![0-9:.])"
+        r"(?:at )?minutes? [0-9]{1,2}(?:(?:, ?| and )[0-9]{1,2}){0,11}(?![0-9:.])"
         r"(?: past(?: the hour)?)?",
         _minutes,
     ),

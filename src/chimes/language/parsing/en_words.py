@@ -8,9 +8,9 @@ from chimes.language.parsing import en_clock, en_days, en_spans
 
 RULES = [*en_clock.RULES, *en_days.RULES, *en_spans.RULES]
 #: Between parts, meaning nothing by themselves.
-JOINING = re.compile(r"(?:at|on|in|of|the|for|@|between)(?![a-z0-9])|[()]")
+JOINING = r"(?:at|on|in|of|the|for|@|between)(?![a-z0-9])"
 #: Between two of a kind: both are meant.
-LISTING = re.compile(r"and(?![a-z0-9])")
+LISTING = r"and(?![a-z0-9])"
 #: Asks for something; it may stand before, or in the middle of, the words of time.
 REQUEST = re.compile(
     r"(?:please|pls|kindly|hey|hi|can you|could you|would you|will you|i want you to"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import NamedTuple
 
 from chimes.language.parsing.parts import Clock, Found, Part, Portion, Problem, Span
 
@@ -27,20 +29,9 @@ SPAN_OR_RESIDUE = Problem(("residue",), loose=True, opens_span=True)
 LIMITED = Problem(("residue",))
 
 
-class Rule:
-    """Compiled when it is first tried: most texts need the rules of one language only."""
-
-    __slots__ = ("_compiled", "_source", "meaning")
-
-    def __init__(self, source: str, meaning: Meaning) -> None:
-        self._source = source
-        self._compiled: re.Pattern[str] | None = None
-        self.meaning = meaning
-
-    def match(self, text: str, at: int) -> re.Match[str] | None:
-        if self._compiled is None:
-            self._compiled = re.compile(self._source)
-        return self._compiled.match(text, at)
+class Rule(NamedTuple):
+    source: str
+    meaning: Meaning
 
 
 def rule(pattern: str, meaning: Meaning | Part | tuple[Part, ...]) -> Rule:
@@ -51,14 +42,39 @@ def rule(pattern: str, meaning: Meaning | Part | tuple[Part, ...]) -> Rule:
     return Rule(pattern, lambda _: parts)
 
 
-def longest(rules: Iterable[Rule], text: str, at: int) -> Found | None:
-    """The reading that takes in most; of two equals the first."""
-    best: Found | None = None
-    for each in rules:
-        found = each.match(text, at)
-        if found and found.end() > at and (best is None or found.end() > best.end):
-            best = Found(each.meaning(found), found.end())
-    return best
+class Book:
+    """Rules that are tried together.
+
+    Compiled when first used: most texts need those of one language only. `_any` finds in one step
+    that none of them fits, which is what happens at most places of a text.
+    """
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = list(rules)
+
+    @cached_property
+    def _compiled(self) -> list[tuple[re.Pattern[str], Meaning]]:
+        return [(re.compile(source), meaning) for source, meaning in self._rules]
+
+    @cached_property
+    def _any(self) -> re.Pattern[str]:
+        sources = (_GROUP.sub("(?:", each.source) for each in self._rules)
+        return re.compile("|".join(f"(?:{source})" for source in sources))
+
+    def longest(self, text: str, at: int) -> Found | None:
+        """The reading that takes in most; of two equals the first."""
+        if self._any.match(text, at) is None:
+            return None
+        best: Found | None = None
+        for pattern, meaning in self._compiled:
+            found = pattern.match(text, at)
+            if found and found.end() > at and (best is None or found.end() > best.end):
+                best = Found(meaning(found), found.end())
+        return best
+
+
+#: The beginning of a group that is kept.
+_GROUP = re.compile(r"\((?:\?P<\w+>|(?!\?))")
 
 
 def clock(hour: int, minute: int = 0, second: int = 0) -> Clock | Problem:

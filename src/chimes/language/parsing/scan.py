@@ -7,13 +7,20 @@ from dataclasses import dataclass
 
 from chimes.language.parsing import digits, en_words, th_words, zh_words
 from chimes.language.parsing.parts import Clock, Found, Part, Problem, Span
-from chimes.language.parsing.rules import Rule, longest
+from chimes.language.parsing.rules import Book
 from chimes.language.parsing.text import is_chinese, is_latin, is_thai
 from chimes.language.parsing.zones import zone_at
 
-_JOINING = (en_words.JOINING, th_words.JOINING, zh_words.JOINING)
-_LISTING = (en_words.LISTING, th_words.LISTING, zh_words.LISTING)
-_LISTED = re.compile(r"[,、&/+]")
+_DIGITS = Book(digits.RULES)
+_ENGLISH = Book(en_words.RULES)
+_THAI = Book(th_words.RULES)
+_CHINESE = Book(zh_words.RULES)
+#: So many words and signs in a row may join two parts, or lead up to the first.
+_MOST_JOINERS = 8
+_LISTING = re.compile("|".join(["[,、&/+]", en_words.LISTING, th_words.LISTING, zh_words.LISTING]))
+_JOINING = re.compile(
+    "|".join([_LISTING.pattern, "[ ()]", en_words.JOINING, th_words.JOINING, zh_words.JOINING])
+)
 _RANGING = re.compile(r" ?(?:-|to|until|till|through|ถึง|จนถึง|到|至) ?")
 _BETWEEN = re.compile(r" ?(?:and|และ|กับ|和|与) ?")
 
@@ -56,9 +63,12 @@ class _Scanner:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        thai = th_words.RULES if any(map(is_thai, text)) else []
-        chinese = zh_words.RULES if any(map(is_chinese, text)) else []
-        self.everything: list[Rule] = [*digits.RULES, *en_words.RULES, *thai, *chinese]
+        self.everything = [_DIGITS, _ENGLISH]
+        if any(map(is_thai, text)):
+            self.everything.append(_THAI)
+        if any(map(is_chinese, text)):
+            self.everything.append(_CHINESE)
+        self.known: dict[int, Found | None] = {}
 
     def phrases(self) -> list[Phrase]:
         found: list[Phrase] = []
@@ -77,18 +87,21 @@ class _Scanner:
         listed: list[bool] = []
         end = at = start
         kept = kept_end = 0
-        while at < len(self.text):
+        joiners = 0
+        while at < len(self.text) and joiners <= _MOST_JOINERS:
             found = self._part(at)
             if found is not None:
                 listed += [_is_list(self.text[end:at]), *(False for _ in found.parts[1:])]
                 parts += found.parts
                 end = at = found.end
+                joiners += 1
                 if not _is_loose(parts[-1]):
-                    kept, kept_end = len(parts), end
+                    kept, kept_end, joiners = len(parts), end, 0
                 continue
             after = self._joined(at)
             if after is None:
                 break
+            joiners += 1
             at = after
         # Words such as "until" belong to the time only if something of it follows.
         if kept == 0:
@@ -97,20 +110,18 @@ class _Scanner:
 
     def _joined(self, at: int) -> int | None:
         """Behind a space or a word that only joins parts."""
-        if self.text[at] in " ,、&/+":
-            return at + 1
-        if self._is_inside(at):
-            return None
-        for pattern in (*_JOINING, *_LISTING):
-            found = pattern.match(self.text, at)
-            if found:
-                return found.end()
-        return None
+        found = None if self._is_inside(at) else _JOINING.match(self.text, at)
+        return None if found is None else found.end()
 
     def _part(self, at: int) -> Found | None:
+        if at not in self.known:
+            self.known[at] = self._read(at)
+        return self.known[at]
+
+    def _read(self, at: int) -> Found | None:
         if self.text[at] == " " or self._is_inside(at):
             return None
-        found = zone_at(self.text, at) or longest(self._rules(at), self.text, at)
+        found = zone_at(self.text, at) or self._longest(self._books(at), at)
         return None if found is None else self._range(at, found)
 
     def _is_inside(self, at: int) -> bool:
@@ -118,13 +129,17 @@ class _Scanner:
         text = self.text
         return bool(at) and is_latin(text[at]) and is_latin(text[at - 1])
 
-    def _rules(self, at: int) -> list[Rule]:
+    def _books(self, at: int) -> list[Book]:
         character = self.text[at]
         if is_thai(character):
-            return th_words.RULES
+            return [_THAI]
         if is_chinese(character):
-            return zh_words.RULES
-        return en_words.RULES if character.isalpha() else self.everything
+            return [_CHINESE]
+        return [_ENGLISH] if character.isalpha() else self.everything
+
+    def _longest(self, books: list[Book], at: int) -> Found | None:
+        found = [each for book in books if (each := book.longest(self.text, at))]
+        return max(found, key=lambda each: each.end, default=None)
 
     def _range(self, at: int, first: Found) -> Found:
         """`9:00 to 17:00`; what is no range is returned as it came."""
@@ -136,14 +151,14 @@ class _Scanner:
             link = _BETWEEN.match(self.text, first.end)
         if link is None:
             return first
-        last = longest(self.everything, self.text, link.end())
+        last = self._longest(self.everything, link.end())
         if last is None or len(last.parts) > 1 or not isinstance(last.parts[0], Clock):
             return first
         return Found((*first.parts[:-1], Span(start, last.parts[0])), last.end)
 
 
 def _is_list(between: str) -> bool:
-    return bool(_LISTED.search(between)) or any(each.search(between) for each in _LISTING)
+    return _LISTING.search(between) is not None
 
 
 def _is_loose(part: Part) -> bool:

@@ -68,13 +68,13 @@ _MONTH = _either(_MONTHS)
 _W = rf"(?:วัน ?)?{_DAY}"
 _TO = r" ?(?:ถึง|จนถึง|-) ?"
 _ITEM = rf"{_W}(?:{_TO}{_W})?"
-_LIST = rf"{_ITEM}(?: ?(?:(?:และ|กับ|แล้วก็|,|/) ?(?:ทุก ?)?)?{_ITEM})*"
+_LIST = rf"{_ITEM}(?: ?(?:(?:และ|กับ|แล้วก็|,|/) ?(?:ทุก ?)?)?{_ITEM}){{0,7}}"
 EVERY = r"(?:ประจำ)?(?:ทุก ?ๆ?|แต่ละ) ?"
 _WORKING = r"(?:วัน)?(?:ทำการ|ทำงาน|ธรรมดา)"
 _OF_MONTH = r"(?: ?(?:ของ|ใน)? ?เดือน(?!นี้|หน้า|ที่))"
 _OF_EACH = r"(?: ?(?:ของ|ใน)? ?(?:ทุก ?ๆ?|แต่ละ) ?เดือน)"
 _NUMBER = rf"(?:[0-9]{{1,2}}(?![0-9:.])|{NUMBER})"
-_NUMBERS = rf"(?P<days>{_NUMBER}(?: ?(?:และ|กับ|,) ?(?:วันที่ ?)?{_NUMBER})*)"
+_NUMBERS = rf"(?P<days>{_NUMBER}(?: ?(?:และ|กับ|,) ?(?:วันที่ ?)?{_NUMBER}){{0,9}})"
 
 
 def weekdays(text: str) -> frozenset[int]:
@@ -193,7 +193,7 @@ RULES: list[Rule] = [
     rule(rf"{EVERY}เดือน|เดือน{_ONCE_A}", Period("month")),
     rule(rf"{EVERY}ปี|ปี{_ONCE_A}", Period("year")),
     rule(rf"{EVERY}(?P<n>{NUMBER}) ?(?P<u>วัน|สัปดาห์|อาทิตย์|เดือน|ปี)", _counted),
-    rule(r"(?P<u>วัน|สัปดาห์|อาทิตย์|เดือน)เว้น(?P=u)", NO_INTERVAL),
+    rule(r"วันเว้นวัน|สัปดาห์เว้นสัปดาห์|อาทิตย์เว้นอาทิตย์|เดือนเว้นเดือน", NO_INTERVAL),
     rule(rf"{EVERY}ไตรมาส", NO_INTERVAL),
     rule(rf"{EVERY}วันหยุด", AMBIGUOUS),
     rule(rf"{EVERY}วันที่ ?{_NUMBERS}{_OF_MONTH}?", _month_days(every=True)),

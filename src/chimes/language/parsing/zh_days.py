@@ -41,7 +41,7 @@ _W = rf"{_WEEK}{_NAME}"
 _MORE = rf"(?:{_WEEK}{_NAME}|{_NAME}(?! ?(?:点|时|个|十|月|天|次|条|分|刻)))"
 _LIST = (
     rf"{_W}(?:{_TO}{_WEEK}?{_NAME})?"
-    rf"(?: ?(?:、|,|和|及|与|以及|还有)? ?(?:每个?)?{_MORE}(?:{_TO}{_WEEK}?{_NAME})?)*"
+    rf"(?: ?(?:(?:、|,|和|及|与|以及|还有) ?)?(?:每个?)?{_MORE}(?:{_TO}{_WEEK}?{_NAME})?){{0,7}}"
 )
 _EVERY = r"(?:每一?个?|每?逢|每周的?)"
 _WORKING = r"(?:工作日|上班日|平日)"
@@ -64,7 +64,9 @@ def _named(every: bool) -> Meaning:
 
 
 _NUMBER = rf"(?:[0-9]{{1,2}}(?![0-9:.])|{NUMBER})"
-_NUMBERS = rf"(?P<days>{_NUMBER} ?[号日]?(?: ?(?:、|,|和|及|与) ?{_NUMBER} ?[号日]?)*)(?<=[号日])"
+_NUMBERS = (
+    rf"(?P<days>{_NUMBER} ?[号日]?(?: ?(?:、|,|和|及|与) ?{_NUMBER} ?[号日]?){{0,9}})(?<=[号日])"
+)
 
 
 def _month_days(every: bool) -> Meaning:

@@ -29,7 +29,7 @@ _UNITS = {
 }
 _UNIT = r"(?:小时|钟头|分钟|分(?!析|享|配|类|发|组)|秒钟?)"
 _PIECE = rf"(?:{NUMBER} ?个?半?{_UNIT}半?|半个?(?:小时|钟头|分钟)|[一三]刻钟)"
-_DURATION = rf"(?P<d>{_PIECE}(?:(?:零|又|和)? ?{_PIECE})*)"
+_DURATION = rf"(?P<d>{_PIECE}(?:(?:零|又|和)? ?{_PIECE}){{0,3}})"
 
 
 def _duration(text: str) -> timedelta:

@@ -29,7 +29,7 @@ _PLACES = {
     "Australia/Sydney": "ซิดนีย์ 悉尼",
     "UTC": "utc",
 }
-_NAME = re.compile(r"[a-z]+(?:/[a-z_+\-0-9]+){1,2}")
+_NAME = re.compile(r"[a-z]{2,16}(?:/[a-z_+\-0-9]{1,20}){1,2}")
 _OFFSET = re.compile(r"(?:utc|gmt) ?[+-] ?[0-9]{1,2}(?::?[0-9]{2})?(?![0-9a-z])")
 # Abbreviations that several places share, or that say nothing about summer time.
 _VAGUE = re.compile(
@@ -42,7 +42,8 @@ _GIVEN = re.compile(r"(?:local|my) time(?![a-z0-9])|(?:ตาม)?เวลา�
 _UTC = re.compile(r"(?:utc|gmt)(?: time)?(?![a-z0-9+/-]| ?时间)")
 _THAI = re.compile("[ก-๛]")
 _ENGLISH = re.compile(
-    r"(?:in )?(?P<place>[a-z.]+(?: [a-z.]+){0,2}?)(?:'s)? (?:local |standard )?time(?![a-z0-9])"
+    r"(?:in )?(?P<place>[a-z][a-z.]{0,15}(?: [a-z.]{1,16}){0,2}?)(?:'s)?"
+    r" (?:local |standard )?time(?![a-z0-9])"
 )
 
 
