@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from chimes.doors.api.fields import TRIGGER_SCHEMA
+from chimes.doors.api.out import Out as Out
+from chimes.doors.api.outputs_targets import RecipientOut, TargetOut
 from chimes.model.access import OwnerType, Role, Scope
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
-from chimes.model.recipient import Channel, Occasion
 from chimes.model.run import AttemptEnd, Origin, RunStatus
 
 Moment = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
@@ -17,10 +18,6 @@ Duration = Annotated[str, WithJsonSchema({"type": "string", "format": "duration"
 TriggerOut = Annotated[dict[str, object], WithJsonSchema(TRIGGER_SCHEMA)]
 #: What a route documents besides its own answer.
 Answers = dict[int | str, dict[str, Any]]
-
-
-class Out(BaseModel):
-    model_config = ConfigDict(extra="forbid")
 
 
 class FieldProblem(Out):
@@ -61,57 +58,6 @@ class ProblemOut(Out):
 class OwnerOut(Out):
     type: OwnerType
     id: str
-
-
-class HttpTargetOut(Out):
-    kind: Literal["http"]
-    url: str
-    method: str
-    headers: dict[str, str]
-    body: str
-    expected_status: list[int]
-    signing_secrets: list[Literal["***"]]
-    verify_tls: bool
-
-
-class TaskTargetOut(Out):
-    kind: Literal["task"]
-    name: str
-    args: dict[str, object]
-
-
-class FlowTargetOut(Out):
-    kind: Literal["flow"]
-    name: str
-    input: dict[str, object]
-
-
-class SyncTargetOut(Out):
-    kind: Literal["sync"]
-    source: str
-    collection: str
-
-
-class AgentTargetOut(Out):
-    kind: Literal["agent"]
-    prompt: str
-    pipeline: str = Field(description="`openai` or `runs`; empty: as configured.")
-    model: str = Field(description="Empty: as configured.")
-    max_tokens: int | None
-
-
-TargetOut = Annotated[
-    HttpTargetOut | TaskTargetOut | FlowTargetOut | SyncTargetOut | AgentTargetOut,
-    Field(discriminator="kind"),
-]
-
-
-class RecipientOut(Out):
-    channel: Channel
-    to: str
-    on: list[Occasion]
-    language: str = Field(description="Empty: as the owner likes it.")
-    signing_secrets: list[Literal["***"]]
 
 
 class PolicyOut(Out):

@@ -1,0 +1,61 @@
+"""Targets and recipients as the native API answers them, for its documentation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from chimes.doors.api.out import Out
+from chimes.model.recipient import Channel, Occasion
+
+
+class HttpTargetOut(Out):
+    kind: Literal["http"]
+    url: str
+    method: str
+    headers: dict[str, str]
+    body: str
+    expected_status: list[int]
+    signing_secrets: list[Literal["***"]]
+    verify_tls: bool
+
+
+class TaskTargetOut(Out):
+    kind: Literal["task"]
+    name: str
+    args: dict[str, object]
+
+
+class FlowTargetOut(Out):
+    kind: Literal["flow"]
+    name: str
+    input: dict[str, object]
+
+
+class SyncTargetOut(Out):
+    kind: Literal["sync"]
+    source: str
+    collection: str
+
+
+class AgentTargetOut(Out):
+    kind: Literal["agent"]
+    prompt: str
+    pipeline: str = Field(description="`openai` or `runs`; empty: as configured.")
+    model: str = Field(description="Empty: as configured.")
+    max_tokens: int | None
+
+
+TargetOut = Annotated[
+    HttpTargetOut | TaskTargetOut | FlowTargetOut | SyncTargetOut | AgentTargetOut,
+    Field(discriminator="kind"),
+]
+
+
+class RecipientOut(Out):
+    channel: Channel
+    to: str
+    on: list[Occasion]
+    language: str = Field(description="Empty: as the owner likes it.")
+    signing_secrets: list[Literal["***"]]
