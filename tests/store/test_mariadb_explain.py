@@ -14,13 +14,14 @@ import pytest
 from sqlalchemy import Select, bindparam, select, text
 from sqlalchemy.dialects import mysql
 
-from chimes.model.listing import RunQuery
+from chimes.model.access import Owner, OwnerType
+from chimes.model.listing import InboxQuery, RunQuery
 from chimes.model.run import RunStatus
 from chimes.store.plain import EPOCH
-from chimes.store.sql import SqlStore, nodes, settling
+from chimes.store.sql import SqlStore, deliveries, inbox, message_tables, nodes, settling
 from chimes.store.sql import store as store_module
 from chimes.store.sql.dialects import mariadb
-from chimes.store.sql.listing import run_conditions
+from chimes.store.sql.listing import inbox_conditions, run_conditions
 from chimes.store.sql.mariadb_wakeups import _LOOK
 from chimes.store.sql.runs import ENDED_BEFORE
 from chimes.store.sql.tables import WAITING, runs, schedules
@@ -61,7 +62,23 @@ async def fill(url: str) -> None:
             " '#c'), 1, 0, 'succeeded', 1, 1, NULL, 0, 0, seq * 8, seq, seq, seq, seq, seq, NULL,"
             f" '', '', 0, NULL, '[]', CONCAT('sync:s', seq MOD 8), NULL FROM seq_1_to_{ROWS // 4}",
         )
-        await rows_of(connection, "ANALYZE TABLE schedules, runs PERSISTENT FOR ALL")
+        # One in twenty deliveries waits.
+        await rows_of(
+            connection,
+            "INSERT INTO deliveries SELECT CONCAT('d', seq), CONCAT('r', seq), NULL, '', 'user',"
+            " CONCAT('u', seq MOD 50), 'inbox', '{}', 'success', IF(seq MOD 20 = 0, 'pending',"
+            " 'delivered'), 1, 1, 0, seq, seq, IF(seq MOD 20 = 0, NULL, seq), '', '', ''"
+            f" FROM seq_1_to_{ROWS}",
+        )
+        await rows_of(
+            connection,
+            "INSERT INTO inbox SELECT CONCAT('i', seq), 'user', CONCAT('u', seq MOD 50), NULL,"
+            " NULL, '', '', '', '', '[]', seq, NULL, 0, NULL, NULL"
+            f" FROM seq_1_to_{ROWS}",
+        )
+        await rows_of(
+            connection, "ANALYZE TABLE schedules, runs, deliveries, inbox PERSISTENT FOR ALL"
+        )
     finally:
         await connection.ensure_closed()
 
@@ -162,9 +179,38 @@ HOT: dict[str, tuple[str, list[str]]] = {
     "holders": (compiled(nodes.HOLDERS), ["runs_held"]),
     "anybody lost": (compiled(nodes.TROUBLED, now=5), ["runs_held"]),
     "old runs": (compiled(ENDED_BEFORE, before=50, most=10), ["runs_ended"]),
+    "pending deliveries": (
+        filled_in(mariadb.PENDING_DELIVERIES, now=500, overdue=1, channels=("inbox",), limit=10),
+        ["deliveries_pending"],
+    ),
+    "next delivery": (mariadb.NEXT_DELIVERY, ["deliveries_pending"]),
+    "settling deliveries": (
+        compiled(
+            select(message_tables.deliveries).where(
+                DIALECT.among(message_tables.deliveries.c.id, "ids")
+            ),
+            ids=["d1", "d2"],
+        ),
+        ["PRIMARY"],
+    ),
+    "old deliveries": (
+        compiled(deliveries.ENDED_DELIVERIES, before=50, most=10),
+        ["deliveries_ended"],
+    ),
+    "old items": (compiled(inbox.OLD_ITEMS, before=50, most=10), ["inbox_created"]),
+    "an inbox": (
+        compiled(
+            select(message_tables.inbox)
+            .where(*inbox_conditions(InboxQuery(owner=Owner(type=OwnerType.USER, id="u7"))))
+            .order_by(message_tables.inbox.c.created_at.desc(), message_tables.inbox.c.id.desc())
+            .limit(10)
+        ),
+        ["inbox_by_owner"],
+    ),
     "wake-ups": (_LOOK, ["PRIMARY"]),
     "runs by status": (compiled(store_module.STATUSES), ["runs_by_status", "runs_claimable"]),
 }
+OURS = ("runs", "schedules", "wakeups", "deliveries", "inbox")
 #: These give all rows of an index, because all are asked for.
 WHOLE = {"runs by status", "holders"}
 
@@ -179,7 +225,7 @@ async def explained(connection: Any, statement: str) -> list[dict[str, Any]]:
 async def test_a_hot_statement_walks_its_index(connection: Any, name: str) -> None:
     statement, indexes = HOT[name]
     steps = await explained(connection, statement)
-    ours = [step for step in steps if step["table"] in ("runs", "schedules", "wakeups")]
+    ours = [step for step in steps if step["table"] in OURS]
     assert ours, steps
     for step in ours:
         assert step["key"] in indexes, steps
@@ -192,6 +238,7 @@ async def test_a_hot_statement_walks_its_index(connection: Any, name: str) -> No
     [
         *("next due", "due", "claimable", "waiting of a key", "old runs"),
         *("tasks", "tasks of a time"),
+        *("pending deliveries", "next delivery", "old deliveries", "old items", "an inbox"),
     ],
 )
 async def test_an_ordered_statement_needs_no_sort(connection: Any, name: str) -> None:
@@ -219,6 +266,9 @@ async def read_by(connection: Any, statement: str) -> int:
         ("due", 15),
         ("claimable", 15),
         ("next due", 2),
+        ("pending deliveries", 12),
+        ("next delivery", 2),
+        ("an inbox", 12),
         # 20 of that key are active, of 100.
         ("oldest active", 24),
         ("tasks", 12),

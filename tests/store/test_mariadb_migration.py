@@ -15,15 +15,17 @@ import pytest
 
 from chimes.errors import ConfigError, SchemaMismatch
 from chimes.failpoints import Injected
+from chimes.model.policy import Policy
+from chimes.model.run import RunStatus
 from chimes.store.sql import SqlStore, mariadb_migration, open_mariadb, open_postgres
 from chimes.store.sql.mariadb_schema import STATEMENTS
 from chimes.store.sql.mariadb_server import GALERA, MariadbServer, check_version
-from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
+from chimes.store.sql.migrations import HEAD, REVISIONS, SERVER_VERSIONS
 from chimes.store.sql.tables import metadata
-from tests.builders import SYNC, a_run, a_schedule, a_task
+from tests.builders import INBOX, SYNC, a_run, a_schedule, a_task
 from tests.servers import MARIADB, shared, start_mariadb
 from tests.store.mariadb_rig import database_of, name_of, opened, sql
-from tests.store_contract.scenes import all_runs
+from tests.store_contract.scenes import all_deliveries, all_runs
 
 ROOT = Path(__file__).parents[2]
 STEPS = sum(len(statements) for statements in STATEMENTS.values())
@@ -159,20 +161,24 @@ async def test_many_that_start_at_once_set_up_once(mariadb_url: str) -> None:
 
 
 # F70, F71
-async def test_the_second_schema_is_brought_to_the_third_with_its_data(
-    mariadb_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("release", ["0002", "0003"])
+async def test_an_earlier_schema_is_brought_up_to_date_with_its_data(
+    mariadb_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    release: str,
 ) -> None:
-    with of_the_second(monkeypatch):
+    with of_release(release, monkeypatch):
         old = open_mariadb(mariadb_url)
         await old.open()
     try:
         schedule = await old.add_schedule(a_schedule())
         with pytest.raises(SchemaMismatch, match="chimes store migrate"):
             await open_mariadb(mariadb_url).open()
-        assert await open_mariadb(mariadb_url).migrate() == ("0002", HEAD)
+        assert await open_mariadb(mariadb_url).migrate() == (release, HEAD)
         # It goes on, and another of its release starts over the new schema.
         await old.add_runs([a_run(schedule)])
-        with of_the_second(monkeypatch):
+        with of_release(release, monkeypatch):
             async with opened(mariadb_url):
                 assert "update this node soon" in caplog.text
         async with opened(mariadb_url) as new:
@@ -180,6 +186,10 @@ async def test_the_second_schema_is_brought_to_the_third_with_its_data(
             await new.set_state(SYNC.key, "1")
             assert await new.get_schedule(schedule.id) == schedule
             assert len(await all_runs(new)) == len(await all_runs(old)) == 2
+            assert (await new.take_tokens("a", rate=1, burst=1)).granted == 1
+            told = {"status": RunStatus.FAILED, "finished_at": await new.now()}
+            (run,) = await new.add_runs([a_run(policy=Policy(delivery=(INBOX,)), **told)])
+            assert [row.run_id for row in (await all_deliveries(new)).values()] == [run.id]
         after, fresh = await schema(mariadb_url), await untouched()
         assert after == fresh
     finally:
@@ -187,12 +197,13 @@ async def test_the_second_schema_is_brought_to_the_third_with_its_data(
 
 
 @contextmanager
-def of_the_second(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def of_release(release: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As the code of that release makes and judges the schema."""
-    known = {"0002": STATEMENTS["0002"]}
+    known = {each: statements for each, statements in STATEMENTS.items() if each <= release}
+    revisions = tuple(each for each in REVISIONS if each <= release)
     with monkeypatch.context() as patched:
         patched.setattr("chimes.store.sql.mariadb_migration.STATEMENTS", known)
-        for name, value in (("REVISIONS", ("0001", "0002")), ("HEAD", "0002"), ("OLDEST", "0002")):
+        for name, value in (("REVISIONS", revisions), ("HEAD", release), ("OLDEST", release)):
             patched.setattr(f"chimes.store.sql.server_schema.{name}", value)
         yield
 

@@ -12,10 +12,19 @@ import pytest
 from sqlalchemy import Select, select
 from sqlalchemy.dialects.postgresql import asyncpg as driver
 
+from chimes.model.delivery import DeliveryState
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.run import RunStatus
-from chimes.store.sql import SqlStore, ahead, nodes, open_postgres, settling
+from chimes.store.sql import (
+    SqlStore,
+    ahead,
+    deliveries,
+    message_tables,
+    nodes,
+    open_postgres,
+    settling,
+)
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects import postgres_statements as postgres
 from chimes.store.sql.dialects.postgres import PostgresDialect
@@ -29,10 +38,11 @@ from chimes.store.sql.listing import (
 from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.tables import schedules
-from tests.builders import NOW, SECOND, a_run, a_schedule, a_task
+from tests.builders import NOW, SECOND, a_delivery, a_run, a_schedule, a_task, an_item
 from tests.servers import POSTGRES, shared
 
 DIALECT = PostgresDialect()
+_AMONG_DELIVERIES = DIALECT.among(message_tables.deliveries.c.id, "ids")
 
 
 async def fill(url: str) -> None:
@@ -54,6 +64,10 @@ async def fill(url: str) -> None:
     )
     await store.load([a_run() for _ in range(100)])
     await store.load([a_task(created_at=NOW + number * SECOND) for number in range(50)])
+    sent = {"state": DeliveryState.DELIVERED, "finished_at": NOW}
+    await store.load([a_delivery(**sent) for _ in range(600)])
+    await store.load([a_delivery(available_at=NOW + n * SECOND) for n in range(100)])
+    await store.load([an_item(created_at=NOW + number * SECOND) for number in range(600)])
     await store._database.write(lambda tx: tx.connection.exec_driver_sql("ANALYZE"))
     await store.close()
 
@@ -126,6 +140,22 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
         ),
         {"runs_pkey", "runs_blocked", "schedules_pkey"},
     ),
+    "pending deliveries": (
+        postgres.PENDING_DELIVERIES % 50,
+        (1, 1, ["inbox"]),
+        {"deliveries_pending"},
+    ),
+    "next delivery": (postgres.NEXT_DELIVERY, (), {"deliveries_pending"}),
+    "settling deliveries": (
+        compiled(select(message_tables.deliveries).where(_AMONG_DELIVERIES)),
+        (["d"] * 50,),
+        {"deliveries_pkey"},
+    ),
+    "old deliveries": (
+        compiled(deliveries.ENDED_DELIVERIES),
+        (1, 100),
+        {"deliveries_ended"},
+    ),
     "recording": (
         compiled(select(schedules).where(DIALECT.among(schedules.c.id, "ids"))),
         (["s"] * 200,),
@@ -174,7 +204,7 @@ async def test_a_hot_statement_walks_its_index(store: SqlStore, name: str) -> No
     assert {node["Index Name"] for node in found if "Index Name" in node} == expected
 
 
-@pytest.mark.parametrize("name", ["due", "claimable", "waiting of a key"])
+@pytest.mark.parametrize("name", ["due", "claimable", "waiting of a key", "pending deliveries"])
 async def test_an_ordered_statement_needs_no_sort(store: SqlStore, name: str) -> None:
     statement, given, _ = HOT[name]
 

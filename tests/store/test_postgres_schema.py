@@ -18,13 +18,16 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from chimes.errors import SchemaMismatch
 from chimes.model.listing import RunQuery
 from chimes.model.planning import plan
+from chimes.model.policy import Policy
+from chimes.model.run import RunStatus
 from chimes.store.epoch import Epoch, regress
 from chimes.store.sql import SqlStore, migrations, open_postgres
 from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
 from chimes.store.sql.tables import metadata
 from chimes.triggers import Every
-from tests.builders import SYNC, a_node, a_schedule, a_task, an_entry
+from tests.builders import INBOX, SYNC, a_node, a_run, a_schedule, a_task, an_entry
 from tests.servers import POSTGRES, shared
+from tests.store_contract.scenes import all_deliveries
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -119,26 +122,29 @@ async def test_migrating_an_older_schema_ends_where_a_new_one_is(postgres_url: s
         server.drop_database(old)
 
 
-def second_release(connection: Connection) -> None:
-    migrations.upgrade(connection, "0002", versions=SERVER_VERSIONS)
-
-
-# F70: the code of the second release goes on while, and after, the third is made; that of the
-# third waits for it.
-async def test_nodes_of_the_second_schema_go_on_over_the_third(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+# F70: the code of an earlier release goes on while, and after, the newest is made; that of the
+# newest waits for it.
+@pytest.mark.parametrize("release", ["0002", "0003"])
+async def test_nodes_of_an_earlier_schema_go_on_over_the_newest(
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    release: str,
 ) -> None:
-    await apply(postgres_url, second_release)
+    def made_by_release(connection: Connection) -> None:
+        migrations.upgrade(connection, release, versions=SERVER_VERSIONS)
+
+    await apply(postgres_url, made_by_release)
     with pytest.raises(SchemaMismatch, match="chimes store migrate"):
         await opened(postgres_url)
-    with of_the_second(monkeypatch):
+    with of_release(release, monkeypatch):
         old = await opened(postgres_url)
     now = await old.now()
     schedule = a_schedule(trigger=Every("1h", anchor=now), next_slot=now, next_run_at=now)
     await old.add_schedule(schedule)
-    assert await open_postgres(postgres_url).migrate() == ("0002", HEAD)
+    assert await open_postgres(postgres_url).migrate() == (release, HEAD)
     assert len((await old.fire_due(plan, limit=10)).others) == 1
-    with of_the_second(monkeypatch):
+    with of_release(release, monkeypatch):
         another = await opened(postgres_url)
     assert "newer than this version" in caplog.text
     new = await opened(postgres_url)
@@ -146,15 +152,20 @@ async def test_nodes_of_the_second_schema_go_on_over_the_third(
     await new.set_state(SYNC.key, "1")
     assert len((await another.list_runs(RunQuery())).items) == 2
     assert await new.get_schedule(schedule.id) == await old.get_schedule(schedule.id)
+    assert (await new.take_tokens("a", rate=1, burst=1)).granted == 1
+    told = a_run(policy=Policy(delivery=(INBOX,)), status=RunStatus.FAILED, finished_at=now)
+    await new.add_runs([told])
+    assert [row.run_id for row in (await all_deliveries(new)).values()] == [told.id]
     for store in (old, another, new):
         await store.close()
 
 
 @contextmanager
-def of_the_second(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def of_release(release: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As the code of that release judges the schema."""
+    revisions = tuple(each for each in migrations.REVISIONS if each <= release)
     with monkeypatch.context() as patched:
-        for name, value in (("REVISIONS", ("0001", "0002")), ("HEAD", "0002"), ("OLDEST", "0002")):
+        for name, value in (("REVISIONS", revisions), ("HEAD", release), ("OLDEST", release)):
             patched.setattr(f"chimes.store.sql.server_schema.{name}", value)
         yield
 
@@ -213,9 +224,12 @@ asyncio.run(open_postgres(sys.argv[1]).migrate())
 
 
 # F71: killed at any step, and started again.
-@pytest.mark.parametrize("survived", [0, 1, 5, 12, 28])
+@pytest.mark.parametrize(
+    ("survived", "found"),
+    [(0, "0001"), (1, "0001"), (5, "0001"), (12, "0001"), (28, "0001"), (36, "0003"), (44, "0003")],
+)
 async def test_a_migrator_that_was_killed_is_started_again(
-    postgres_url: str, survived: int
+    postgres_url: str, survived: int, found: str
 ) -> None:
     await apply(postgres_url, first_release)
     program = (
@@ -238,7 +252,7 @@ async def test_a_migrator_that_was_killed_is_started_again(
     )
     assert killed.returncode == -9
     await until_gone(postgres_url)
-    assert await open_postgres(postgres_url).migrate() == ("0001", HEAD)
+    assert await open_postgres(postgres_url).migrate() == (found, HEAD)
     await (await opened(postgres_url)).close()
 
 
@@ -267,6 +281,18 @@ async def test_the_command_line_says_what_to_do_and_does_it(postgres_url: str) -
     assert (refused.returncode, "chimes store migrate" in refused.stderr) == (9, True)
     done = await asyncio.to_thread(chimes, "migrate")
     assert (done.returncode, f"from 0001 to {HEAD}" in done.stderr + done.stdout) == (0, True)
+
+
+# Taking a token waits for no disk, and none has to survive a crash.
+async def test_buckets_of_tokens_are_not_logged(postgres_url: str) -> None:
+    await (await opened(postgres_url)).close()
+    connection = await asyncpg.connect(postgres_url)
+    rows = await connection.fetch(
+        "SELECT relname FROM pg_class WHERE relpersistence <> 'p' AND relkind = 'r'"
+        " AND relnamespace = 'public'::regnamespace"
+    )
+    await connection.close()
+    assert [row[0] for row in rows] == ["buckets"]
 
 
 async def test_a_half_built_index_is_built_anew(postgres_url: str) -> None:

@@ -11,25 +11,47 @@ from sqlalchemy import Select, bindparam, select, text
 from sqlalchemy.dialects import sqlite as sqlalchemy_sqlite
 
 from chimes.clock import SystemClock
-from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
+from chimes.model.delivery import DeliveryState
+from chimes.model.listing import (
+    DeliveryQuery,
+    InboxQuery,
+    RunQuery,
+    ScheduleQuery,
+    ScheduleSort,
+)
 from chimes.model.run import RunStatus
-from chimes.store.sql import SqlStore, nodes, open_sqlite, settling, store
+from chimes.store.sql import (
+    SqlStore,
+    deliveries,
+    inbox,
+    message_tables,
+    nodes,
+    open_sqlite,
+    settling,
+    store,
+)
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects import sqlite
 from chimes.store.sql.listing import (
     RUN_SORTS,
     SCHEDULE_SORTS,
+    delivery_conditions,
+    inbox_conditions,
     page_of,
     run_conditions,
     schedule_conditions,
 )
+from chimes.store.sql.rows.messages import delivery_of, item_of
 from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.runs import ENDED_BEFORE
 from chimes.store.sql.tables import WAITING, runs, schedules
-from tests.builders import NOW
+from tests.builders import ALICE, NOW
+
+AnyQuery = ScheduleQuery | RunQuery | DeliveryQuery | InboxQuery
 
 DIALECT = sqlite.SqliteDialect()
+_AMONG_DELIVERIES = DIALECT.among(message_tables.deliveries.c.id, "ids")
 
 
 @pytest.fixture
@@ -127,6 +149,30 @@ HOT = {
         compiled(store.STATUSES),
         ["SCAN runs USING COVERING INDEX runs_by_status"],
     ),
+    "pending deliveries": (
+        sqlite.PENDING_DELIVERIES,
+        ["SEARCH deliveries USING INDEX deliveries_pending (available_at<?)"],
+    ),
+    "next delivery": (
+        sqlite.NEXT_DELIVERY,
+        ["SEARCH deliveries USING INDEX deliveries_pending"],
+    ),
+    "settling deliveries": (
+        compiled(select(message_tables.deliveries).where(_AMONG_DELIVERIES)),
+        ["SEARCH deliveries USING INDEX sqlite_autoindex_deliveries_1 (id=?)"],
+    ),
+    "old deliveries": (
+        compiled(deliveries.ENDED_DELIVERIES),
+        ["SEARCH deliveries USING COVERING INDEX deliveries_ended (finished_at"],
+    ),
+    "old items": (
+        compiled(inbox.OLD_ITEMS),
+        ["SEARCH inbox USING INDEX inbox_created (created_at<?)"],
+    ),
+    "deliveries by state": (
+        compiled(store.STATES),
+        ["SCAN deliveries USING COVERING INDEX deliveries_by_state"],
+    ),
     "enabled schedules": (
         compiled(store.ENABLED),
         ["SCAN schedules USING COVERING INDEX schedules_owned"],
@@ -140,20 +186,24 @@ async def test_a_hot_statement_walks_its_index(opened: SqlStore, name: str) -> N
     plan = await explained(opened, statement)
     for step in expected:
         assert any(line.startswith(step) for line in plan), plan
-    tables = ("SCAN runs", "SCAN schedules")
+    tables = ("SCAN runs", "SCAN schedules", "SCAN deliveries", "SCAN inbox")
     scans = [line for line in plan if line.startswith(tables) and "USING" not in line]
     assert scans == []
 
 
 @pytest.mark.parametrize(
-    "name", ["due", "claimable", "waiting of a key", "old runs", "admitted", "ranks"]
+    "name",
+    [
+        *("due", "claimable", "waiting of a key", "old runs", "admitted", "ranks"),
+        *("pending deliveries", "old deliveries", "old items"),
+    ],
 )
 async def test_an_ordered_statement_needs_no_sort(opened: SqlStore, name: str) -> None:
     plan = await explained(opened, HOT[name][0])
     assert [line for line in plan if "TEMP B-TREE" in line] == []
 
 
-async def walked(store: SqlStore, query: ScheduleQuery | RunQuery) -> list[str]:
+async def walked(store: SqlStore, query: AnyQuery) -> list[str]:
     """The plans of the statements that make one page."""
     found: list[str] = []
 
@@ -168,7 +218,13 @@ async def walked(store: SqlStore, query: ScheduleQuery | RunQuery) -> list[str]:
 
     def work(tx: Tx) -> None:
         explaining = Explaining(tx.connection, tx.dialect, SystemClock())
-        if isinstance(query, RunQuery):
+        if isinstance(query, DeliveryQuery):
+            by, table = delivery_conditions(query), message_tables.deliveries
+            page_of(explaining, table.c.created_at, query, by, delivery_of, descending=True)
+        elif isinstance(query, InboxQuery):
+            by, table = inbox_conditions(query), message_tables.inbox
+            page_of(explaining, table.c.created_at, query, by, item_of, descending=True)
+        elif isinstance(query, RunQuery):
             conditions = run_conditions(query)
             page_of(
                 explaining,
@@ -198,6 +254,12 @@ PAGES = [
     (ScheduleQuery(after=(1, "a")), "schedules_created"),
     (ScheduleQuery(sort=ScheduleSort.NAME), "schedules_named"),
     (ScheduleQuery(sort=ScheduleSort.NAME, descending=True, after=("n", "a")), "schedules_named"),
+    (DeliveryQuery(), "deliveries_created"),
+    (DeliveryQuery(owner=ALICE, after=(1, "a")), "deliveries_by_owner"),
+    (DeliveryQuery(states=(DeliveryState.DEAD,)), "deliveries_by_state"),
+    (InboxQuery(owner=ALICE), "inbox_by_owner"),
+    (InboxQuery(owner=ALICE, unread=True, after=(1, "a")), "inbox_by_owner"),
+    (InboxQuery(), "inbox_created"),
     (RunQuery(), "runs_created"),
     (RunQuery(after=(1, "a")), "runs_created"),
     (RunQuery(schedule_id="s"), "runs_by_schedule"),
@@ -213,8 +275,6 @@ PAGES = [
 
 
 @pytest.mark.parametrize(("query", "index"), PAGES)
-async def test_a_page_follows_an_index(
-    opened: SqlStore, query: ScheduleQuery | RunQuery, index: str
-) -> None:
+async def test_a_page_follows_an_index(opened: SqlStore, query: AnyQuery, index: str) -> None:
     (step,) = await walked(opened, query)
     assert f"USING INDEX {index}" in step
