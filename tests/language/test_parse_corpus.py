@@ -1,0 +1,48 @@
+"""Every phrase of the corpus is read as written there, or asked about."""
+
+from __future__ import annotations
+
+import pytest
+
+from chimes.errors import NeedsClarification
+from chimes.language import parse
+from chimes.triggers import Every
+from tests.language.corpus import ASKED, READ, ROWS, Row
+
+
+def test_the_corpus_is_large_and_a_third_of_it_are_traps() -> None:
+    assert len(ROWS) >= 800
+    assert 3 * len(ASKED) >= len(ROWS)
+    for lang in ("th", "en", "zh"):
+        said = [row for row in ROWS if row.lang == lang]
+        assert len(said) >= 250
+        assert 3 * sum(row.trigger is None for row in said) >= len(said)
+
+
+# TIME "Words", R1.5, R1.25-R1.28
+@pytest.mark.parametrize("row", READ, ids=lambda row: row.text)
+def test_it_is_read(row: Row) -> None:
+    found = parse(row.text, now=row.now, timezone=row.timezone)
+    assert found.trigger == row.trigger
+    assert found.task == row.task
+    if not isinstance(found.trigger, Every):
+        assert found.timezone == found.trigger.zone
+
+
+# R1.29, C24
+@pytest.mark.parametrize("row", ASKED, ids=lambda row: row.text)
+def test_it_is_asked_about(row: Row) -> None:
+    with pytest.raises(NeedsClarification) as asked:
+        parse(row.text, now=row.now, timezone=row.timezone)
+    assert set(row.missing) <= set(asked.value.missing)
+    assert asked.value.message
+    assert asked.value.examples
+
+
+# R1.29
+@pytest.mark.parametrize("row", ASKED[::17], ids=lambda row: row.text)
+def test_examples_can_be_read(row: Row) -> None:
+    with pytest.raises(NeedsClarification) as asked:
+        parse(row.text, now=row.now, timezone=row.timezone)
+    for example in asked.value.examples:
+        assert parse(example, now=row.now, timezone=row.timezone).task
