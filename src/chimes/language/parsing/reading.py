@@ -14,7 +14,7 @@ from chimes.language.parsing.decide import decide
 from chimes.language.parsing.patterns import pattern_of
 from chimes.language.parsing.questions import question
 from chimes.language.parsing.text import Text, fold, language_of
-from chimes.language.rereading import reread
+from chimes.language.rereading import bounded, reread
 from chimes.triggers import Dialect, Every, Trigger, parse_zone
 from chimes.triggers.expression import trigger_from_text
 from chimes.triggers.moment import to_microseconds
@@ -77,7 +77,12 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
     if describe(found.trigger, language) == text.strip():
         return replace(found, task="")
     known = reread(text, language)
-    return found if known is None else _described(known, zone, language)
+    if known is not None:
+        return _described(known, zone, language)
+    if bounded(text, language):
+        # A long list of dates, say, is not told in full; the task it is surely not.
+        raise _clarification(Ask("residue"), lang or language)
+    return found
 
 
 def _read(text: Text, now: datetime, zone: str, language: str) -> Parsed:
