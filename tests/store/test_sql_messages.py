@@ -1,0 +1,107 @@
+"""Messages and shared limits on servers: several nodes at once, by the server's own clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from chimes.model.delivery import Delivery, DeliveryState
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel
+from chimes.model.run import AttemptEnd
+from chimes.store.sql import SqlStore, open_mariadb, open_postgres
+from tests.builders import INBOX, MINUTE, SECOND, a_node, a_run, a_sending, a_verdict, places
+from tests.store_contract.scenes import all_deliveries
+
+NODES = 3
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+async def stores(request: pytest.FixtureRequest) -> AsyncIterator[list[SqlStore]]:
+    """As of several processes, each with a node of its number."""
+    known = {
+        "postgresql": ("postgres_url", open_postgres),
+        "mariadb": ("mariadb_url", open_mariadb),
+    }
+    fixture, open_it = known[request.param]
+    url = request.getfixturevalue(fixture)
+    made = [open_it(url) for _ in range(NODES)]
+    for number, store in enumerate(made):
+        await store.open()
+        await store.join(a_node(f"node-{number}"), timedelta(minutes=10))
+    yield made
+    for store in made:
+        await store.close()
+
+
+# R1.11, F09: whoever ends a run, and whoever sends, each run is told of once
+async def test_ends_and_senders_side_by_side(stores: list[SqlStore]) -> None:
+    now = await stores[0].now()
+    policy = Policy(delivery=(INBOX,))
+    shared = {"concurrency_key": "k", "concurrency_limit": 20}
+    times = {"created_at": now, "planned_at": now, "available_at": now}
+    runs = [a_run(policy=policy, **times, **shared) for _ in range(60)]
+    await stores[0].add_runs(runs)
+    sent: list[Delivery] = []
+    working = True
+
+    async def work(number: int) -> None:
+        store = stores[number % NODES]
+        end = AttemptEnd.SUCCEEDED if number % 2 else AttemptEnd.FAILED
+        while claimed := await store.claim(places(f"node-{number % NODES}", 5)):
+            verdicts = [a_verdict(run, await store.now(), end) for run in claimed]
+            assert not (await store.finish(verdicts)).refused
+            await store.finish(verdicts)  # as if the answer had been lost (F23)
+
+    async def send(store: SqlStore) -> None:
+        while True:
+            last = not working
+            claimed = await store.claim_deliveries(Channel, limit=4, hold=MINUTE, overdue=MINUTE)
+            sent.extend(await store.finish_deliveries([a_sending(each) for each in claimed]))
+            if last and not claimed:
+                return
+
+    senders = [asyncio.ensure_future(send(store)) for store in stores]
+    await asyncio.gather(*(work(number) for number in range(2 * NODES)))
+    working = False
+    await asyncio.gather(*senders)
+    for store in stores:  # what another was just taking is left to the next look
+        await send(store)
+    rows = await all_deliveries(stores[0])
+    assert {row.state for row in rows.values()} == {DeliveryState.DELIVERED}
+    assert sorted(row.run_id for row in sent) == sorted(run.id for run in runs)
+    assert {row.fence for row in rows.values()} == {1}
+
+
+# The clock is the server's, and is asked before the row is there to be locked
+async def test_a_bucket_gives_no_more_than_came(stores: list[SqlStore]) -> None:
+    rate, burst = 50.0, 10
+    first = await stores[0].now()
+
+    async def take(store: SqlStore) -> int:
+        return sum(
+            [(await store.take_tokens("a", rate=rate, burst=burst)).granted for _ in "x" * 9]
+        )
+
+    granted = sum(await asyncio.gather(*(take(store) for store in stores * 5)))
+    elapsed = (await stores[0].now() - first) / SECOND
+    assert burst <= granted <= burst + rate * elapsed
+    empty = await stores[0].take_tokens("a", rate=rate, burst=burst, count=burst)
+    assert empty.granted == 0 or elapsed > burst / rate
+
+
+# A node that waits hears of what another one's run has to tell
+async def test_a_sender_on_another_node_is_woken(stores: list[SqlStore]) -> None:
+    now = await stores[0].now()
+    times = {"created_at": now, "planned_at": now, "available_at": now}
+    await stores[0].add_runs([a_run(policy=Policy(delivery=(INBOX,)), **times)])
+    (run,) = await stores[0].claim(places("node-0"))
+    await asyncio.sleep(0.1)  # until the news of the run itself is through
+    seen = stores[1].changes()
+    await stores[0].finish([a_verdict(run, now)])
+    async with asyncio.timeout(10):
+        await stores[1].wait_for_work(seen, None)
+    assert await stores[1].next_delivery() is not None
