@@ -309,3 +309,31 @@ async def test_a_public_name_is_sent_as_it_is(api: BotApi) -> None:
     async with channel(api.url) as telegram:
         await telegram.send(a_letter(recipient=a_recipient(to="@chimes_news")))
     assert api.requests[0].fields["chat_id"] == "@chimes_news"
+
+
+async def test_an_answer_in_pieces_is_read_to_its_end() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for piece in (b'{"ok": true, "result": {"mess', b'age_id": 12}}'):
+            await response.write(piece)
+            await asyncio.sleep(0.05)  # so that they arrive one by one
+        return response
+
+    app = web.Application()
+    app.router.add_post("/{any:.*}", answer)
+    async with served(app) as url, channel(url) as telegram:
+        assert await telegram.send(a_letter()) == Sent(receipt="12")
+
+
+@pytest.mark.parametrize("body", [b"<html>502</html>", b"[]", b"[" * 100_000])
+async def test_what_is_no_answer_of_the_bot_api_is_tried_again(body: bytes) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=body, status=200)
+
+    app = web.Application()
+    app.router.add_post("/{any:.*}", answer)
+    async with served(app) as url, channel(url) as telegram:
+        result = await telegram.send(a_letter())
+    assert isinstance(result, Retry)
+    assert result.code == "http_200"

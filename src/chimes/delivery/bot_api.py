@@ -9,18 +9,28 @@ from datetime import timedelta
 
 import aiohttp
 
+from chimes.delivery.fetching import File
+
 _LARGEST_ANSWER = 8 * 1024 * 1024
+_LONGEST_WAIT = 7 * 24 * 3600
 
 
 class BotApiError(Exception):
     """What Telegram says is wrong, or that it could not be reached (`status` 0)."""
 
     def __init__(
-        self, description: str, *, status: int = 0, retry_after: timedelta | None = None
+        self,
+        description: str,
+        *,
+        status: int = 0,
+        retry_after: timedelta | None = None,
+        moved_to: str = "",
     ) -> None:
         super().__init__(description)
         self.status = status
         self.retry_after = retry_after
+        #: The group has become another chat, with this number.
+        self.moved_to = moved_to
 
     @property
     def description(self) -> str:
@@ -40,39 +50,66 @@ class BotApi:
         self, method: str, params: Mapping[str, object], *, wait: timedelta = timedelta()
     ) -> object:
         """The `result`. `wait`: how long the other side holds the answer back on purpose."""
-        limit = aiohttp.ClientTimeout(total=(self._timeout + wait).total_seconds())
+        return await self._post(method, self._timeout + wait, json=params)
+
+    async def upload(
+        self,
+        method: str,
+        params: Mapping[str, str],
+        field: str,
+        file: File,
+        *,
+        wait: timedelta = timedelta(),
+    ) -> object:
+        """The same with a file; `wait`: how much longer that may take."""
+        form = aiohttp.FormData()
+        for name, value in params.items():
+            form.add_field(name, value)
+        form.add_field(field, file.content, filename=file.name, content_type=file.content_type)
+        return await self._post(method, self._timeout + wait, data=form)
+
+    async def _post(
+        self,
+        method: str,
+        within: timedelta,
+        *,
+        json: Mapping[str, object] | None = None,
+        data: aiohttp.FormData | None = None,
+    ) -> object:
         try:
             async with self._opened().post(
                 self._base + method,
-                json=params,
-                timeout=limit,
+                json=json,
+                data=data,
+                timeout=aiohttp.ClientTimeout(total=within.total_seconds()),
                 allow_redirects=False,
             ) as answer:
-                body = await answer.content.read(_LARGEST_ANSWER)
-                return self._result(answer.status, body)
+                return self._result(answer.status, await _body(answer))
         except TimeoutError:
             raise BotApiError("no answer in time") from None
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             # Its text may hold the URL.
             raise BotApiError(f"not reached: {type(error).__name__}") from None
 
     def _result(self, status: int, body: bytes) -> object:
         try:
             answer = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
             raise BotApiError("an answer that is not the Bot API's", status=status)
         if answer.get("ok") is True:
             return answer.get("result")
-        given = answer.get("parameters")
-        seconds = given.get("retry_after") if isinstance(given, dict) else None
+        parameters = answer.get("parameters")
+        given = parameters if isinstance(parameters, dict) else {}
+        seconds = given.get("retry_after")
         code = answer.get("error_code")
         description = str(answer.get("description", ""))[:300].replace(self._token, "***")
         raise BotApiError(
             description or "refused",
             status=code if isinstance(code, int) else status,
-            retry_after=timedelta(seconds=seconds) if isinstance(seconds, int | float) else None,
+            retry_after=_wait(seconds),
+            moved_to=str(given.get("migrate_to_chat_id", "")),
         )
 
     def _opened(self) -> aiohttp.ClientSession:
@@ -89,3 +126,19 @@ class BotApi:
             await session.close()
             # aiohttp closes its sockets on the next turns of the loop.
             await asyncio.sleep(0)
+
+
+async def _body(answer: aiohttp.ClientResponse) -> bytes:
+    """All of it, unless it is more than any answer of Telegram's."""
+    body = bytearray()
+    async for piece in answer.content.iter_any():
+        body += piece
+        if len(body) > _LARGEST_ANSWER:
+            break
+    return bytes(body)
+
+
+def _wait(seconds: object) -> timedelta | None:
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= _LONGEST_WAIT:
+        return None
+    return timedelta(seconds=seconds)
