@@ -1,0 +1,60 @@
+"""Server-sent events, cut at every place where a network could cut them."""
+
+from __future__ import annotations
+
+import pytest
+
+from chimes.targets.agent_prompt.sse import EventReader, EventTooLong
+
+LINES = (
+    ": a comment",
+    "",
+    "data: first",
+    "id: 7",
+    "",
+    "data:second",
+    "data:  line ก🙂",
+    "event: named",
+    "data",
+    "",
+    "",
+    "database: not data",
+    "",
+    "data: {}",
+    "",
+)
+FOUND = ["first", "second\n line ก🙂\n", "{}"]
+
+
+def read(*pieces: bytes) -> list[str]:
+    reader = EventReader(1000)
+    found = [event for piece in pieces for event in reader.feed(piece)]
+    return found + reader.end()
+
+
+@pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("eol", ["\n", "\r\n", "\r"])
+def test_wherever_it_is_cut_the_same_is_read(eol: str, bom: bytes) -> None:
+    stream = bom + eol.join([*LINES, ""]).encode()
+    assert read(stream) == FOUND
+    assert read(*(stream[place : place + 1] for place in range(len(stream)))) == FOUND
+    for place in range(len(stream)):
+        assert read(stream[:place], b"", stream[place:]) == FOUND
+
+
+def test_what_is_not_text_is_replaced() -> None:
+    assert read(b"data: a\xffb\n\n") == ["a\ufffdb"]
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_an_event_without_an_empty_line_behind_it_counts_at_the_end(end: bytes) -> None:
+    assert read(b"data: [DONE]" + end) == ["[DONE]"]
+    assert read(b"data: one\n\n: bye") == ["one"]
+
+
+@pytest.mark.parametrize("pieces", [[b"x" * 1001], [b"data: 1234567\n"] * 200])
+def test_neither_a_line_nor_an_event_may_be_endless(pieces: list[bytes]) -> None:
+    reader = EventReader(1000)
+    with pytest.raises(EventTooLong):
+        for piece in pieces:
+            reader.feed(piece)
