@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chimes.language import LANGUAGES, describe, note_in_words, warnings_in_words
+from chimes.language import (
+    LANGUAGES,
+    describe,
+    note_in_words,
+    remark,
+    short_weekday,
+    warnings_in_words,
+)
 from chimes.triggers import Cron, Note, Trigger
 from tests.language.expressions import ANY, meaning, parsed
 from tests.language.golden import ROWS
@@ -115,3 +122,13 @@ def test_the_zone_of_bounds_is_named_where_no_other_is(lang: str) -> None:
     assert describe(every, lang).count("Asia/Bangkok") == 1
     daily = Cron("0 9 * * *", timezone="Asia/Bangkok", start_at=start)
     assert describe(daily, lang).count("Asia/Bangkok") == 1
+
+
+@pytest.mark.parametrize(
+    ("lang", "monday", "line"),
+    [("en", "Mon", "Note: x."), ("th", "จ.", "หมายเหตุ: x"), ("zh", "周一", "注意：x。")],
+)
+def test_what_stands_around_the_words(lang: str, monday: str, line: str) -> None:
+    assert short_weekday(datetime(2030, 1, 7, tzinfo=UTC), lang) == monday
+    assert short_weekday(datetime(2030, 1, 6, tzinfo=UTC), lang) != monday
+    assert remark("x", lang) == line

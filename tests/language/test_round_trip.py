@@ -120,6 +120,23 @@ def test_a_moment_that_has_passed_is_asked_about(lang: str) -> None:
     assert "past" in asked.value.missing
 
 
+# R1.29: the rest of a list that is not shown in full must not be lost.
+@languages
+@pytest.mark.parametrize("row", [row for row in ROWS if _hidden(row.trigger)])
+def test_what_is_not_told_in_full_is_asked_about(lang: str, row: Row) -> None:
+    with pytest.raises(NeedsClarification) as asked:
+        parse(row.words[lang], now=NOW)
+    assert asked.value.missing == ("residue",)
+
+
+@pytest.mark.parametrize("bound", ["自2026年13月1日 00:00起", "周日除外", "最多5次"])
+def test_bounds_behind_what_people_say_are_asked_about(bound: str) -> None:
+    with pytest.raises(NeedsClarification) as asked:
+        parse(f"每天9:00；{bound}", now=NOW)
+    assert "residue" in asked.value.missing or "contradiction" in asked.value.missing
+    assert parse("每天9:00；发报告", now=NOW).task == "发报告"
+
+
 # DST: times that are listed stay fixed, rates stay intervals (T2 to T6).
 @languages
 @pytest.mark.parametrize(

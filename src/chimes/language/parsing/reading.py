@@ -108,8 +108,10 @@ def _described(trigger: Trigger, zone: str, language: str) -> Parsed:
 
 
 def _clarification(ask: Ask, language: str) -> NeedsClarification:
-    message, examples = question(ask, language)
-    return NeedsClarification(message, missing=ask.missing, examples=examples, language=language)
+    found = question(ask, language)
+    return NeedsClarification(
+        found.message, missing=ask.missing, examples=found.examples, language=found.language
+    )
 
 
 def read_trigger(

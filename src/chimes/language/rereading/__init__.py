@@ -33,6 +33,14 @@ def reread(text: str, lang: str) -> Trigger | None:
     return next((found for draft in drafts if (found := _confirmed(draft, sentence, lang))), None)
 
 
+def bounded(text: str, lang: str) -> bool:
+    """Whether a clause says, as the describer does, until when, how often or when not to fire."""
+    try:
+        return lang in _GRAMMARS and _GRAMMARS[lang].bounded(text.strip())
+    except ValueError:
+        return True
+
+
 def _confirmed(draft: Draft, sentence: str, lang: str) -> Trigger | None:
     try:
         for trigger in triggers(draft):

@@ -89,6 +89,11 @@ class Grammar:
             if found is not None:
                 yield found
 
+    def bounded(self, sentence: str) -> bool:
+        """Whether a clause of it says until when, how often or when not."""
+        _, *clauses = sentence.split(self.between)
+        return any(self._limited(Draft(), clause) is not None for clause in clauses)
+
     def _once(self, main: str) -> Draft | None:
         found = self.once.fullmatch(main)
         return Draft(once=self._moment(found), zone=found["zone"]) if found else None
