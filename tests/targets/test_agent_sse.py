@@ -54,7 +54,5 @@ def test_an_event_without_an_empty_line_behind_it_counts_at_the_end(end: bytes) 
 
 @pytest.mark.parametrize("pieces", [[b"x" * 1001], [b"data: 1234567\n"] * 200])
 def test_neither_a_line_nor_an_event_may_be_endless(pieces: list[bytes]) -> None:
-    reader = EventReader(1000)
     with pytest.raises(EventTooLong):
-        for piece in pieces:
-            reader.feed(piece)
+        read(*pieces)
