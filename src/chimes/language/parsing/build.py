@@ -32,6 +32,8 @@ def build(said: Meaning, now: datetime, zone: str) -> Trigger:
     try:
         trigger = _built(said, now, zone)
     except (InvalidTrigger, OverflowError):
+        if isinstance(said.once, Date) and said.once.year and said.once.year < now.year:
+            raise Ask("past") from None
         raise Ask("date" if said.once else "interval") from None
     if trigger.next_after(now) is None:
         if isinstance(trigger, Once):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from chimes.language.parsing.asking import Ask
 
 _LONGEST_SHOWN = 40
@@ -61,11 +63,17 @@ _EXAMPLES = {
 }
 
 
-def question(ask: Ask, language: str) -> tuple[str, tuple[str, ...]]:
-    """The message and the examples."""
+class Question(NamedTuple):
+    message: str
+    examples: tuple[str, ...]
+    language: str
+
+
+def question(ask: Ask, language: str) -> Question:
+    """In English where there are no words in the language."""
     known = language.partition("-")[0].lower()
     known = known if known in _MESSAGES else "en"
     parts = [_MESSAGES[known][each] for each in ask.missing]
     if ask.words:
         parts.append(_UNREAD[known].format(ask.words[:_LONGEST_SHOWN]))
-    return " ".join(parts), _EXAMPLES[known]
+    return Question(" ".join(parts), _EXAMPLES[known], known)

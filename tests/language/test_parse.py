@@ -1,0 +1,381 @@
+"""Words to triggers: names of patterns, zones, clock changes, questions, and what is no text."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from chimes.errors import InvalidInput, InvalidTrigger, NeedsClarification
+from chimes.language import Parsed, parse, read_trigger
+from chimes.language.parsing import LONGEST_TEXT
+from chimes.triggers import Cron, Every, Once, Trigger
+
+BANGKOK = "Asia/Bangkok"
+NEW_YORK = "America/New_York"
+# A Monday, nine in the morning in Bangkok.
+NOW = datetime(2026, 11, 16, 2, tzinfo=UTC)
+
+
+def said(text: str, zone: str = BANGKOK, now: datetime = NOW) -> Parsed:
+    return parse(text, now=now, timezone=zone)
+
+
+def asked(text: str, zone: str = BANGKOK, now: datetime = NOW) -> NeedsClarification:
+    with pytest.raises(NeedsClarification) as found:
+        parse(text, now=now, timezone=zone)
+    return found.value
+
+
+PATTERNS = [
+    # R1.25-R1.28: the original's names.
+    ("วันนี้ 14:30 สรุปข่าว", "thai_today_time"),
+    ("พรุ่งนี้ 09:00 สรุปข่าว", "thai_tomorrow_time"),
+    ("ทุกวัน 09:00 สรุปข่าว", "thai_daily_time"),
+    ("ทุกวันจันทร์ 09:00 สรุปข่าว", "thai_weekday_time"),
+    ("มะรืนนี้ 09:00 สรุปข่าว", "thai_later_day_time"),
+    ("วันศุกร์นี้ 09:00 สรุปข่าว", "thai_coming_weekday_time"),
+    ("ทุกสิ้นเดือน 09:00 สรุปข่าว", "thai_monthly_time"),
+    ("every 25 December at 9:00 greet", "english_yearly_time"),
+    ("10 Feb 2027 at 9am launch", "english_date_time"),
+    ("the 5th of next month at 9am pay", "english_date_time"),
+    ("每隔15分钟检查", "chinese_interval"),
+    ("5分钟后关火", "chinese_delay"),
+]
+
+
+@pytest.mark.parametrize(("text", "pattern"), PATTERNS)
+def test_patterns_have_names(text: str, pattern: str) -> None:
+    assert said(text).pattern == pattern
+
+
+# R1.25-R1.28
+def test_the_result_is_a_value() -> None:
+    found = said("ทุกวันจันทร์ 09:00 ส่งรายงาน")
+    assert found == Parsed(
+        trigger=Cron("0 9 * * 1", timezone=BANGKOK),
+        task="ส่งรายงาน",
+        timezone=BANGKOK,
+        language="th",
+        pattern="thai_weekday_time",
+    )
+    assert said("ทุกวันจันทร์ 09:00 ส่งรายงาน") == found
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("every day at 9am สรุปข่าวประจำวัน", "th"),
+        ("ทุกวัน 09:00 summarise the AI news please", "th"),
+        ("每天9点 summarise the AI news please", "zh"),
+        ("every day at 9am résumé", "en"),
+        ("ทุกวันจันทร์ เวลา 09:00 น. สรุปข่าว 新闻", "th"),
+    ],
+)
+def test_the_language_is_that_of_the_script(text: str, language: str) -> None:
+    assert said(text).language == language
+
+
+ZONES = [
+    ("every day at 9am x", BANGKOK, BANGKOK),
+    ("every day at 9am UTC x", BANGKOK, "UTC"),
+    ("every day at 9am GMT x", BANGKOK, "UTC"),
+    ("every day at 9am London time x", BANGKOK, "Europe/London"),
+    ("every day at 9am São Paulo x", BANGKOK, BANGKOK),
+    ("every day at 9am, europe/berlin time, x", BANGKOK, "Europe/Berlin"),
+    ("every day at 9am local time x", NEW_YORK, NEW_YORK),
+    ("New York time, every day at 9am x", BANGKOK, NEW_YORK),
+    ("ทุกวัน 09:00 ตามเวลานิวยอร์ก x", BANGKOK, NEW_YORK),
+    ("ทุกวัน 09:00 เวลาประเทศไทย x", "UTC", BANGKOK),
+    ("ทุกวัน 09:00 เวลาท้องถิ่น x", "Asia/Tokyo", "Asia/Tokyo"),
+    ("每天9点(纽约时间)x", BANGKOK, NEW_YORK),
+    ("每天当地时间9点x", BANGKOK, BANGKOK),
+]
+
+
+# T11: a zone in the text wins.
+@pytest.mark.parametrize(("text", "given", "zone"), ZONES)
+def test_zones(text: str, given: str, zone: str) -> None:
+    found = said(text, given)
+    assert found.timezone == zone
+    assert found.trigger == Cron("0 9 * * *", timezone=zone)
+
+
+def test_two_zones_are_asked_about() -> None:
+    assert asked("every day at 9am Bangkok time, Tokyo time, x").missing == ("contradiction",)
+
+
+# T11: an offset, or three letters, do not say what clock changes do.
+@pytest.mark.parametrize("zone", ["UTC+7", "GMT-05:00", "EST", "Pacific time", "IST"])
+def test_vague_zones_are_asked_about(zone: str) -> None:
+    assert asked(f"every day at 9am {zone} x").missing == ("ambiguous",)
+
+
+# An interval named with a zone is meant to lie on the clock of that zone, if it can.
+def test_intervals_with_a_zone() -> None:
+    assert said("every 15 minutes x").trigger == Every("15m")
+    assert said("every 15 minutes, UTC").trigger == Cron("*/15 * * * *", timezone="UTC")
+    assert said("every 6 hours Bangkok time x").trigger == Cron("0 */6 * * *", timezone=BANGKOK)
+    assert said("every 10 seconds Bangkok time x").trigger == Cron(
+        "*/10 * * * * *", timezone=BANGKOK
+    )
+    assert said("every 7 minutes Bangkok time x").trigger == Every("7m")
+    assert said("every 7 seconds Bangkok time x").trigger == Every("7s")
+    assert said("every 30 hours Bangkok time x").trigger == Every("30h")
+
+
+def test_an_interval_keeps_the_zone_for_showing() -> None:
+    assert said("ทุก 15 นาที เช็ค").timezone == BANGKOK
+
+
+INTERVALS: list[tuple[str, Trigger]] = [
+    ("every 2 hours from 01:15 x", Cron("15 1-23/2 * * *", timezone=BANGKOK)),
+    ("every 2 hours from 00:15 x", Cron("15 */2 * * *", timezone=BANGKOK)),
+    ("every 30 minutes from 09:15 to 17:45 x", Cron("15-59/30 9-17 * * *", timezone=BANGKOK)),
+    ("every 30 minutes from 09:00 to 09:30 x", Cron("*/30 9 * * *", timezone=BANGKOK)),
+    ("every 3 hours at minute 20 x", Cron("20 */3 * * *", timezone=BANGKOK)),
+    ("every hour at minutes 10 and 40 x", Cron("10,40 * * * *", timezone=BANGKOK)),
+    ("every hour from 9:30 to 17:30 x", Cron("30 9-17 * * *", timezone=BANGKOK)),
+    ("every day every 15 minutes x", Every("15m")),
+    ("every 20 minutes on Mondays in June x", Cron("*/20 * * 6 1", timezone=BANGKOK)),
+    ("every 2 days of 24 hours x", Every("48h")),
+]
+
+
+@pytest.mark.parametrize(("text", "trigger"), INTERVALS)
+def test_intervals(text: str, trigger: Trigger) -> None:
+    assert said(text).trigger == trigger
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("every 7 minutes on weekdays x", "interval"),
+        ("every 2 hours from 09:00 x", "interval"),
+        ("every 90 minutes from 9:00 to 18:00 x", "interval"),
+        ("every 10 seconds from 9:00 to 18:00 x", "interval"),
+        ("every 2 hours from 9:00 to 18:00 x", "interval"),
+        ("every 15 minutes from 18:00 to 9:00 x", "contradiction"),
+        ("every 15 minutes at minute 10 x", "contradiction"),
+        ("every hour at minute 75 x", "contradiction"),
+        ("every 5 hours at minute 10 x", "contradiction"),
+        ("every 15 minutes in the morning x", "ambiguous"),
+        ("every 15 minutes from 9 to 12 x", "ambiguous"),
+        ("every 15 minutes from 9 to 25 x", "contradiction"),
+        ("every 15 minutes at 9am x", "contradiction"),
+        ("every hour once x", "contradiction"),
+        ("at minute 15 every day x", "time"),
+        ("every day at 9am at minute 15 x", "contradiction"),
+        ("every 15 minutes every 20 minutes x", "contradiction"),
+    ],
+)
+def test_intervals_that_cannot_be_kept_exactly(text: str, missing: str) -> None:
+    assert missing in asked(text).missing
+
+
+DAYS = [
+    ("every day at 9am in June and July x", "0 9 * 6,7 *"),
+    ("every Monday at 9am from June to August x", "0 9 * 6,7,8 1"),
+    ("every Friday to Monday at 9am x", "0 9 * * 0,1,5,6"),
+    ("every day from Monday to Sunday at 9am x", "0 9 * * *"),
+    ("every Sunday and every Monday at 9am x", "0 9 * * 0,1"),
+    ("every month on the 1st and on the last day at 9am x", "0 9 1,L * *"),
+    ("on the first Monday and the last Friday of every month at 9am x", "0 9 * * 1#1,5L"),
+    ("every day at 09:00:30 x", "30 0 9 * * *"),
+]
+
+
+@pytest.mark.parametrize(("text", "expression"), DAYS)
+def test_days(text: str, expression: str) -> None:
+    assert said(text).trigger == Cron(expression, timezone=BANGKOK)
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("every month on the 1st and the first Monday at 9am x", "ambiguous"),
+        ("every week on the 15th at 9am x", "contradiction"),
+        ("every month on Monday at 9am x", "contradiction"),
+        ("every day every month at 9am x", "contradiction"),
+        ("every day every Monday at 9am x", "contradiction"),
+        ("every week every month at 9am x", "contradiction"),
+        ("on the 15th the 16th of every month at 9am x", "contradiction"),
+        ("every 25 December every 24 December at 9am x", "contradiction"),
+        ("tomorrow, Monday and Tuesday, at 9am x", "contradiction"),
+        ("tomorrow, Monday, at 9am x", "contradiction"),
+        ("every morning and evening at 9 x", "contradiction"),
+        ("every day at 9:00:00.5 x", "time"),
+        ("every day 9:5 x", "time"),
+        ("the 31st of this month at 9am x", "date"),
+        ("tomorrow from 9am x", "residue"),
+        ("every week x", "date"),
+        ("the coming Monday at 9am x", "ambiguous"),
+    ],
+)
+def test_days_that_do_not_go_together(text: str, missing: str) -> None:
+    assert missing in asked(text).missing
+
+
+def test_a_weekday_beside_its_day_is_checked() -> None:
+    assert said("tomorrow, Tuesday, at 9am x").trigger == said("tomorrow at 9am x").trigger
+
+
+# "Next Friday" is one day only once this week's is over.
+@pytest.mark.parametrize(("day", "expected"), [(19, None), (20, "2026-11-27"), (21, "2026-11-27")])
+def test_next_friday(day: int, expected: str | None) -> None:
+    now = datetime(2026, 11, day, 2, tzinfo=UTC)
+    if expected is None:
+        assert asked("next Friday at 5pm x", now=now).missing == ("ambiguous",)
+    else:
+        found = said("next Friday at 5pm x", now=now).trigger
+        assert found == Once(f"{expected}T17:00:00", timezone=BANGKOK)
+
+
+# The day is that of the zone, not of UTC.
+def test_today_is_the_day_of_the_zone() -> None:
+    late = datetime(2026, 11, 16, 18, tzinfo=UTC)
+    assert said("วันนี้ 09:00 x", now=late).trigger == Once("2026-11-17T09:00:00", timezone=BANGKOK)
+    assert said("พรุ่งนี้ 09:00 x", now=late).trigger == Once("2026-11-18T09:00:00", timezone=BANGKOK)
+
+
+# C24: not even a second ago.
+def test_the_present_moment_is_past() -> None:
+    assert asked("วันนี้ 09:00 x").missing == ("past",)
+    before = NOW - timedelta(microseconds=1)
+    assert said("วันนี้ 09:00 x", now=before).trigger.next_after(before) == NOW
+
+
+# T10
+def test_a_time_that_is_skipped_is_where_the_clocks_go_forward() -> None:
+    now = datetime(2027, 3, 13, 12, tzinfo=UTC)
+    found = said("tomorrow at 2:30 x", NEW_YORK, now).trigger
+    assert found.next_after(now) == datetime(2027, 3, 14, 7, tzinfo=UTC)
+    assert found.warnings() == ("moved_by_gap",)
+
+
+def test_a_delay_is_elapsed_time_through_a_clock_change() -> None:
+    now = datetime(2026, 11, 1, 5, 45, tzinfo=UTC)
+    for minutes in (10, 30, 90):
+        found = said(f"in {minutes} minutes x", NEW_YORK, now).trigger
+        assert isinstance(found, Once)
+        assert found.instant == now + timedelta(minutes=minutes)
+        assert found.zone == NEW_YORK
+
+
+def test_a_delay_ends_on_a_whole_second() -> None:
+    now = NOW + timedelta(microseconds=1)
+    found = said("in 5 minutes x", now=now).trigger
+    assert found == Once("2026-11-16T09:05:01", timezone=BANGKOK)
+
+
+def test_now_may_be_in_any_zone() -> None:
+    there = NOW.astimezone(timezone(timedelta(hours=-5)))
+    assert said("พรุ่งนี้ 09:00 x", now=there) == said("พรุ่งนี้ 09:00 x")
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("2027-02-10T09:00 x", Once("2027-02-10T09:00:00", timezone=BANGKOK)),
+        ("2027-02-10T09:00:05Z x", Once("2027-02-10T09:00:05", timezone="UTC")),
+        ("2570-02-10 09:00 x", Once("2027-02-10T09:00:00", timezone=BANGKOK)),
+        ("05/05/2027 09:00 x", Once("2027-05-05T09:00:00", timezone=BANGKOK)),
+    ],
+)
+def test_dates_in_digits(text: str, at: Once) -> None:
+    assert said(text).trigger == at
+
+
+def test_an_offset_is_asked_about() -> None:
+    assert asked("2027-02-10T09:00+07:00 x").missing == ("ambiguous",)
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("in 999999 weeks at 9am x", "date"),
+        ("1850-01-01 09:00 x", "past"),
+        ("every 999999 hours x", "interval"),
+    ],
+)
+def test_what_is_out_of_reach_is_asked_about(text: str, missing: str) -> None:
+    assert asked(text).missing == (missing,)
+
+
+# The questions are in the language of the text, or in the one that is asked for.
+def test_questions_have_a_language() -> None:
+    assert asked("ทุกวัน x").message == "กี่โมง?"
+    assert asked("每天 x").message == "几点?"
+    assert asked("every day x").message == "At what time?"
+    with pytest.raises(NeedsClarification) as found:
+        parse("ทุกวัน x", now=NOW, lang="zh-CN")
+    assert (found.value.message, found.value.language) == ("几点?", "zh")
+    with pytest.raises(NeedsClarification) as found:
+        parse("ทุกวัน x", now=NOW, lang="tlh")
+    assert found.value.message == "At what time?"
+
+
+def test_a_question_says_what_was_not_read() -> None:
+    found = asked("every day at 9am, except holidays, x")
+    assert found.missing == ("residue",)
+    assert "except" in found.message
+
+
+def test_a_question_is_invalid_input() -> None:
+    found = asked("every day x")
+    assert isinstance(found, InvalidInput)
+    assert (found.field, found.code) == ("text", "needs_clarification")
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"text": 9}, "wrong_type"),
+        ({"text": "x" * (LONGEST_TEXT + 1)}, "too_long"),
+        ({"now": datetime(2026, 11, 16)}, "naive_datetime"),  # noqa: DTZ001
+        ({"now": "today"}, "wrong_type"),
+        ({"timezone": "Mars/Olympus"}, "unknown_zone"),
+        ({"timezone": None}, "wrong_type"),
+    ],
+)
+def test_what_is_no_text_zone_or_moment_is_refused(given: dict[str, object], code: str) -> None:
+    arguments: dict[str, object] = {"text": "x", "now": NOW, "timezone": BANGKOK} | given
+    text = arguments.pop("text")
+    with pytest.raises(InvalidInput) as found:
+        parse(text, **arguments)  # type: ignore[arg-type]
+    assert found.value.code == code
+
+
+EXPRESSIONS: list[tuple[str, Trigger]] = [
+    ("0 9 * * 1-5", Cron("0 9 * * 1-5", timezone=BANGKOK)),
+    ("@daily", Cron("@daily", timezone=BANGKOK)),
+    ("@every 5m", Every("5m")),
+    ("CRON_TZ=UTC 0 9 * * *", Cron("CRON_TZ=UTC 0 9 * * *", timezone=BANGKOK)),
+    ("every 5m", Every("5m")),
+    ("every PT5M", Every("5m")),
+    ("2030-02-10T09:00:00+07:00", Once("2030-02-10T09:00:00+07:00", timezone=BANGKOK)),
+    ("0 9 L * *", Cron("0 9 L * *", timezone=BANGKOK)),
+]
+
+
+@pytest.mark.parametrize(("text", "trigger"), EXPRESSIONS)
+def test_expressions_are_read_beside_words(text: str, trigger: Trigger) -> None:
+    found = read_trigger(text, now=NOW, timezone=BANGKOK)
+    assert (found.trigger, found.task, found.pattern) == (trigger, "", "expression")
+
+
+def test_words_are_read_beside_expressions() -> None:
+    found = read_trigger("ทุกวัน 09:00 สรุปข่าว", now=NOW, timezone=BANGKOK)
+    assert (found.trigger, found.task) == (Cron("0 9 * * *", timezone=BANGKOK), "สรุปข่าว")
+
+
+def test_an_expression_that_is_wrong_is_told_as_such() -> None:
+    with pytest.raises(InvalidTrigger, match="61"):
+        read_trigger("61 9 * * *", now=NOW, timezone=BANGKOK)
+
+
+def test_a_name_that_is_not_there_is_not_made_up() -> None:
+    from chimes import language
+
+    with pytest.raises(AttributeError, match="parsed"):
+        _ = language.parsed  # type: ignore[attr-defined]

@@ -1,0 +1,155 @@
+"""What holds for any text: an answer or a question, in no time; spelling does not matter."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chimes.errors import InvalidInput, NeedsClarification
+from chimes.language import Parsed, describe, parse
+from chimes.language.parsing import LONGEST_TEXT
+from chimes.triggers import Every, Once
+from tests.language.corpus import READ, ROWS, Row
+
+NOW = datetime(2026, 11, 16, 2, tzinfo=UTC)
+MISSING = {"time", "date", "past", "ambiguous", "contradiction", "residue", "interval", "unit"}
+# Words of all languages, so that most of what is drawn is about time and hardly any of it right.
+WORDS = sorted({word for row in ROWS for word in row.text.split()})
+SOUP = st.lists(
+    st.sampled_from(WORDS) | st.sampled_from(list("0123456789:.-/ ,")) | st.characters(),
+    max_size=12,
+)
+
+
+def _answer(text: str) -> None:
+    found = _read(text)
+    if isinstance(found, NeedsClarification):
+        assert found.missing
+        assert set(found.missing) <= MISSING
+        assert found.message
+        assert found.examples
+    else:
+        assert found.trigger.next_after(NOW) is not None
+        assert found.task == found.task.strip()
+        describe(found.trigger, found.language)
+
+
+def _read(text: str) -> Parsed | NeedsClarification:
+    try:
+        return parse(text, now=NOW, timezone="Asia/Bangkok")
+    except NeedsClarification as asked:
+        return asked
+
+
+# R1.29
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=60))
+def test_any_text_is_answered_or_asked_about(text: str) -> None:
+    _answer(text)
+
+
+@settings(max_examples=500, deadline=None)
+@given(SOUP, st.sampled_from(["", " "]))
+def test_any_words_are_answered_or_asked_about(words: list[str], between: str) -> None:
+    _answer(between.join(words))
+
+
+# Two phrases in one text are one time and one task only if nobody can take them for two times.
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(READ), st.sampled_from(READ))
+def test_two_times_in_a_row_are_never_silently_one(one: Row, other: Row) -> None:
+    time_of_one = one.text.replace(one.task, "").strip()
+    time_of_other = other.text.replace(other.task, "").strip()
+    assert one.trigger is not None
+    assert other.trigger is not None
+    read = _read(f"{time_of_one} {time_of_other}")
+    if isinstance(read, NeedsClarification):
+        return
+    found = read.trigger
+    slots = [fire.at for fire in found.fires(NOW, 400)]
+    for each in (one.trigger, other.trigger):
+        first = each.next_after(NOW)
+        assert isinstance(each, Every) or isinstance(found, Every) or first in slots
+
+
+_WIDE = {ord(each): ord(each) + 0xFEE0 for each in "0123456789:()"}
+_THAI_DIGITS = {ord(str(digit)): 0x0E50 + digit for digit in range(10)}
+
+
+def _wide(text: str) -> str:
+    return text.translate(_WIDE)
+
+
+def _thai_digits(text: str) -> str:
+    return text.translate(_THAI_DIGITS)
+
+
+def _loud(text: str) -> str:
+    return text.upper() if text.isascii() else text
+
+
+def _spaced(text: str) -> str:
+    return f"  {text.replace(' ', '   ')} \n"
+
+
+def _invisible(text: str) -> str:
+    return text.replace(" ", "\u200b \ufeff")
+
+
+def _sentence(text: str) -> str:
+    return f"{text}."
+
+
+VARIATIONS = (_wide, _thai_digits, _loud, _spaced, _invisible, _sentence)
+
+
+@pytest.mark.parametrize("vary", VARIATIONS, ids=lambda each: each.__name__)
+def test_another_spelling_is_read_alike(vary: object) -> None:
+    assert callable(vary)
+    for row in READ[::3]:
+        found = parse(vary(row.text), now=row.now, timezone=row.timezone)
+        assert found.trigger == row.trigger, row.text
+
+
+# The way back: what words made is described in words that make it again.
+@pytest.mark.parametrize("lang", ["th", "en", "zh"])
+def test_what_words_make_is_told_in_words_that_make_it(lang: str) -> None:
+    for row in READ:
+        assert row.trigger is not None
+        found = parse(describe(row.trigger, lang), now=row.now, timezone="UTC").trigger
+        if isinstance(row.trigger, Once):
+            assert isinstance(found, Once)
+            assert (found.instant, found.zone) == (row.trigger.instant, row.trigger.zone)
+        else:
+            assert found.fires(row.now, 50) == row.trigger.fires(row.now, 50), row.text
+
+
+FLOODS = (
+    *("every ", "9:00 ", "1", "and ", "in ", "/", ".", "monday, ", "the 1st and ", "1 hour "),
+    *("ทุก", "วัน", "ก", "สิบ", "จ. ", "วันที่ 1 และ ", "ครึ่ง", "1 ชั่วโมง "),
+    *("每天", "到", "、", "一", "周一", "1号、", "半小时", "年"),
+    *("new york ", "asia/", "a ", "1-", "\u0e4d", "\U0001f600", " "),
+)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("piece", FLOODS)
+def test_no_text_takes_long(piece: str) -> None:
+    text = (piece * LONGEST_TEXT)[:LONGEST_TEXT]
+    _answer("every day at 9am x 每天 ทุกวัน")
+    before = time.process_time()
+    _answer(text)
+    assert time.process_time() - before < 0.5
+
+
+def test_a_text_that_is_too_long_is_refused_at_once() -> None:
+    text = "ทุกวัน 09:00 " * 6000
+    before = time.process_time()
+    with pytest.raises(InvalidInput) as refused:
+        parse(text, now=NOW)
+    assert refused.value.code == "too_long"
+    assert time.process_time() - before < 0.05
