@@ -13,7 +13,7 @@ from chimes.errors import InvalidInput
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.delivery import Delivery, InboxItem
-from chimes.model.ids import RunId, ScheduleId, new_schedule_id
+from chimes.model.ids import DeliveryId, RunId, ScheduleId, new_schedule_id
 from chimes.model.kept_state import KeptState
 from chimes.model.run import LogEntry, Run
 from chimes.model.schedule import Schedule
@@ -51,6 +51,9 @@ class Contents:
     requests: Requests = field(default_factory=dict)
     deliveries: tuple[Delivery, ...] = ()
     inbox: tuple[InboxItem, ...] = ()
+    #: Of messages that lie in an archive: the ids of deliveries, and what owners made of items.
+    filed_deliveries: tuple[DeliveryId, ...] = ()
+    filed_items: tuple[object, ...] = ()
     #: Schedules of waiting or running runs that were not there when the file was written.
     absent: frozenset[str] = frozenset()
     pruned_until: Mark | None = None
@@ -104,6 +107,8 @@ def _contents(data: Plain, jobs: list[Plain], now: datetime) -> Contents:
         requests=dict(_request_from_plain(each) for each in read.items("requests")),
         deliveries=tuple(delivery_from_plain(each) for each in read.items("deliveries")),
         inbox=tuple(inbox_from_plain(each) for each in read.items("inbox")),
+        filed_deliveries=tuple(DeliveryId(str(e)) for e in read.items("filed_deliveries")),
+        filed_items=tuple(read.items("filed_inbox")),
         absent=frozenset(str(each) for each in read.items("absent")),
         pruned_until=(moment(pruned[0]), str(pruned[1])) if len(pruned) == 2 else None,
         extras={name: value for name, value in data.items() if name not in TOP_KEYS},

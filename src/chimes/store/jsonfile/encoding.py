@@ -13,6 +13,7 @@ from chimes.store.codec.records import audit_to_plain, kept_state_to_plain, key_
 from chimes.store.codec.run import log_to_plain, run_to_plain
 from chimes.store.codec.schedule import schedule_to_plain
 from chimes.store.jsonfile.document import VERSION, Contents
+from chimes.store.jsonfile.filing import marks_to_plain
 from chimes.store.jsonfile.job import DETAILS, NO_EXTRAS, job_to_plain
 from chimes.store.jsonfile.state import Generation, Requests
 from chimes.store.plain import Plain, to_text
@@ -55,6 +56,12 @@ class Encoder:
                 b"[]",
             ),
             ("inbox", self._section("inbox", generation.inbox, inbox_to_plain), b"[]"),
+            ("filed_deliveries", [_dump(each) for each in generation.filed_deliveries], b"[]"),
+            (
+                "filed_inbox",
+                self._section("filed_inbox", generation.filed_items, marks_to_plain),
+                b"[]",
+            ),
             ("requests", self._requests(generation.requests), b"[]"),
             ("deleted", self._section("deleted", deleted, schedule_to_plain), b"[]"),
             ("absent", [_dump(each) for each in sorted(filter(None, absent))], b"[]"),

@@ -32,7 +32,7 @@ class Generations:
 
     def clean(self) -> None:
         """What a killed process left half done (F34)."""
-        for pattern in ("jobs*", "runs-*.jsonl", "audit-*.jsonl"):
+        for pattern in ("jobs*", "runs-*.jsonl", "audit-*.jsonl", "messages-*.jsonl"):
             for stray in self._directory.glob(pattern + disk.TEMPORARY):
                 disk.remove(stray)
 

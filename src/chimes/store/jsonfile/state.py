@@ -14,6 +14,7 @@ from chimes.model.ids import DeliveryId, InboxId, KeyId, RunId, ScheduleId
 from chimes.model.kept_state import KeptState
 from chimes.model.run import LogEntry, Run
 from chimes.model.schedule import Schedule
+from chimes.store.jsonfile.filing import is_filed
 from chimes.store.memory.state import State
 from chimes.store.port import Remembered
 
@@ -48,6 +49,9 @@ class Generation:
     requests: Requests = field(default_factory=dict)
     deliveries: dict[DeliveryId, Delivery] = field(default_factory=dict)
     inbox: dict[InboxId, InboxItem] = field(default_factory=dict)
+    #: Those whose text lies in an archive.
+    filed_deliveries: dict[DeliveryId, Delivery] = field(default_factory=dict)
+    filed_items: dict[InboxId, InboxItem] = field(default_factory=dict)
     #: Ended runs up to here are forgotten, also where an archive still has them.
     pruned_until: Mark | None = None
     #: Archived runs that this generation is the first to be without.
@@ -63,6 +67,9 @@ class FileState(State):
     #: The newest audit entry that lies in an archive.
     archived_audit: int = 0
     pruned_until: Mark | None = None
+    #: Messages as they lie in an archive.
+    archived_deliveries: dict[DeliveryId, Delivery] = field(default_factory=dict)
+    archived_items: dict[InboxId, InboxItem] = field(default_factory=dict)
     #: Archived runs that no generation on the disk is without yet.
     forgotten: list[tuple[Run, list[LogEntry]]] = field(default_factory=list)
 
@@ -97,6 +104,11 @@ class FileState(State):
         """A picture that later changes do not touch. The caller holds the lock."""
         forgotten, self.forgotten = tuple(self.forgotten), []
         first = bisect_right(self.audit, self.archived_audit, key=lambda entry: entry.number)
+        old, items = self.archived_deliveries, self.archived_items
+        filed = {k: each for k, each in self.deliveries.items() if old.get(k) is each}
+        filed_items = {k: item for k, item in self.inbox.items() if is_filed(item, items.get(k))}
+        # The archive forgets what no generation refers to.
+        self.archived_deliveries, self.archived_items = filed, filed_items
         return Generation(
             schedules=dict(self.schedules),
             runs=dict(self.kept),
@@ -109,8 +121,10 @@ class FileState(State):
             keys=dict(self.keys),
             states=dict(self.states),
             requests=dict(self.requests),
-            deliveries=dict(self.deliveries),
-            inbox=dict(self.inbox),
+            deliveries={k: each for k, each in self.deliveries.items() if k not in filed},
+            inbox={k: item for k, item in self.inbox.items() if k not in filed_items},
+            filed_deliveries=filed,
+            filed_items=filed_items,
             pruned_until=self.pruned_until,
             forgotten=forgotten,
         )
@@ -123,6 +137,8 @@ class FileState(State):
             requests=self.requests,
             buckets=self.buckets,
             archived_audit=self.archived_audit,
+            archived_deliveries=durable.filed_deliveries,
+            archived_items=durable.filed_items,
             pruned_until=durable.pruned_until,
         )
         for run_id, run in self.runs.items():
@@ -142,6 +158,6 @@ class FileState(State):
         before.audit += [e for e in durable.audit if e.number > self.archived_audit]
         before.keys = dict(durable.keys)
         before.states = dict(durable.states)
-        before.deliveries = dict(durable.deliveries)
-        before.inbox = dict(durable.inbox)
+        before.deliveries = durable.filed_deliveries | durable.deliveries
+        before.inbox = durable.filed_items | durable.inbox
         return before

@@ -22,8 +22,10 @@ from chimes.store.jsonfile.archive import AuditArchive, RunArchive
 from chimes.store.jsonfile.commit import GroupCommit, StateLock
 from chimes.store.jsonfile.document import Contents
 from chimes.store.jsonfile.encoding import Encoder
+from chimes.store.jsonfile.filing import marked, surplus_deliveries, surplus_items
 from chimes.store.jsonfile.generations import Generations
 from chimes.store.jsonfile.lock import DirectoryLock
+from chimes.store.jsonfile.messages import MessageArchive
 from chimes.store.jsonfile.pace import Pace
 from chimes.store.jsonfile.state import FileState, Generation, age
 from chimes.store.memory import MemoryStore
@@ -51,6 +53,7 @@ class JsonFileStore(MemoryStore):
         self._generations = Generations(directory)
         self._run_archive = RunArchive(directory)
         self._audit_archive = AuditArchive(directory)
+        self._message_archive = MessageArchive(directory)
         self._encoder = Encoder(Contents())
         self._durable = Generation()
         self._writing: Generation | None = None
@@ -118,12 +121,11 @@ class JsonFileStore(MemoryStore):
             requests={k: kept for k, kept in contents.requests.items() if kept[1] > now},
             keys={key.id: key for key in contents.keys},
             states={kept.name: kept for kept in contents.states},
-            deliveries={delivery.id: delivery for delivery in contents.deliveries},
-            inbox={item.id: item for item in contents.inbox},
         )
         self._encoder = Encoder(contents)
         self._load_rows(contents)
-        self._degraded = tuple(filter(None, (reason, *self._complaints(contents))))
+        lost = self._load_messages(contents)
+        self._degraded = tuple(filter(None, (reason, *self._complaints(contents), lost)))
         self._durable = self._state.generation()
         for run in self._lose([run for run in self._state.active.values() if run.holder], now):
             _log.warning("run %s was lost with the process before this one", run.id)
@@ -144,6 +146,18 @@ class JsonFileStore(MemoryStore):
         state.audit = [*(entries[number] for number in archived), *contents.audit]
         state.archived_audit = archived[-1] if archived else 0
 
+    def _load_messages(self, contents: Contents) -> str:
+        """Why some of them are not there, or nothing."""
+        state = self._state
+        state.archived_deliveries, state.archived_items = self._message_archive.read()
+        filed = [state.archived_deliveries.get(each) for each in contents.filed_deliveries]
+        items = [marked(each, state.archived_items) for each in contents.filed_items]
+        # The archives first: where both have one, the file counts.
+        state.deliveries = {e.id: e for e in (*filed, *contents.deliveries) if e is not None}
+        state.inbox = {item.id: item for item in (*items, *contents.inbox) if item is not None}
+        lost = filed.count(None) + items.count(None)
+        return f"{lost} archived messages are not where they were" if lost else ""
+
     def _complaints(self, contents: Contents) -> Iterable[str]:
         for job in contents.jobs:
             if job.edited:
@@ -151,7 +165,8 @@ class JsonFileStore(MemoryStore):
             if job.broken is not None:
                 _log.error("job %s is switched off: %s", job.schedule.id, job.schedule.last_error)
                 yield f"job {job.schedule.id} is switched off ({job.schedule.last_error})"
-        unreadable = self._run_archive.unreadable + self._audit_archive.unreadable
+        archives = (self._run_archive, self._audit_archive, self._message_archive)
+        unreadable = sum(archive.unreadable for archive in archives)
         if unreadable:
             yield f"{unreadable} archived lines cannot be read"
 
@@ -189,6 +204,9 @@ class JsonFileStore(MemoryStore):
             self._writing = generation = self._state.generation()
         self._generations.write(self._encoder.encode(generation, self._clock.now()))
         self._durable, self._writing, self._write_error = generation, None, ""
+        self._message_archive.tidy(
+            generation.filed_deliveries.keys(), generation.filed_items.keys()
+        )
         if generation.forgotten and generation.pruned_until:
             self._run_archive.forget(
                 (run for run, _ in generation.forgotten), generation.pruned_until
@@ -210,6 +228,7 @@ class JsonFileStore(MemoryStore):
         try:
             self._archive_runs()
             self._archive_audit()
+            self._archive_messages()
         except OSError as error:
             _log.warning("rows could not be archived: %s", error)
 
@@ -235,6 +254,18 @@ class JsonFileStore(MemoryStore):
             self._audit_archive.append(surplus)
             with self._lock:
                 self._state.archived_audit = surplus[-1].number
+
+    def _archive_messages(self) -> None:
+        deliveries = surplus_deliveries(self._durable.deliveries)
+        items = surplus_items(self._durable.inbox)
+        if deliveries or items:
+            self._message_archive.append(deliveries, items)
+            with self._lock:
+                state = self._state
+                state.archived_deliveries = state.archived_deliveries | {
+                    each.id: each for each in deliveries
+                }
+                state.archived_items = state.archived_items | {item.id: item for item in items}
 
     def _surplus_audit(self) -> tuple[AuditEntry, ...]:
         entries = [e for e in self._durable.audit if e.number > self._state.archived_audit]
