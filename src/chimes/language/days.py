@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from chimes.language.masks import (
     ALL_DATES,
@@ -80,6 +81,51 @@ def days_of(days: DayFields) -> Days:
         months=None if months == ALL_MONTHS else months,
         years=None if days.years is None else numbers(days.years, 1970),
     )
+
+
+class DayWords(Protocol):
+    """The words of one language for days; `months` None: in all of them."""
+
+    def every_day(self, months: Numbers | None) -> str: ...
+
+    def on_dates(self, dates: Sequence[DateTerm], months: Numbers | None) -> str: ...
+
+    def on_weekdays(self, weekdays: Weekdays, months: Numbers | None) -> str:
+        """Those of `every`; there are some."""
+
+    def on_special(self, weekdays: Weekdays, months: Numbers | None) -> str:
+        """Those of `nth` and `last`; there are some."""
+
+    def only_if(self, dates: str, weekdays: Weekdays) -> str:
+        """The dates, which are in words already, where they fall on these weekdays."""
+
+    def as_well_as(self, days: str, others: str) -> str: ...
+
+
+def days_phrase(days: Days, words: DayWords) -> str:
+    """`every day`, `every Monday`, `on the 1st of every month`, …"""
+    months = days.months
+    if days.dates is None:
+        return (
+            words.every_day(months)
+            if days.weekdays is None
+            else _weekdays_phrase(days.weekdays, months, words)
+        )
+    dates = words.on_dates(days.dates, months)
+    if days.weekdays is None:
+        return dates
+    if days.both:
+        return words.only_if(dates, days.weekdays)
+    return words.as_well_as(dates, _weekdays_phrase(days.weekdays, months, words))
+
+
+def _weekdays_phrase(weekdays: Weekdays, months: Numbers | None, words: DayWords) -> str:
+    if not weekdays.every:
+        return words.on_special(weekdays, months)
+    plain = words.on_weekdays(weekdays, months)
+    if not (weekdays.nth or weekdays.last):
+        return plain
+    return words.as_well_as(plain, words.on_special(weekdays, months))
 
 
 def weekday_stretches(weekdays: Numbers, *, least: int = 3) -> list[tuple[int, int]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from chimes.language import en_days
 from chimes.language import en_limits as limits
 from chimes.language.cautions import Caution, CautionCode, Unit
-from chimes.language.days import Days
-from chimes.language.en_days import days_phrase, years_phrase
+from chimes.language.days import Days, days_phrase
+from chimes.language.en_days import years_phrase
 from chimes.language.en_limits import duration_words, every_words, moment_words, zone_words
 from chimes.language.en_times import time_phrase
 from chimes.language.times import Times
@@ -67,7 +68,7 @@ _LARGER: dict[Unit, str] = {
 
 
 def on_days(days: Days, times: Times, zone: str) -> str:
-    which, when = days_phrase(days), time_phrase(times)
+    which, when = days_phrase(days, en_days), time_phrase(times)
     if when.startswith("at "):
         words = f"{which} {when}"
     else:

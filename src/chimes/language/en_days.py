@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from chimes.language.days import DateKind, DateTerm, Days, Weekdays, is_stretch, weekday_stretches
+from collections.abc import Sequence
+
+from chimes.language.days import DateKind, DateTerm, Weekdays, is_stretch, weekday_stretches
 from chimes.language.en_times import joined, ordinal, ranges
 from chimes.language.masks import Numbers, steps, stretches, told
 
@@ -23,18 +25,30 @@ _DATES: dict[DateKind, str] = {
 _NTH = ("first", "second", "third", "fourth", "fifth")
 
 
-def days_phrase(days: Days) -> str:
-    """`every day`, `every Monday`, `on the 1st of every month`, …"""
-    if days.dates is None:
-        if days.weekdays is None:
-            return f"every day{_in_months(days.months)}"
-        return _on_weekdays(days.weekdays, days.months)
-    dates = f"on {joined([_date(term) for term in days.dates])} {_of_months(days.months)}"
-    if days.weekdays is None:
-        return dates
-    if days.both:
-        return f"{dates}, if that is {_as_condition(days.weekdays)},"
-    return f"{dates} and {_on_weekdays(days.weekdays, days.months)}"
+def every_day(months: Numbers | None) -> str:
+    return f"every day{_in_months(months)}"
+
+
+def on_dates(dates: Sequence[DateTerm], months: Numbers | None) -> str:
+    return f"on {joined([_date(term) for term in dates])} {_of_months(months)}"
+
+
+def on_weekdays(weekdays: Weekdays, months: Numbers | None) -> str:
+    return f"every {_every_weekday(weekdays)}{_in_months(months)}"
+
+
+def on_special(weekdays: Weekdays, months: Numbers | None) -> str:
+    return f"on {joined(_special(weekdays))} {_of_months(months)}"
+
+
+def only_if(dates: str, weekdays: Weekdays) -> str:
+    found = ["a weekday"] if weekdays.working else [f"a {WEEKDAYS[day]}" for day in weekdays.every]
+    special = [f"{words} of the month" for words in _special(weekdays)]
+    return f"{dates}, if that is {joined([*found, *special], 'or')},"
+
+
+def as_well_as(days: str, others: str) -> str:
+    return f"{days} and {others}"
 
 
 def years_phrase(years: Numbers | None) -> str:
@@ -65,15 +79,6 @@ def _from_end(back: int) -> str:
     return "the day before the last" if back == 1 else f"the day {back} days before the last"
 
 
-def _on_weekdays(days: Weekdays, months: Numbers | None) -> str:
-    special = _special(days)
-    of_months = f"on {joined(special)} {_of_months(months)}"
-    if not days.every:
-        return of_months
-    plain = f"every {_every_weekday(days)}{_in_months(months)}"
-    return f"{plain} and {of_months}" if special else plain
-
-
 def _special(days: Weekdays) -> list[str]:
     found = [f"the {_NTH[nth - 1]} {WEEKDAYS[day]}" for day, nth in days.nth]
     return found + [f"the last {WEEKDAYS[day]}" for day in days.last]
@@ -86,11 +91,6 @@ def _every_weekday(days: Weekdays) -> str:
     if len(names) == 1 and len(days.every) > 1:
         return f"day from {names[0]}"
     return joined(weekday_list(days.every, least=8))
-
-
-def _as_condition(days: Weekdays) -> str:
-    found = ["a weekday"] if days.working else [f"a {WEEKDAYS[day]}" for day in days.every]
-    return joined([*found, *(f"{words} of the month" for words in _special(days))], "or")
 
 
 def _in_months(months: Numbers | None) -> str:

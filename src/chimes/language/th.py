@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from chimes.language import th_days
 from chimes.language import th_limits as limits
 from chimes.language.cautions import Caution, CautionCode, Unit
-from chimes.language.days import Days
-from chimes.language.th_days import days_phrase, years_phrase
+from chimes.language.days import Days, days_phrase
+from chimes.language.th_days import years_phrase
 from chimes.language.th_limits import duration_words, every_words, moment_words, zone_words
 from chimes.language.th_times import time_phrase
 from chimes.language.times import Times
@@ -62,7 +63,7 @@ _UNITS: dict[Unit, tuple[str, str]] = {
 def on_days(days: Days, times: Times, zone: str) -> str:
     words = time_phrase(times)
     if not (days.all and words.startswith("ทุก")):
-        words = f"{days_phrase(days)} {words}"
+        words = f"{days_phrase(days, th_days)} {words}"
     return f"{words}{years_phrase(days.years)} {zone_words(zone)}"
 
 

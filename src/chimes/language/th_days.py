@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from chimes.language.days import DateKind, DateTerm, Days, Weekdays, weekday_stretches
+from collections.abc import Sequence
+
+from chimes.language.days import DateKind, DateTerm, Weekdays, weekday_stretches
 from chimes.language.masks import Numbers, steps, stretches, told
 from chimes.language.th_times import glued, joined, ranges
 
@@ -26,21 +28,38 @@ _DATES: dict[DateKind, str] = {
     "last_working": "วันทำการสุดท้าย",
 }
 _NTH = ("แรก", "ที่สอง", "ที่สาม", "ที่สี่", "ที่ห้า")
-_WORKING = "วันทำการ"
 
 
-def days_phrase(days: Days) -> str:
-    """`ทุกวัน`, `ทุกวันจันทร์`, `ทุกวันที่ 1 ของเดือน`, `วันสุดท้ายของทุกเดือน`, …"""
-    if days.dates is None:
-        if days.weekdays is None:
-            return f"ทุกวัน{_in_months(days.months)}"
-        return _on_weekdays(days.weekdays, days.months)
-    dates = _on_dates(days.dates, days.months)
-    if days.weekdays is None:
-        return dates
-    if days.both:
-        return f"{dates} เฉพาะที่ตรงกับ{_as_condition(days.weekdays)}"
-    return f"{dates} และ{_on_weekdays(days.weekdays, days.months)}"
+def every_day(months: Numbers | None) -> str:
+    return f"ทุกวัน{_in_months(months)}"
+
+
+def on_dates(dates: Sequence[DateTerm], months: Numbers | None) -> str:
+    """`ทุกวันที่ 1 ของเดือน`, `วันสุดท้ายของทุกเดือน`."""
+    names = [_date(term) for term in dates]
+    if all(term.kind in _PLAIN for term in dates):
+        # วันที่ is said once for all of them.
+        names[1:] = [name.removeprefix("วันที่ ") for name in names[1:]]
+    if dates[0].kind in _PLAIN:
+        return glued(f"ทุก{joined(names)}", "ของเดือน" if months is None else _of_months(months))
+    return glued(joined(names), _of_months(months))
+
+
+def on_weekdays(weekdays: Weekdays, months: Numbers | None) -> str:
+    return f"ทุก{joined(_names(weekdays))}{_in_months(months)}"
+
+
+def on_special(weekdays: Weekdays, months: Numbers | None) -> str:
+    return f"{joined(_special(weekdays))}{_of_months(months)}"
+
+
+def only_if(dates: str, weekdays: Weekdays) -> str:
+    special = [f"{words}ของเดือน" for words in _special(weekdays)]
+    return f"{dates} เฉพาะที่ตรงกับ{joined([*_names(weekdays), *special], 'หรือ')}"
+
+
+def as_well_as(days: str, others: str) -> str:
+    return f"{days} และ{others}"
 
 
 def years_phrase(years: Numbers | None) -> str:
@@ -56,16 +75,6 @@ def weekday_list(weekdays: Numbers) -> list[str]:
     return told(weekday_stretches(weekdays), WEEKDAYS.__getitem__, "ถึง")
 
 
-def _on_dates(dates: tuple[DateTerm, ...], months: Numbers | None) -> str:
-    names = [_date(term) for term in dates]
-    if all(term.kind in _PLAIN for term in dates):
-        # วันที่ is said once for all of them.
-        names[1:] = [name.removeprefix("วันที่ ") for name in names[1:]]
-    if dates[0].kind in _PLAIN:
-        return glued(f"ทุก{joined(names)}", "ของเดือน" if months is None else _of_months(months))
-    return glued(joined(names), _of_months(months))
-
-
 def _date(term: DateTerm) -> str:
     return _DATES[term.kind].format(
         first=term.first, last=term.last, step=term.step, end=_from_end(term.first)
@@ -76,24 +85,13 @@ def _from_end(back: int) -> str:
     return f"{back} วันก่อนวันสุดท้าย" if back else "วันสุดท้าย"
 
 
-def _on_weekdays(days: Weekdays, months: Numbers | None) -> str:
-    special = _special(days)
-    of_months = f"{joined(special)}{_of_months(months)}"
-    if not days.every:
-        return of_months
-    names = _WORKING if days.working else joined(weekday_list(days.every))
-    plain = f"ทุก{names}{_in_months(months)}"
-    return f"{plain} และ{of_months}" if special else plain
+def _names(weekdays: Weekdays) -> list[str]:
+    return ["วันทำการ"] if weekdays.working else weekday_list(weekdays.every)
 
 
 def _special(days: Weekdays) -> list[str]:
     found = [f"{WEEKDAYS[day]}{_NTH[nth - 1]}" for day, nth in days.nth]
     return found + [f"{WEEKDAYS[day]}สุดท้าย" for day in days.last]
-
-
-def _as_condition(days: Weekdays) -> str:
-    found = [_WORKING] if days.working else weekday_list(days.every)
-    return joined([*found, *(f"{words}ของเดือน" for words in _special(days))], "หรือ")
 
 
 def _in_months(months: Numbers | None) -> str:

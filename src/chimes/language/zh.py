@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from chimes.language import zh_days
 from chimes.language import zh_limits as limits
 from chimes.language.cautions import Caution, CautionCode, Unit
-from chimes.language.days import Days
+from chimes.language.days import Days, days_phrase
 from chimes.language.times import Times
-from chimes.language.zh_days import WEEKDAYS, days_phrase, years_phrase
+from chimes.language.zh_days import WEEKDAYS, years_phrase
 from chimes.language.zh_limits import duration_words, every_words, in_zone, moment_words, zone_words
 from chimes.language.zh_times import needs_day, time_phrase
 from chimes.triggers import Dst, Note
@@ -62,9 +63,9 @@ _UNITS: dict[Unit, tuple[str, str]] = {
 def on_days(days: Days, times: Times, zone: str) -> str:
     words = time_phrase(times)
     if needs_day(times):
-        words = f"{days_phrase(days)} {words}".replace("） ", "）")
+        words = f"{days_phrase(days, zh_days)} {words}".replace("） ", "）")
     elif not days.all:
-        words = f"{days_phrase(days)}，{words}"
+        words = f"{days_phrase(days, zh_days)}，{words}"
     return f"{words}{years_phrase(days.years)}，{zone_words(zone)}"
 
 

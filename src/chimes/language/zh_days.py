@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from chimes.language.days import DateKind, DateTerm, Days, Weekdays, weekday_stretches
+from collections.abc import Sequence
+
+from chimes.language.days import DateKind, DateTerm, Weekdays, weekday_stretches
 from chimes.language.masks import Numbers, steps, told
 from chimes.language.zh_times import joined, ranges
 
@@ -17,21 +19,37 @@ _DATES: dict[DateKind, str] = {
     "last_working": "最后一个工作日",
 }
 _NTH = ("第一个", "第二个", "第三个", "第四个", "第五个")
-_WORKING = "工作日"
 
 
-def days_phrase(days: Days) -> str:
-    """`每天`, `每周一`, `每月1号`, `每年1月1号`, …"""
-    if days.dates is None:
-        if days.weekdays is None:
-            return f"{_in_months(days.months)}每天"
-        return _on_weekdays(days.weekdays, days.months)
-    dates = _on_dates(days.dates, days.months)
-    if days.weekdays is None:
-        return dates
-    if days.both:
-        return f"{dates}（仅限{_as_condition(days.weekdays)}）"
-    return f"{dates}以及{_on_weekdays(days.weekdays, days.months)}"
+def every_day(months: Numbers | None) -> str:
+    return f"{_in_months(months)}每天"
+
+
+def on_dates(dates: Sequence[DateTerm], months: Numbers | None) -> str:
+    """`每月1号`, `每年1月1号`, `每年1月和7月的1号`."""
+    names = joined([_date(term) for term in dates])
+    if months is not None and len(months) == 1 and dates[0].kind in ("day", "days"):
+        return f"每年{months[0]}月{names}"
+    return f"{_of_months(months)}{names}"
+
+
+def on_weekdays(weekdays: Weekdays, months: Numbers | None) -> str:
+    names = "工作日" if weekdays.working else f"每{joined(weekday_list(weekdays.every))}"
+    return f"{_in_months(months)}{names}"
+
+
+def on_special(weekdays: Weekdays, months: Numbers | None) -> str:
+    return f"{_of_months(months)}{joined(_special(weekdays))}"
+
+
+def only_if(dates: str, weekdays: Weekdays) -> str:
+    found = ["工作日"] if weekdays.working else weekday_list(weekdays.every)
+    special = [f"当月{words}" for words in _special(weekdays)]
+    return f"{dates}（仅限{joined([*found, *special], '或')}）"
+
+
+def as_well_as(days: str, others: str) -> str:
+    return f"{days}以及{others}"
 
 
 def years_phrase(years: Numbers | None) -> str:
@@ -47,13 +65,6 @@ def weekday_list(weekdays: Numbers) -> list[str]:
     return told(weekday_stretches(weekdays), WEEKDAYS.__getitem__, "至")
 
 
-def _on_dates(dates: tuple[DateTerm, ...], months: Numbers | None) -> str:
-    names = joined([_date(term) for term in dates])
-    if months is not None and len(months) == 1 and dates[0].kind in ("day", "days"):
-        return f"每年{months[0]}月{names}"
-    return f"{_of_months(months)}{names}"
-
-
 def _date(term: DateTerm) -> str:
     return _DATES[term.kind].format(
         first=term.first, last=term.last, step=term.step, end=_from_end(term.first)
@@ -65,24 +76,9 @@ def _from_end(back: int) -> str:
     return f"倒数第{back + 1}天" if back else "最后一天"
 
 
-def _on_weekdays(days: Weekdays, months: Numbers | None) -> str:
-    special = _special(days)
-    of_months = f"{_of_months(months)}{joined(special)}"
-    if not days.every:
-        return of_months
-    names = _WORKING if days.working else f"每{joined(weekday_list(days.every))}"
-    plain = f"{_in_months(months)}{names}"
-    return f"{plain}以及{of_months}" if special else plain
-
-
 def _special(days: Weekdays) -> list[str]:
     found = [f"{_NTH[nth - 1]}{WEEKDAYS[day]}" for day, nth in days.nth]
     return found + [f"最后一个{WEEKDAYS[day]}" for day in days.last]
-
-
-def _as_condition(days: Weekdays) -> str:
-    found = [_WORKING] if days.working else weekday_list(days.every)
-    return joined([*found, *(f"当月{words}" for words in _special(days))], "或")
 
 
 def _in_months(months: Numbers | None) -> str:
