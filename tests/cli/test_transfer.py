@@ -8,17 +8,23 @@ import pytest
 
 from chimes.cli.transfer import exported, imported
 from chimes.errors import InvalidInput
+from chimes.model.access import Scope
 from chimes.model.audit import chained
 from chimes.model.ids import RunId
 from chimes.model.kept_state import KeptState
+from chimes.model.target import AgentTarget
 from chimes.store.port import Item, RunLog
 from tests.builders import (
     NOW,
     SYNC,
+    a_delivery,
     a_key,
     a_schedule,
     a_task,
     an_entry,
+    an_item,
+    full_delivery,
+    full_item,
     full_run,
     full_schedule,
     log_lines,
@@ -32,6 +38,12 @@ ITEMS: Sequence[Item] = (
     RunLog(run_id=RunId("full-run"), entries=tuple(log_lines("one", "น้ำ 水"))),
     chained(an_entry(), number=1, previous_hash=""),
     a_key(),
+    a_key(scopes=(Scope.READ, Scope.AGENT)),
+    a_schedule(target=AgentTarget(prompt="สรุปข่าว", model="small", max_tokens=9)),
+    a_delivery(),
+    full_delivery(),
+    an_item(),
+    full_item(),
     KeptState(name=SYNC.key, value='{"cursor": "น้ำ"}', changed_at=NOW, run_id=RunId("full-run")),
     KeptState(name="by hand", value="[]", changed_at=NOW),
 )
@@ -54,5 +66,13 @@ async def test_every_item_comes_back_as_it_was() -> None:
 )
 def test_a_state_that_makes_no_sense_is_refused(value: str) -> None:
     lines = ['{"chimes_export": 1}', f'{{"kind": "state", "value": {value}}}']
+    with pytest.raises(InvalidInput, match="line 2"):
+        list(imported(lines))
+
+
+@pytest.mark.parametrize("kind", ["delivery", "inbox"])
+@pytest.mark.parametrize("value", ["{}", '{"id": 1}', '{"id": "a", "extra": 1}', "7", "null"])
+def test_a_message_that_makes_no_sense_is_refused(kind: str, value: str) -> None:
+    lines = ['{"chimes_export": 1}', f'{{"kind": "{kind}", "value": {value}}}']
     with pytest.raises(InvalidInput, match="line 2"):
         list(imported(lines))
