@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.process import CHIMES
+from tests.forking import ran
 
 MODULE = """
 from chimes import Chimes
@@ -30,14 +30,8 @@ def shop(tmp_path: Path) -> Path:
 
 
 def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [CHIMES, "store", "backfill-schedules", *arguments, "--store", "sqlite:///shop.db"],
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    given = ["store", "backfill-schedules", *arguments, "--store", "sqlite:///shop.db"]
+    return ran(given, cwd=home)
 
 
 def names(done: subprocess.CompletedProcess[str]) -> dict[str, str]:

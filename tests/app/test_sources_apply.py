@@ -34,6 +34,7 @@ from chimes.service.sources import KnownSources
 from chimes.targets.sync.reading import read_sources
 from tests.app.process import CHIMES, Start, Worker, wait_until
 from tests.builders import NOW, a_node
+from tests.forking import ran
 
 ADMIN = Actor()
 
@@ -330,15 +331,7 @@ async def test_what_a_node_tells_the_others(rig: Rig) -> None:
 
 def apply(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return subprocess.run(
-        [CHIMES, "apply", *arguments],
-        cwd=folder,
-        env=kept | {"CHIMES_PORT": "1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return ran(["apply", *arguments], cwd=folder, env=kept | {"CHIMES_PORT": "1"} | environment)
 
 
 def ask(node: Worker, path: str, method: str = "GET", token: str = "") -> tuple[int, Any]:

@@ -2,9 +2,9 @@
 
 Starting Python and importing the package costs a second of a core, three quarters of what a node
 costs that a test starts. One process for each test worker (`keeper.py`) imports it once; each
-command is a fork of it, with arguments, environment, folder and standard error of its own, and
-ends, is stopped and is killed like any other. Only its command line, as the system shows it, is
-the keeper's.
+command is a fork of it, with arguments, environment, folder and standard files of its own, and
+ends, is stopped and is killed like any other; none outlives the worker. Only its command line, as
+the system shows it, is the keeper's.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TextIO
 
 _KEEPER = Path(__file__).with_name("keeper.py")
@@ -30,18 +31,30 @@ _MOST = 1 << 16
 class Forked:
     """As much of `subprocess.Popen` as tests of nodes need."""
 
-    def __init__(self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> None:
-        asked = {"arguments": [*arguments], "env": {**env}, "cwd": str(cwd)}
-        heard, said = os.pipe()
-        self._status, told = os.pipe()
-        try:
-            self.pid = _keeper().fork(asked, said, told)
-        finally:
-            os.close(said)
-            os.close(told)
-        self.stderr: TextIO = os.fdopen(heard, encoding="utf-8", errors="replace")
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        files: tuple[int, int, int] | None = None,
+    ) -> None:
+        """`files`: standard input, output and error; otherwise there is nothing but the error, as
+        a pipe."""
+        self.stderr: TextIO | None = None
         self.returncode: int | None = None
         self._waiting = threading.Lock()
+        self._status, told = os.pipe()
+        asked = {"arguments": [*arguments], "env": {**env}, "cwd": str(cwd)}
+        if files is not None:
+            self.pid = _keeper().fork(asked, *files, told)
+        else:
+            heard, said = os.pipe()
+            with open(os.devnull, "r+b") as nothing:
+                self.pid = _keeper().fork(asked, nothing.fileno(), nothing.fileno(), said, told)
+            os.close(said)
+            self.stderr = os.fdopen(heard, encoding="utf-8", errors="replace")
+        os.close(told)
 
     def poll(self) -> int | None:
         return self._waited(0)
@@ -70,6 +83,35 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+def ran(
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    stdin: str = "",
+    timeout: float = 60.0,
+) -> subprocess.CompletedProcess[str]:
+    """A command that has ended, with what it said."""
+    with TemporaryFile("w+") as given, TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        given.write(stdin)
+        given.flush()
+        given.seek(0)
+        process = Forked(
+            arguments,
+            env=os.environ if env is None else env,
+            cwd=cwd,
+            files=(given.fileno(), out.fileno(), err.fileno()),
+        )
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        for each in (out, err):
+            each.seek(0)
+        return subprocess.CompletedProcess([*arguments], code, out.read(), err.read())
+
+
 class _Keeper:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -81,9 +123,9 @@ class _Keeper:
                 pass_fds=[theirs.fileno()],
             )
 
-    def fork(self, asked: Mapping[str, object], said: int, told: int) -> int:
+    def fork(self, asked: Mapping[str, object], *files: int) -> int:
         with self._lock:
-            socket.send_fds(self._socket, [json.dumps(asked).encode()], [said, told])
+            socket.send_fds(self._socket, [json.dumps(asked).encode()], files)
             answer = self._socket.recv(_MOST)
         assert answer, "the keeper has died"
         return int(answer)

@@ -1,13 +1,15 @@
 """The process that nodes of tests are forks of: `keeper.py SOCKET`, see `tests.forking`.
 
-A message asks for one, with the ends of its standard error and of a pipe that is told its exit
-code; the answer is its pid. It has no thread and no event loop, so there is nothing that a fork
+A message asks for one, with its standard files and the end of a pipe that is told its exit code;
+the answer is its pid. It has no thread and no event loop, so there is nothing that a fork
 could find half done.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import json
 import os
 import select
@@ -34,12 +36,16 @@ IMPORTED = (
 )
 
 
+#: With the keeper, which ends with the test worker, all of its forks end.
+PR_SET_PDEATHSIG = 1
+
+
 @dataclass(frozen=True)
 class Command:
     arguments: list[str]
     env: dict[str, str]
     cwd: str
-    stderr: int
+    files: tuple[int, ...]
 
 
 def forked(asking: socket.socket) -> Command | None:
@@ -56,17 +62,18 @@ def forked(asking: socket.socket) -> Command | None:
             _reap(telling)
         if asking.fileno() not in ready:
             continue
-        message, given, _, _ = socket.recv_fds(asking, 1 << 20, 2)
+        message, given, _, _ = socket.recv_fds(asking, 1 << 20, 4)
         if not message:
             return None
-        stderr, told = given
+        *files, told = given
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            return Command(**json.loads(message), stderr=stderr)
+            return Command(**json.loads(message), files=tuple(files))
         telling[pid] = told
-        os.close(stderr)
+        for file in files:
+            os.close(file)
         asking.send(str(pid).encode())
 
 
@@ -84,10 +91,14 @@ def _reap(telling: dict[int, int]) -> None:
 
 def become(command: Command) -> None:
     """What the fork of a process with open files has to do to look like a new one."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for number, file in enumerate((nothing, nothing, command.stderr)):
+    assert ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) == 0
+    for number, file in enumerate(command.files):
         os.dup2(file, number)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    # One by one: up to the limit of files there may be a billion of numbers.
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2:
+            with contextlib.suppress(OSError):
+                os.close(number)
     os.environ.clear()
     os.environ.update(command.env)
     time.tzset()
@@ -102,6 +113,8 @@ def become(command: Command) -> None:
 def main(number: int) -> None:
     for name in IMPORTED:
         import_module(name)
+    # Or each fork would look through all of it, and copy it by that, at the latest when it ends.
+    gc.freeze()
     with socket.socket(fileno=number) as asking:
         command = forked(asking)
     if command is not None:

@@ -81,6 +81,7 @@ class Node:
 
     def _read(self) -> None:
         assert self._process is not None
+        assert self._process.stderr is not None
         with self._process.stderr as stream:
             for line in stream:
                 self._lines.append(line)

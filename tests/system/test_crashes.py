@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.forking import ran
 from tests.system.conftest import Start
-from tests.system.node import CHIMES, Node, wait_until
+from tests.system.node import Node, wait_until
 from tests.system.receiver import Receiver
 from tests.system.test_callbacks import ONCE_IN_A_YEAR, http, instant, soon
 
@@ -232,13 +232,7 @@ def test_a_second_process_on_the_json_file_exits_5(tmp_path: Path, start: Start)
     # F36
     store = f"json:///{tmp_path / 'data'}"
     node = start(store)
-    second = subprocess.run(
-        [CHIMES, "serve", "--port", "0", "--store", store],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    second = ran(["serve", "--port", "0", "--store", store], cwd=tmp_path)
     assert second.returncode == 5
     assert str(node.pid) in second.stderr
 
@@ -323,13 +317,6 @@ def test_a_hand_edited_file_loads(tmp_path: Path, start: Start, receiver: Receiv
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_an_unsafe_bind_is_refused(tmp_path: Path, host: str) -> None:
     # S62
-    refused = subprocess.run(
-        [CHIMES, "serve", "--host", host, "--port", "0", "--store", "memory://"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        cwd=tmp_path,
-    )
+    refused = ran(["serve", "--host", host, "--port", "0", "--store", "memory://"], cwd=tmp_path)
     assert refused.returncode == 2
     assert "key create" in refused.stderr

@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
+from tests.forking import ran
 from tests.servers.kinds import _binary, _postgres_binary
 from tests.system.conftest import Start
-from tests.system.node import CHIMES, Node, wait_until
+from tests.system.node import Node, wait_until
 from tests.system.receiver import Receiver
 from tests.system.servers import quoted, sql
 from tests.system.test_callbacks import http, instant
@@ -151,14 +152,7 @@ def test_a_grace_that_is_too_short_ends_the_lease_at_once(
 
 # --- F70: other versions ----------------------------------------------------------------------
 def refused(url: str, home: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [CHIMES, "serve", "--port", "0", "--store", url],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=home,
-    )
+    return ran(["serve", "--port", "0", "--store", url], cwd=home)
 
 
 def test_a_schema_that_is_newer_and_still_fits(

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.forking import ran
 from tests.servers.kinds import REDIS
 from tests.servers.server import PrivateServer
 from tests.servers.server import start as start_server
 from tests.system.conftest import Start
-from tests.system.node import CHIMES, wait_until
+from tests.system.node import wait_until
 from tests.system.receiver import Receiver
 from tests.system.test_callbacks import ONCE_IN_A_YEAR, http, instant
 
@@ -29,13 +30,7 @@ def server() -> Iterator[PrivateServer]:
 
 
 def chimes(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [CHIMES, *words],
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return ran(words, cwd=home)
 
 
 def test_every_slot_once_while_nodes_and_server_are_killed(
