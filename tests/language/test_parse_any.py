@@ -58,12 +58,15 @@ def test_any_words_are_answered_or_asked_about(words: list[str], between: str) -
     _answer(between.join(words))
 
 
+WHOLE = [row for row in READ if row.text.endswith(row.task)]
+
+
 # Two phrases in one text are one time and one task only if nobody can take them for two times.
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from(READ), st.sampled_from(READ))
+@given(st.sampled_from(WHOLE), st.sampled_from(WHOLE))
 def test_two_times_in_a_row_are_never_silently_one(one: Row, other: Row) -> None:
-    time_of_one = one.text.replace(one.task, "").strip()
-    time_of_other = other.text.replace(other.task, "").strip()
+    time_of_one = one.text.removesuffix(one.task).strip()
+    time_of_other = other.text.removesuffix(other.task).strip()
     assert one.trigger is not None
     assert other.trigger is not None
     read = _read(f"{time_of_one} {time_of_other}")

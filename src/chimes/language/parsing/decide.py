@@ -44,6 +44,11 @@ _ABOUT = re.compile(
 _AGAIN = re.compile(r"(?<![a-z])(?:every|each)|ทุก|แต่ละ|每|逢")
 #: What says when so plainly that it cannot be left to the task at the beginning of a text.
 _DAYS = (Clock, Date, Delay, RelativeDay, RelativeWeekday, RelativeMonthDay)
+#: "Every", with nothing behind it that could be read, or that a task is about.
+_UNREAD_EVERY = re.compile(
+    r"[ ,]*(?:(?:every|each)(?![a-z])|ทุก(?!คน|ท่าน|ฝ่าย|ทีม|อย่าง|เรื่อง)|每(?!个?人|位|家|名))"
+    r"[ ]?[^ ,]*"
+)
 _YEAR_BEFORE = re.compile(r"(?:[0-9]{2,4}|年|ปี)[ ,]*$")
 _ONLY_SIGNS = re.compile(r"[\W_]*")
 
@@ -163,6 +168,10 @@ def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
     year = _YEAR_BEFORE.search(text, 0, chosen.start)
     if year and isinstance(first, Date) and first.year is None:
         raise Ask("residue", words=year[0].strip())
+    for start in (0, *(end for _, end in chosen.stretches)):
+        unread = _UNREAD_EVERY.match(text, start)
+        if unread and start != chosen.start:
+            raise Ask("residue", words=unread[0].strip(" ,"))
     for _, end in chosen.stretches:
         left = _LEFT_OVER.match(text, end)
         if left:

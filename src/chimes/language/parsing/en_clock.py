@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from chimes.language.parsing.en_numbers import HOUR, NUMBER, number
+from chimes.language.parsing.en_numbers import HOUR, NUMBER, WORD, number
 from chimes.language.parsing.parts import Clock, Part, PartOfDay, Portion, Problem, Sure
 from chimes.language.parsing.rules import AMBIGUOUS, IMPOSSIBLE, Rule, clock, in_portion, rule
 
@@ -26,7 +26,7 @@ def _halved(hour: int, minute: int, half: str, second: int = 0) -> Clock | Probl
 
 
 def _with_half(found: re.Match[str]) -> tuple[Part, ...]:
-    minute, second = int(found["m"] or 0), int(found["s"] or 0)
+    minute, second = number(found["m"] or "0"), int(found["s"] or 0)
     return (_marked(_halved(number(found["h"]), minute, found["half"], second), found),)
 
 
@@ -122,6 +122,8 @@ _PAST = (
 )
 _THE = r"(?:(?:in|during) the )"
 RULES: list[Rule] = [
+    rule(rf"{_AT}(?P<h>{WORD})[ -](?P<m>{WORD})(?P<s>) ?{_HALF}{_SHARP}", _with_half),
+    rule(rf"{_AT}(?P<h>[0-9]{{1,2}})h(?P<m>[0-9]{{2}}){END}", _military),
     rule(
         rf"{_AT}{_HOUR}(?:[:.](?P<m>[0-9]{{2}})(?::(?P<s>[0-9]{{2}}))?)? ?{_HALF}{_SHARP}",
         _with_half,

@@ -147,7 +147,7 @@ def _every_nth(found: re.Match[str]) -> tuple[Part, ...]:
 
 
 _DATE_DAY = rf"(?P<day>{ORDINAL}|[0-9]{{1,2}}(?![0-9:.]))"
-_YEAR = r"(?P<year>(?:,? ?|,? of )(?:19|2[0-9])[0-9]{2}(?![0-9:.]|[a-z]))?"
+_YEAR = r"(?P<year>(?:,? ?|,? of |-)(?:19|2[0-9])[0-9]{2}(?![0-9:.]|[a-z]))?"
 _EVERY_DATE = rf"(?P<every>{_EVERY}(?:year(?: on)? )?)?"
 _WEEKDAY_FIRST = rf"(?:(?P<w>{_W}),? (?:the )?)?"
 
@@ -204,7 +204,8 @@ def _this_month(found: re.Match[str]) -> tuple[Part, ...]:
 
 RULES: list[Rule] = [
     rule(
-        rf"(?:(?:once )?(?:every ?day|each day|every single day|daily)|once (?:a|per) day){_END}",
+        rf"(?:(?:once )?(?:every ?day(?: of the week)?|each day|every single day|daily)"
+        rf"|once (?:a|per) day){_END}",
         Daily(),
     ),
     *(
@@ -224,7 +225,7 @@ RULES: list[Rule] = [
     rule(rf"(?:{_EVERY}weekend(?: day)?s?|(?:on |at )?(?:the )?weekends){_END}", _WEEKEND),
     rule(rf"(?:{_EVERY}|on (?:every |each )?)?{_LIST}", _named),
     rule(
-        rf"every ?day,?(?: from)? (?P<range>{_W}{_TO}{_W})",
+        rf"(?:every ?day,?(?: from)?|from) (?P<range>{_W}{_TO}{_W})",
         lambda found: (Named(weekdays(found["range"]), every=True),),
     ),
     rule(rf"(?:{_EVERY}week|weekly|once (?:a|per) week){_END}", Period("week")),
@@ -249,7 +250,7 @@ RULES: list[Rule] = [
         MonthDays(("L",), every=True),
     ),
     rule(
-        rf"(?:on )?{_EVERY_DATE}{_WEEKDAY_FIRST}(?:the )?{_DATE_DAY}(?: day)? ?(?:of )?"
+        rf"(?:on )?{_EVERY_DATE}{_WEEKDAY_FIRST}(?:the )?{_DATE_DAY}(?: day)?[ -]?(?:of )?"
         rf"(?P<month>{_MONTH}){_YEAR}",
         _date,
     ),

@@ -36,15 +36,19 @@ _HALVES = (
     r"half(?:[ -]an?)?[ -]hour|(?:(?:an?|one) )?hour and a half|(?:one|1) and a half hours"
     r"|(?:a )?quarter(?: of)? an hour|(?:a )?quarter[ -]hour|(?:two|2) and a half hours"
 )
-DURATION = rf"(?:(?:{_HALVES}){_END}|{_PIECE}(?:{_LINK}{_PIECE}){{0,3}})"
+_SHORT = r"[0-9]{1,4}h[0-9]{1,4}m"
+DURATION = rf"(?:(?:{_HALVES}|{_SHORT}){_END}|{_PIECE}(?:{_LINK}{_PIECE}){{0,3}})"
 
 
 def duration(text: str) -> timedelta:
     if re.fullmatch(_HALVES, text):
         if "quarter" in text:
             return timedelta(minutes=15)
-        hours = 2 if text.startswith(("two", "2")) else 1 if "and a half" in text else 0
-        return timedelta(hours=hours, minutes=30)
+        more = 2 if text.startswith(("two", "2")) else 1 if "and a half" in text else 0
+        return timedelta(hours=more, minutes=30)
+    if re.fullmatch(_SHORT, text):
+        hours, _, minutes = text[:-1].partition("h")
+        return timedelta(hours=int(hours), minutes=int(minutes))
     total = timedelta(0)
     for item in re.finditer(rf"({_COUNT})[ -]?({_UNIT})", text):
         unit = _UNITS["milli"] if item[2].startswith("milli") else _UNITS[item[2][0]]
@@ -82,7 +86,7 @@ _TIME_BEHIND = (
 RULES: list[Rule] = [
     rule(rf"{_EVERY}(?P<d>{DURATION})", _interval),
     rule(
-        rf"{_EVERY}(?P<d>hour|minute|second){_END}(?! (?:day|week|month|year|\w+day))",
+        rf"{_EVERY}(?P<d>hour|minute|second(?! (?:day|week|month|year|\w+day))){_END}",
         lambda found: (Interval(_UNITS[found["d"][0]]),),
     ),
     rule(rf"(?:hourly|once an hour){_END}", Interval(timedelta(hours=1))),
