@@ -12,7 +12,7 @@ from chimes.model.access import Owner, OwnerType, Quota
 from chimes.service.limits import SharedLimiter
 from chimes.service.quotas import OwnerQuotas
 from chimes.store.memory import MemoryStore
-from chimes.store.port import Taken
+from chimes.store.messages import Taken
 from chimes.testing import SettableClock
 
 CHAT = Owner(type=OwnerType.CHAT, id="7")

@@ -10,7 +10,8 @@ from datetime import timedelta
 
 from chimes.clock import Clock
 from chimes.errors import RateLimited, StoreError
-from chimes.store.port import Store, Taken
+from chimes.store.messages import Taken
+from chimes.store.port import Store
 
 _MOST_CALLERS = 10_000
 #: For how long a node may spend what it has fetched: what is left then is lost, not saved up.

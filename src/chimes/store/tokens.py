@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from chimes.store.port import Taken
+from chimes.store.messages import Taken
 
 #: Callers on several nodes are a moment apart: what one has counted, the next must not count
 #: again. A clock that went back further was set back, and is counted from anew.

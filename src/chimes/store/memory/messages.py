@@ -22,7 +22,7 @@ from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.model.recipient import Channel
 from chimes.store.memory.base import MemoryBase
-from chimes.store.port import Taken
+from chimes.store.messages import Taken
 from chimes.store.selection import matches_inbox, select_deliveries, select_inbox
 from chimes.store.tokens import counted_until, taken_from
 

@@ -21,8 +21,8 @@ from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.model.recipient import Channel
 from chimes.model.run import Reason
+from chimes.store.messages import Taken
 from chimes.store.plain import MICROSECOND
-from chimes.store.port import Taken
 from chimes.store.redis.listing import RedisListing, Walk
 from chimes.store.redis.message_rows import (
     DeliveryRow,

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from sqlalchemy import bindparam, delete
 
+from chimes.store.messages import Taken
 from chimes.store.plain import MICROSECOND
-from chimes.store.port import Taken
 from chimes.store.sql.base import SqlBase
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Asked
