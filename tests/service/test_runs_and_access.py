@@ -167,6 +167,16 @@ class TestKeys:
         clock.advance(6)
         assert await access.keys_on()
 
+    async def test_an_expired_key_does_not_open_the_doors_again(
+        self, access: AccessService, store: MemoryStore, clock: SettableClock
+    ) -> None:
+        hour = timedelta(hours=1)
+        made = await access.create(ADMIN, name="x", role=Role.ADMIN, expires_at=NOW + hour)
+        clock.advance(hour)
+        assert await AccessService(store, clock).keys_on()
+        await access.revoke(ADMIN, made.key.id)
+        assert not await AccessService(store, clock).keys_on()
+
 
 class TestRateLimit:
     def test_a_burst_then_the_rate(self, clock: SettableClock) -> None:

@@ -60,8 +60,8 @@ class AccessService:
     async def keys_on(self) -> bool:
         """Whether a key is needed. Without any, calls are open (and the bind is loopback only)."""
         if not self._keys_on and self._clock.monotonic() - self._looked_at > _LOOK_AGAIN:
-            now = await self._store.now()
-            self._keys_on = any(key.usable(now) for key in await self._store.list_keys())
+            # One that has expired was made to keep others out, and still does.
+            self._keys_on = any(key.revoked_at is None for key in await self._store.list_keys())
             self._looked_at = self._clock.monotonic()
         return self._keys_on
 

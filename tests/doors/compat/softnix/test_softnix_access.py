@@ -40,6 +40,12 @@ async def test_keys_in_a_header_or_in_the_query(with_keys: Rig) -> None:
         assert answer.status_code == 200
 
 
+async def test_the_list_with_a_slash_behind_it(softnix: Rig) -> None:
+    made = await softnix.client.post("/schedules/", json=DAILY)
+    assert made.status_code == 200
+    assert len((await softnix.client.get("/schedules/")).json()["items"]) == 1
+
+
 async def test_the_headers_of_every_answer(softnix: Rig) -> None:
     for path in ("/schedules", "/schedules/nope"):
         headers = (await softnix.client.get(path)).headers

@@ -67,6 +67,14 @@ def softnix_door(doorway: Doorway) -> DoorRouter:
     )
     for path, method, handler in routes:
         door.add_api_route(f"{PREFIX}{path}", handler, methods=[method], response_model=None)
+        if not path:
+            door.add_api_route(
+                f"{PREFIX}/",
+                handler,
+                methods=[method],
+                response_model=None,
+                include_in_schema=False,
+            )
     return door
 
 
