@@ -151,7 +151,7 @@ async def test_what_the_task_says_and_what_the_schedule_says() -> None:
     [
         (("x", "61 * * * *", "report"), {}, "61"),
         (("x", "0 0 31 2 *", "report"), {}, "never fires"),
-        (("x", "soon", "report"), {}, "not a time"),
+        (("x", "soon", "report"), {}, "exactly when"),
         (("x", 5, "report"), {}, "expected a trigger"),
         (("", "@daily", "report"), {}, "name is needed"),
         (("x", "@daily", "reprot"), {}, "did you mean report"),
