@@ -12,7 +12,8 @@ from chimes.doors.compat.eventnative.routes import eventnative_door
 from chimes.doors.compat.softnix.routes import softnix_door
 from chimes.doors.description import describe_api
 from chimes.model.access import Role
-from tests.builders import ALICE, BOB
+from chimes.model.delivery import DeliveryState
+from tests.builders import ALICE, BOB, a_delivery, an_item
 from tests.doors.rig import CRON, HTTP, Rig, definition, serving
 
 SOFTNIX = "/schedules/"
@@ -47,6 +48,13 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("get", "/api/v1/runs/{run_id}/logs"): READ_OWN,
     ("post", "/api/v1/runs/{run_id}/cancel"): OPERATE,
     ("post", "/api/v1/runs/{run_id}/retry"): (401, 403, 409, 409, 409, 404),
+    ("get", "/api/v1/deliveries"): READ_LIST,
+    ("get", "/api/v1/deliveries/{delivery_id}"): READ_OWN,
+    ("post", "/api/v1/deliveries/{delivery_id}/retry"): OPERATE,
+    ("get", "/api/v1/inbox"): READ_LIST,
+    ("get", "/api/v1/inbox/{item_id}"): READ_OWN,
+    ("patch", "/api/v1/inbox/{item_id}"): OPERATE,
+    ("post", "/api/v1/inbox/read-all"): (401, 403, 200, 200, 200, 200),
     ("post", "/api/v1/preview"): READ_LIST,
     ("post", "/api/v1/explain"): READ_LIST,
     ("get", "/api/v1/upcoming"): READ_LIST,
@@ -94,6 +102,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/v1/schedules/{schedule_id}/move": {"to": MOMENT},
     "/api/v1/schedules/{schedule_id}/reschedule": {"to": MOMENT},
     "/api/v1/schedules/{schedule_id}/backfill": {"from": MOMENT, "to": MOMENT, "dry_run": True},
+    "/api/v1/inbox/{item_id}": {"starred": True},
     "/api/v1/preview": {"trigger": CRON},
     "/api/v1/explain": {"expression": "* * * * *"},
     "/api/v1/keys": {"name": "x", "role": "viewer"},
@@ -143,9 +152,14 @@ async def scene() -> AsyncIterator[Scene]:
         )
         run = await rig.client.post(f"{made.headers['location']}/run", headers=headers["member"])
         keys = await rig.store.list_keys()
+        dead = a_delivery(owner=ALICE, state=DeliveryState.DEAD, error="canary-error")
+        await rig.store.load([dead])
+        item = await rig.store.add_inbox(an_item(owner=ALICE, title="canary-title"))
         ids = {
             "schedule_id": "canary-id",
             "run_id": run.json()["id"],
+            "delivery_id": dead.id,
+            "item_id": item.id,
             "key_id": keys[0].id,
             "task_id": "x",
         }
@@ -176,14 +190,14 @@ async def test_routes_by_role(scene: Scene, route: tuple[str, str], role: str) -
 )
 async def test_other_owners_ids_look_like_no_ids(scene: Scene, route: tuple[str, str]) -> None:
     theirs = await scene.ask(*route, "stranger")
-    random = await scene.ask(*route, "stranger", schedule_id="no-such-id", run_id="no-such-id")
+    random = await scene.ask(*route, "stranger", **dict.fromkeys(scene.ids, "no-such-id"))
 
     def anonymous(answer: Any, own_id: str) -> str:
         told = answer.json().get("request_id", "")
         text: str = answer.text.replace(told, "") if told else answer.text
         return text.replace(own_id, "ID")
 
-    theirs_id = scene.ids["run_id" if "run_id" in route[1] else "schedule_id"]
+    theirs_id = next(scene.ids[each] for each in scene.ids if f"{{{each}}}" in route[1])
     if route[1].startswith(SOFTNIX):
         theirs_id = "canary-prompt"
     assert anonymous(theirs, theirs_id) == anonymous(random, "no-such-id")
@@ -214,6 +228,10 @@ async def test_a_foreign_schedule_cannot_be_depended_on(scene: Scene) -> None:
         "/api/v1/schedules?label=canary-label",
         "/api/v1/runs",
         "/api/v1/runs?schedule_id=canary-id",
+        "/api/v1/deliveries",
+        "/api/v1/deliveries?owner=user:alice",
+        "/api/v1/inbox",
+        "/api/v1/inbox?owner=user:alice&snoozed=true",
         "/api/v1/upcoming?hours=168",
         "/schedules",
         "/schedules?owner_type=user&owner_id=alice",

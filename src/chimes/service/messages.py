@@ -79,7 +79,7 @@ class MessageService:
     async def change(self, actor: Actor, item_id: InboxId, change: InboxChange) -> InboxItem:
         def changed(item: InboxItem, now: datetime) -> InboxItem:
             if not actor.may_see(item.owner):
-                raise _no_item(item_id)
+                raise NotFound
             if not actor.may_operate(item.owner):
                 raise NotAllowed()
             until = change.snoozed_until
@@ -87,10 +87,16 @@ class MessageService:
                 raise InvalidInput("lies in the past", field="snoozed_until", code="in_the_past")
             return inbox_changed(item, change, now)
 
-        return await self._store.change_inbox(item_id, changed)
+        try:
+            return await self._store.change_inbox(item_id, changed)
+        except NotFound:
+            # In the same words, whether it is somebody else's or nobody's (S04).
+            raise _no_item(item_id) from None
 
     async def read_all(self, actor: Actor, query: InboxQuery) -> int:
         """Marks what the question finds as read; how many."""
+        if not actor.may_operate(query.owner or actor.owner):
+            raise NotAllowed()
         if not actor.sees_everything:
             query = replace(query, owner=actor.owner)
         query = replace(query, unread=True, after=None, limit=_PAGE)
