@@ -131,6 +131,60 @@ async def test_a_server_that_does_not_stream_is_understood(content_type: str) ->
     assert outcome.result["cost"] is None
 
 
+async def test_parts_of_an_answer_and_what_belongs_to_another_one() -> None:
+    parts = [{"type": "text", "text": "one "}, {"type": "image"}, "x", {"text": "two"}]
+    stream = events(
+        {"choices": None},
+        {"choices": ["x", {"index": 1, "delta": {"content": "another choice"}}, {"index": 0}]},
+        {"choices": [{"index": 0, "delta": {"content": parts, "role": "assistant"}}]},
+        {"choices": [{"index": 0, "delta": {"content": 5, "function_call": {"name": "f"}}}]},
+        ending(),
+        "[DONE]",
+    )
+    async with a_model(stream) as model, prompting(model.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert outcome.result is not None
+    assert outcome.result["text"] == "one two"
+    assert outcome.result["refused_tools"] == ["f"]
+
+
+async def test_a_stream_that_is_cut_after_its_last_word_is_whole() -> None:
+    piece = events(delta("all"), ending())
+    head = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    chunk = b"%x\r\n%s\r\n" % (len(piece), piece)
+    async with a_model(then=sending(chunk, head=head)) as model, prompting(model.url) as runner:
+        outcome = await runner.execute(a_prompt())
+        model.then = sending(chunk[:-20], head=head)
+        broken = await runner.execute(a_prompt())
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert (broken.code, broken.retryable) == ("reset", True)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"<html>500</html>", ""),
+        (b"plain\n words", ": plain words"),
+        (b'{"message": "m"}', ": m"),
+        (b'{"detail": [1]}', ""),
+        (b'{"error": {"code": 7}}', ""),
+        (b"\xff\x00", ": \ufffd\ufffd"),
+    ],
+)
+async def test_what_a_refusal_says_is_found_in_every_usual_shape(body: bytes, said: str) -> None:
+    async with a_sink(answer("500 No", body)) as model, prompting(model.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert outcome.error == f"the model server answered HTTP 500{said}"
+
+
+async def test_a_server_that_hangs_up_is_worth_another_attempt() -> None:
+    async with a_model(then=sending(head=b"")) as model, prompting(model.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert (outcome.code, outcome.retryable) == ("reset", True)
+
+
 async def test_a_server_that_refuses_stream_options_is_asked_without_them() -> None:
     refusal = answer("400 Bad Request", b'{"error": {"message": "unknown: stream_options"}}')
     whole = {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]}
@@ -257,14 +311,13 @@ async def test_an_endless_stream_is_left_and_costs_no_memory() -> None:
             writer.write(piece)
             await writer.drain()
 
-    waited: list[float] = []
+    turns = 0
 
     async def beat() -> None:
-        clock = asyncio.get_running_loop().time
+        nonlocal turns
         while True:
-            before = clock()
-            await asyncio.sleep(0.01)
-            waited.append(clock() - before)
+            await asyncio.sleep(0.001)
+            turns += 1
 
     async with a_model(then=flood) as model, prompting(model.url) as runner:
         beating = asyncio.create_task(beat())
@@ -283,8 +336,7 @@ async def test_an_endless_stream_is_left_and_costs_no_memory() -> None:
     assert KEEP_LIMIT - 4 <= len(text.encode()) <= KEEP_LIMIT
     assert outcome.result["truncated"] is True
     assert peak < 8 * 1024 * 1024
-    # On a machine that is busy with other tests.
-    assert max(waited) < 1.0
+    assert turns > 5
 
 
 @pytest.mark.parametrize("streamed", [True, False])
@@ -418,7 +470,9 @@ async def test_the_environments_proxy_is_not_used(monkeypatch: pytest.MonkeyPatc
     assert proxy.connections == 0
 
 
-@pytest.mark.parametrize("url", ["", "localhost:11434", "ftp://x", "http://", "http://h/?a=1"])
+@pytest.mark.parametrize(
+    "url", ["", "localhost:11434", "ftp://x", "http://", "http://h/?a=1", "http://[bad"]
+)
 def test_an_address_that_cannot_be_one_is_a_clear_error(url: str) -> None:
     with pytest.raises(ConfigError, match="agent_url"):
         checked_config(AgentConfig(pipeline="openai", url=url))

@@ -166,6 +166,19 @@ async def test_a_pipeline_that_does_not_say_which_run(reply: bytes) -> None:
     assert (outcome.code, outcome.retryable) == ("bad_answer", True)
 
 
+async def test_an_id_that_cannot_be_one_is_a_failure() -> None:
+    reply = answer("202 Accepted", json.dumps({"run_id": "x" * 201}).encode())
+    async with a_sink(reply) as there, on_runs(there.url) as runner:
+        outcome = await runner.execute(a_prompt())
+    assert (outcome.code, outcome.retryable) == ("bad_answer", False)
+
+
+async def test_a_pipeline_that_is_not_known_is_a_failure() -> None:
+    async with on_runs("http://127.0.0.1:9", pipeline="other") as runner:
+        outcome = await runner.execute(a_prompt())
+    assert (outcome.code, outcome.retryable) == ("unknown_pipeline", False)
+
+
 @pytest.mark.parametrize(
     ("output", "text"),
     [

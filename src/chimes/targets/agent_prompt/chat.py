@@ -25,6 +25,8 @@ PATH = "/v1/chat/completions"
 WHO = "the model server"
 #: Bytes of a stream, its packing included: a token may take some hundred of them.
 STREAM_LIMIT = 32 * READ_LIMIT
+#: Bytes that are dealt with at a time: then it is the turn of others.
+_PIECE = 16 * 1024
 _DONE = "[DONE]"
 _LASTING_ERRORS = ("invalid", "authentication", "permission", "not_found", "insufficient_quota")
 
@@ -62,7 +64,7 @@ async def _ask(exchange: Exchange, handing: Handing, *, with_usage: bool) -> Non
             "Idempotency-Key": handing.call.run.id,
         },
     ) as response:
-        first = await response.content.readany()
+        first = await response.content.read(_PIECE)
         if _is_document(response, first):
             data = await whole(response, who=WHO, begun=first)
             _absorb(parsed(data, who=WHO), "message", handing, handing.answer.add)
@@ -116,7 +118,7 @@ async def _stream(response: aiohttp.ClientResponse, piece: bytes, handing: Handi
                 raise too_long(WHO)
             # A server on the same machine always has more: the others get their turn, too.
             await asyncio.sleep(0)
-            piece = b"" if done else await response.content.readany()
+            piece = b"" if done else await response.content.read(_PIECE)
         done = done or _absorb_all(events.end(), handing, add)
     except EventTooLong:
         raise too_long(WHO) from None
