@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from chimes.clock import SystemClock
+from chimes.delivery import verdicts
 from chimes.delivery.base import Letter, Refused, Result, Retry, Sent
 from chimes.delivery.inbox import Inbox
 from chimes.engine import deliverer as module
@@ -108,7 +109,7 @@ class _rig:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries do not wait."""
-    monkeypatch.setattr(module, "retry_wait", lambda attempts, asked=None: timedelta(0))
+    monkeypatch.setattr(verdicts, "retry_wait", lambda attempts, asked=None: timedelta(0))
 
 
 async def told(rig: Rig, *recipients: Recipient, **given: object) -> Schedule:

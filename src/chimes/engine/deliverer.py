@@ -15,9 +15,9 @@ from functools import partial
 
 from chimes.clock import Clock
 from chimes.config import Settings
-from chimes.delivery.base import Letter, Progress, Refused, Result, Retry, Sender, Sent
-from chimes.delivery.inbox import undelivered
+from chimes.delivery.base import Letter, Progress, Refused, Result, Retry, Sender
 from chimes.delivery.message import message_of
+from chimes.delivery.verdicts import verdict_of
 from chimes.engine.delivery_recorder import DeliveryRecorder
 from chimes.engine.events import (
     Event,
@@ -31,7 +31,7 @@ from chimes.engine.lifecycle import AtOnce, Rest, Told
 from chimes.engine.readers import Readers
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
-from chimes.model.delivery import MOST_ATTEMPTS, Delivery, DeliveryVerdict, retry_wait
+from chimes.model.delivery import Delivery
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
 from chimes.model.recipient import Channel
@@ -82,6 +82,8 @@ class Deliverer:
         self.recorder = DeliveryRecorder(store, tell, self._again_later)
         #: Set when there may be something to do.
         self._stirred = asyncio.Event()
+        #: Whether a run has ended here that somebody is to be told of.
+        self._told = False
         self._look_from = -math.inf
         self._seen: int | None = None
         self._taken: tuple[Delivery, ...] = ()
@@ -126,10 +128,10 @@ class Deliverer:
         open_channels = [c for c, sender in self._senders.items() if self._free(sender) > 0]
         if not open_channels:
             return Told(event=self._stirred)
-        changes = self._store.changes()
-        if changes == self._seen and self._clock.monotonic() < self._look_from:
+        changes, told = self._store.changes(), self._told
+        if not told and changes == self._seen and self._clock.monotonic() < self._look_from:
             return self._rest()
-        self._seen = changes
+        self._seen, self._told = changes, False
         if not await self._due():
             return self._rest()
         limit = min(self._free(self._senders[channel]) for channel in open_channels)
@@ -167,7 +169,7 @@ class Deliverer:
         return Told(event=self._stirred, seconds=max(0.0, min(self._poll, left)))
 
     def _stir(self) -> None:
-        self._look_from = -math.inf
+        self._told = True
         self._stirred.set()
 
     def _again_later(self, delivery: Delivery) -> None:
@@ -213,9 +215,9 @@ class Deliverer:
         except Exception as error:
             self._tell(SenderBroken(delivery=delivery, error=error))
             text = f"{type(error).__name__} in the channel itself"
-            verdict = _verdict(delivery, None, Retry(error=text, code="broken"))
+            verdict = verdict_of(delivery, None, Retry(error=text, code="broken"))
         else:
-            verdict = _verdict(delivery, letter, result)
+            verdict = verdict_of(delivery, letter, result)
         self.recorder.put(verdict, delivery, self._clock.monotonic() - began)
 
     async def _letter(
@@ -260,32 +262,3 @@ class Deliverer:
 def _is_long(run: Run | None) -> bool:
     values = run.result.values() if run is not None and run.result else ()
     return any(not isinstance(value, str) or len(value) > LONG_TEXT for value in values)
-
-
-def _verdict(delivery: Delivery, letter: Letter | None, result: Result) -> DeliveryVerdict:
-    progress = delivery.progress if letter is None else letter.progress.parts
-    if isinstance(result, Sent):
-        return DeliveryVerdict(
-            delivery_id=delivery.id,
-            fence=delivery.fence,
-            sent=True,
-            progress=progress,
-            receipt=result.receipt,
-            inbox=result.inbox,
-        )
-    retry_in = None
-    if isinstance(result, Retry) and delivery.attempts < MOST_ATTEMPTS:
-        retry_in = retry_wait(delivery.attempts, result.after)
-    notice = None
-    if retry_in is None and letter is not None and delivery.recipient.channel is not Channel.INBOX:
-        # A dead letter is read where its owner can read it (F75).
-        notice = undelivered(letter, result.error)
-    return DeliveryVerdict(
-        delivery_id=delivery.id,
-        fence=delivery.fence,
-        retry_in=retry_in,
-        progress=progress,
-        error=result.error,
-        code=result.code,
-        inbox=notice,
-    )

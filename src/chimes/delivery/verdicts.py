@@ -1,0 +1,38 @@
+"""What an attempt to deliver means for the delivery (pure)."""
+
+from __future__ import annotations
+
+from chimes.delivery.base import Letter, Result, Retry, Sent
+from chimes.delivery.inbox import undelivered
+from chimes.model.delivery import MOST_ATTEMPTS, Delivery, DeliveryVerdict, retry_wait
+from chimes.model.recipient import Channel
+
+
+def verdict_of(delivery: Delivery, letter: Letter | None, result: Result) -> DeliveryVerdict:
+    """`letter`: None if not even that could be made."""
+    progress = delivery.progress if letter is None else letter.progress.parts
+    if isinstance(result, Sent):
+        return DeliveryVerdict(
+            delivery_id=delivery.id,
+            fence=delivery.fence,
+            sent=True,
+            progress=progress,
+            receipt=result.receipt,
+            inbox=result.inbox,
+        )
+    retry_in = None
+    if isinstance(result, Retry) and delivery.attempts < MOST_ATTEMPTS:
+        retry_in = retry_wait(delivery.attempts, result.after)
+    notice = None
+    if retry_in is None and letter is not None and delivery.recipient.channel is not Channel.INBOX:
+        # A dead letter is read where its owner can read it (F75).
+        notice = undelivered(letter, result.error)
+    return DeliveryVerdict(
+        delivery_id=delivery.id,
+        fence=delivery.fence,
+        retry_in=retry_in,
+        progress=progress,
+        error=result.error,
+        code=result.code,
+        inbox=notice,
+    )
