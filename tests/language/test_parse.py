@@ -139,6 +139,7 @@ INTERVALS: list[tuple[str, Trigger]] = [
     ("every day every 15 minutes x", Every("15m")),
     ("every 20 minutes on Mondays in June x", Cron("*/20 * * 6 1", timezone=BANGKOK)),
     ("every 2 days of 24 hours x", Every("48h")),
+    ("every quarter of an hour x", Every("15m")),
 ]
 
 
@@ -182,6 +183,13 @@ DAYS = [
     ("every month on the 1st and on the last day at 9am x", "0 9 1,L * *"),
     ("on the first Monday and the last Friday of every month at 9am x", "0 9 * * 1#1,5L"),
     ("every day at 09:00:30 x", "30 0 9 * * *"),
+    ("every day at ten past noon x", "10 12 * * *"),
+    ("every day at quarter past 12am x", "15 0 * * *"),
+    ("every 1 day at 9am x", "0 9 * * *"),
+    ("every 1 week on Monday at 9am x", "0 9 * * 1"),
+    ("every 1 month on the 5th at 9am x", "0 9 5 * *"),
+    ("every 1 year on 5 May at 9am x", "0 9 5 5 *"),
+    ("ทุก 1 สัปดาห์ วันจันทร์ 9:00 x", "0 9 * * 1"),
 ]
 
 
@@ -218,6 +226,30 @@ def test_days_that_do_not_go_together(text: str, missing: str) -> None:
 
 def test_a_weekday_beside_its_day_is_checked() -> None:
     assert said("tomorrow, Tuesday, at 9am x").trigger == said("tomorrow at 9am x").trigger
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        # T14: never.
+        ("on the 31st of every month in February at 9am x", "date"),
+        ("every day at 9am once x", "contradiction"),
+        ("every day at 24 x", "contradiction"),
+        ("every day at 75 minutes past 9am x", "contradiction"),
+        ("every day at quarter past 13 x", "contradiction"),
+        ("每天晚上25点 x", "contradiction"),
+        ("每天上午9:75 x", "contradiction"),
+        ("ทุกวัน ยี่สิบห้านาฬิกา x", "contradiction"),
+        ("ทุกวัน 25 น. x", "contradiction"),
+        ("ทุกวันจันทร์ที่ 6 ของเดือน 9:00 x", "contradiction"),
+        ("每月倒数第三十五天 9:00 x", "contradiction"),
+        ("每月第六个周一 9:00 x", "contradiction"),
+        ("ทุกชั่วโมง นาทีที่ 75 x", "contradiction"),
+        ("每小时第75分 x", "contradiction"),
+    ],
+)
+def test_what_cannot_be(text: str, missing: str) -> None:
+    assert missing in asked(text).missing
 
 
 # "Next Friday" is one day only once this week's is over.

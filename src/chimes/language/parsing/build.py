@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import date, datetime, time, timedelta
-from typing import assert_never
 
 from chimes.errors import InvalidTrigger
 from chimes.language.parsing.asking import Ask
@@ -85,9 +84,8 @@ def _single_day(day: SingleDay, today: date) -> date:
         case RelativeMonthDay():
             month = today.year * 12 + today.month - 1 + day.months
             return _real_date(month // 12, month % 12 + 1, day.day)
-        case Date():
+        case _:
             return _real_date(day.year or today.year, day.month, day.day)
-    assert_never(day)
 
 
 def _real_date(year: int, month: int, day: int) -> date:
@@ -145,9 +143,8 @@ def _day_fields(days: Days, months: frozenset[int]) -> tuple[str, str, str]:
             within = _months(months)
             terms = ",".join(days.terms)
             return ("*", within, terms) if days.weekday else (terms, within, "*")
-        case Date():
+        case _:
             return str(days.day), str(days.month), "*"
-    assert_never(days)
 
 
 def _months(months: frozenset[int]) -> str:
@@ -186,8 +183,6 @@ def _at_minutes(said: Meaning, step: timedelta) -> tuple[str, str, str]:
     assert said.minutes is not None
     if step % _HOUR or step >= _DAY or _DAY % step or said.span is not None:
         raise Ask("contradiction")
-    if max(said.minutes.minutes) > 59:
-        raise Ask("time", "contradiction")
     hours = "*" if step == _HOUR else f"*/{step // _HOUR}"
     return "0", _numbers(said.minutes.minutes), hours
 

@@ -103,17 +103,15 @@ def _spoken(found: re.Match[str]) -> tuple[Part, ...]:
     if found["way"] != "past" and said.isdigit() and int(said) <= 12 and not found["unit"]:
         # "10 to 11am" is ten minutes, or an hour.
         return (AMBIGUOUS,)
-    if found["noon"]:
-        hour, half = 12, "pm"
-    else:
-        hour, half = number(found["h"]), found["half"] or ""
+    hour = 12 if found["noon"] else number(found["h"])
     if not 1 <= hour <= 12:
         return (Problem(("contradiction",)),)
-    read = _halved(hour, 0, half) if half else Clock(hour, sure="open")
-    if isinstance(read, Problem):
-        return (read,)
-    total = read.hour * 60 + (minute if found["way"] == "past" else -minute)
-    return (Clock(total // 60 % 24, total % 60, sure=read.sure, marked=bool(found["at"])),)
+    half = "pm" if found["noon"] else found["half"]
+    sure: Sure = "certain" if half else "open"
+    if half:
+        hour = hour % 12 + (12 if half.startswith("p") else 0)
+    total = hour * 60 + (minute if found["way"] == "past" else -minute)
+    return (Clock(total // 60 % 24, total % 60, sure=sure, marked=bool(found["at"])),)
 
 
 _PAST = (

@@ -94,8 +94,9 @@ class _Scanner:
                 listed += [_is_list(self.text[end:at]), *(False for _ in found.parts[1:])]
                 parts += found.parts
                 end = at = found.end
-                joiners += 1
-                if not _is_loose(parts[-1]):
+                if _is_loose(parts[-1]):
+                    joiners += _MOST_JOINERS // 2
+                else:
                     kept, kept_end, joiners = len(parts), end, 0
                 continue
             after = self._joined(at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from chimes.language.parsing.parts import Clock, Part, PartOfDay, Portion, Sure
-from chimes.language.parsing.rules import IMPOSSIBLE, Rule, clock, in_portion, rule, whole_hours
+from chimes.language.parsing.rules import Rule, clock, in_portion, rule, whole_hours
 from chimes.language.parsing.zh_numbers import NUMBER, number
 
 _PORTIONS: dict[str, Portion] = {
@@ -75,8 +75,6 @@ def _marked(read: Clock, found: re.Match[str]) -> Clock:
 
 def _written(found: re.Match[str]) -> tuple[Part, ...]:
     """`晚上8:30`."""
-    if int(found["m"]) > 59:
-        return (IMPOSSIBLE,)
     read = in_portion(int(found["h"]), int(found["m"]), _PORTIONS[found["p"]])
     return (_marked(read, found),) if isinstance(read, Clock) else (read,)
 
