@@ -14,32 +14,34 @@ from chimes.language.parsing.rules import (
     rule,
     whole_hours,
 )
-from chimes.language.parsing.th_numbers import NUMBER, number
+from chimes.language.parsing.th_numbers import NUMBER, TENS, number
 
 _AT = r"(?P<at>(?:ณ ?)?(?:ใน)?(?:เวลา|ตอน|ช่วง) ?)?"
 _HOUR = rf"(?P<h>{NUMBER})"
 # A lone number behind an hour is its minutes only where nothing can be counted with it.
 _MINUTES = (
     rf"(?: ?(?P<half>ครึ่ง)| ?(?P<m1>{NUMBER}) ?นาที"
-    r"|(?P<m2>[0-9]{2})(?![0-9:.])| (?P<m3>[0-9]{2})(?= ?(?:$|น\.)))?"
+    rf"|(?P<m2>[0-9]{{2}})(?![0-9:.])|(?P<m3>{TENS})(?= |$)"
+    r"|(?P<unsure> [0-5][0-9])(?![0-9:./-])(?! ?น\.)| (?P<m4>[0-9]{2})(?= ?น\.))?"
     r"(?: ?(?:ตรง|เป๊ะ))?(?: ?น\.)?"
 )
-_LONE = re.compile(r" ?[0-9]")
 
 
 def _minute(found: re.Match[str]) -> int:
     if found["half"]:
         return 30
-    said = found["m1"] or found["m2"] or found["m3"]
+    said = found["m1"] or found["m2"] or found["m3"] or found["m4"]
     return number(said) if said else 0
 
 
 def _made(found: re.Match[str], hour: int, *, usual: bool = False) -> tuple[Part, ...]:
     minute = _minute(found)
+    if found["unsure"]:
+        return (AMBIGUOUS,)
     read = clock(hour, minute)
     if not isinstance(read, Clock):
         return (read,)
-    whole = not found["half"] and not (found["m1"] or found["m2"] or found["m3"])
+    whole = not any(found[each] for each in ("half", "m1", "m2", "m3", "m4"))
     sure: Sure = "usual" if usual else "certain"
     return (
         Clock(hour, minute, sure=sure, midnight=hour == 0, marked=bool(found["at"]), whole=whole),

@@ -73,7 +73,7 @@ EVERY = r"(?:ประจำ)?(?:ทุก ?ๆ?|แต่ละ) ?"
 _WORKING = r"(?:วัน)?(?:ทำการ|ทำงาน|ธรรมดา)"
 _OF_MONTH = r"(?: ?(?:ของ|ใน)? ?เดือน(?!นี้|หน้า|ที่))"
 _OF_EACH = r"(?: ?(?:ของ|ใน)? ?(?:ทุก ?ๆ?|แต่ละ) ?เดือน)"
-_NUMBER = rf"(?:[0-9]{{1,2}}(?![0-9:.])|{NUMBER})"
+_NUMBER = rf"(?:[0-9]{{1,2}}(?![0-9:./])|(?![0-9]){NUMBER})"
 _NUMBERS = rf"(?P<days>{_NUMBER}(?: ?(?:และ|กับ|,) ?(?:วันที่ ?)?{_NUMBER}){{0,9}})"
 
 
@@ -93,6 +93,11 @@ def _weekday_of(text: str) -> int:
 
 def _named(every: bool) -> Meaning:
     return lambda found: (Named(weekdays(found[0]), every),)
+
+
+def _named_portion(portion: Portion) -> Meaning:
+    """`ทุกเช้าวันจันทร์`."""
+    return lambda found: (Named(weekdays(found["list"]), every=True), PartOfDay(portion))
 
 
 def _month_days(every: bool) -> Meaning:
@@ -182,6 +187,13 @@ RULES: list[Rule] = [
     # Without "วัน" the name of Sunday means a week.
     rule(rf"{EVERY}(?:วัน ?|(?!อาทิตย์)){_LIST}", _named(every=True)),
     rule(rf"{EVERY}อาทิตย์", AMBIGUOUS),
+    *(
+        rule(
+            rf"{EVERY}(?:ตอน)?{word}(?:ของ)?(?P<list>(?=วัน){_LIST})",
+            _named_portion(portion),
+        )
+        for word, portion in _PORTIONS.items()
+    ),
     # Abbreviations alone are too short to be found inside other words.
     rule(rf"(?:(?=วัน|[^.]{{3}})|(?<![ก-๛.])){_LIST}", _named(every=False)),
     rule(rf"(?:{EVERY}|ใน)?{_WORKING}", Named(frozenset(range(1, 6)), every=True)),

@@ -8,7 +8,7 @@ from chimes.language.parsing import th_clock, th_days, th_spans
 
 RULES = [*th_clock.RULES, *th_days.RULES, *th_spans.RULES]
 #: Between parts, meaning nothing by themselves.
-JOINING = r"เวลา|ตอน|ช่วง|ใน|ของ|ณ|ที่"
+JOINING = r"วันที่(?= ?[0-9]+[/-])|เวลา|ตอน|ช่วง|ใน|ของ|ณ|ที่"
 #: Between two of a kind: both are meant.
 LISTING = r"และ|กับ|แล้วก็"
 #: Asks for something; it may stand before, or in the middle of, the words of time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from chimes.language.parsing.parts import Clock, Part, PartOfDay, Portion, Sure
-from chimes.language.parsing.rules import Rule, clock, in_portion, rule, whole_hours
+from chimes.language.parsing.rules import AMBIGUOUS, Rule, clock, in_portion, rule, whole_hours
 from chimes.language.parsing.zh_numbers import NUMBER, number
 
 _PORTIONS: dict[str, Portion] = {
@@ -35,6 +35,7 @@ _MINUTE = (
     r"(?:钟|整(?![理个合改顿])|正(?![在常式确])|(?P<half>半(?!小时|个|天|年|价|成))"
     rf"|(?P<q>[一三13])刻钟?|过?(?P<m>{NUMBER}) ?分(?![钟析享配类])"
     r"|(?P<m2>[0-5][0-9])(?![0-9:.]| ?[个条张人份名位次杯篇])"
+    r"|(?P<unsure> [0-5][0-9])(?![0-9:./-]| ?[个条张人份名位次杯篇点])"
     r"|(?P<m3>[二三四五]?十[一二三四五六七八九]?|[零〇][一二三四五六七八九])"
     r"(?! ?[个条张人份名位次杯篇]))?"
 )
@@ -54,6 +55,8 @@ def _minute(found: re.Match[str]) -> int:
 def _alone(found: re.Match[str]) -> tuple[Part, ...]:
     """`9点` is the morning; 12点 and the small hours are asked about unless written as 03点."""
     hour, minute = number(found["h"]), _minute(found)
+    if found["unsure"]:
+        return (AMBIGUOUS,)
     read = clock(hour, minute)
     if not isinstance(read, Clock):
         return (read,)
@@ -65,6 +68,8 @@ def _alone(found: re.Match[str]) -> tuple[Part, ...]:
 
 
 def _in_portion(found: re.Match[str]) -> tuple[Part, ...]:
+    if found["unsure"]:
+        return (AMBIGUOUS,)
     read = in_portion(number(found["h"]), _minute(found), _PORTIONS[found["p"]])
     return (_marked(read, found),) if isinstance(read, Clock) else (read,)
 
