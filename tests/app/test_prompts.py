@@ -20,6 +20,7 @@ from chimes.model.agent_run import handover_from, heard_name, kept_name
 from chimes.model.policy import Backoff, Policy
 from chimes.model.recipient import Channel, Occasion
 from chimes.model.run import Run, RunStatus
+from chimes.model.target import HttpTarget
 from chimes.service.orders import Order
 from chimes.targets.agent_prompt import pipeline
 from tests.app.looking import QUICK, eventually, runs_of, stored
@@ -33,7 +34,7 @@ from tests.targets.agent_servers import (
     events,
     sending,
 )
-from tests.targets.sinks import answer, until
+from tests.targets.sinks import a_sink, answer, until
 
 GOOD = events(delta("It rains."), ending(), {"choices": [], "usage": USAGE}, "[DONE]")
 PROMPT = AgentTarget(prompt="What is the weather?")
@@ -236,6 +237,26 @@ async def test_an_endless_stream_ends_while_others_are_answered() -> None:
     assert {each.status for each in left} == {RunStatus.FAILED}
     assert {each.reason for each in left} == {"answer_too_long"}
     assert all(len(str((each.result or {})["text"])) <= 64 * 1024 for each in left)
+
+
+async def test_prompts_that_hang_take_no_place_away_from_others() -> None:
+    async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with (
+        a_model(then=hang) as model,
+        a_sink() as sink,
+        an_app(configured(model.url, workers=1)) as app,
+    ):
+        hanging = [await ordered(app) for _ in range(3)]
+        await until(lambda: len(model.requests) == 3)
+        order = Order(target=HttpTarget(url=sink.url), policy=Policy())
+        schedules = app.runtime().services.schedules
+        done = await ended(app, await schedules.start(Actor(), order))
+        for run in hanging:
+            await app.runtime().services.runs.cancel(Actor(), run.id)
+            await ended(app, run)
+    assert done.status is RunStatus.SUCCEEDED
 
 
 # --- the pipeline `runs` --------------------------------------------------------------------------

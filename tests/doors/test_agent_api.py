@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from chimes.model.access import Owner, OwnerType, Role
+from chimes.doors.compat.ksana.wire import job_from_schedule
+from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.agent_run import Handover, heard_name, kept_name
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import RunId, ScheduleId
@@ -250,6 +251,15 @@ async def test_the_node_with_the_pipeline_says_what_is_usual(rig: Rig) -> None:
     assert (policy["timeout"], policy["retry_backoff"]) == ("PT3M", "PT1S")
     assert (policy["max_retries"], policy["backoff"]) == (1, "exponential")
     assert made["delivery"] == [INBOX]
+
+
+async def test_ksana_users_see_that_it_is_a_prompt(rig: Rig) -> None:
+    made = await rig.create(target=AGENT)
+    schedule = await rig.store.get_schedule(ScheduleId(made["id"]))
+    assert schedule is not None
+    job = job_from_schedule(schedule, Actor(), await rig.store.now())
+    assert job["agent"] == {"prompt": AGENT["prompt"]}
+    assert job["http"] == {"method": "", "url": "", "headers": {}, "body": ""}
 
 
 # --- callbacks ------------------------------------------------------------------------------------

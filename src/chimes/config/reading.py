@@ -132,7 +132,7 @@ def choice(*known: str) -> Read:
     def read(value: object) -> str:
         word = value.strip().lower() if isinstance(value, str) else ""
         if word not in known:
-            raise Expected(f"one of {', '.join(known)}{_meant(word, known)}")
+            raise Expected(f"one of {', '.join(filter(None, known))}{_meant(word, known)}")
         return word
 
     return read

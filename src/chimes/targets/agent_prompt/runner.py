@@ -19,6 +19,9 @@ from chimes.targets.agent_prompt.trouble import Trouble, outcome_of
 from chimes.targets.base import Call
 from chimes.targets.http_callback.verdicts import outcome_of_timeout
 
+#: Prompts that a node has in hand at once, apart from what it does otherwise: models are slow, and
+#: few answer many at a time.
+PLACES = 16
 #: Seconds for telling a pipeline that nobody waits any more.
 FAREWELL = 5.0
 
@@ -26,7 +29,7 @@ FAREWELL = 5.0
 class AgentPrompt:
     kind = "agent"
     resumable = False
-    places = None
+    places = PLACES
     offers = frozenset({"agent"})
 
     def __init__(self, config: AgentConfig, *, user_agent: str) -> None:
