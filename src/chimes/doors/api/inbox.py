@@ -30,7 +30,7 @@ router = APIRouter(
 )
 
 
-class Filters(Query):
+class InboxFilters(Query):
     schedule_id: Word | None = None
     run_id: Word | None = None
     starred: bool | None = None
@@ -47,14 +47,14 @@ class Filters(Query):
         )
 
 
-class InboxesQuery(Filters):
+class InboxPageQuery(InboxFilters):
     limit: Limit = DEFAULT_LIMIT
     cursor: Annotated[str, Field(max_length=2000)] | None = None
     unread: bool | None = None
     snoozed: bool = Field(default=False, description="Also those that are snoozed.")
 
 
-class ItemChangeIn(Body):
+class InboxItemIn(Body):
     """What is left out stays."""
 
     read: bool = LEFT_OUT
@@ -68,7 +68,7 @@ class ArtifactOut(Out):
     url: str
 
 
-class ItemOut(Out):
+class InboxItemOut(Out):
     id: str
     owner: OwnerOut
     run_id: str | None
@@ -87,8 +87,8 @@ class ItemOut(Out):
     snoozed_until: Moment | None
 
 
-class ItemPage(Out):
-    items: list[ItemOut]
+class InboxPage(Out):
+    items: list[InboxItemOut]
     next_cursor: str | None
     unread: int = Field(description="On all pages.")
 
@@ -97,9 +97,9 @@ class MarkedOut(Out):
     marked: int
 
 
-@router.get("", responses=gives(ItemPage))
+@router.get("", responses=gives(InboxPage))
 async def list_inbox(
-    request: Request, query: Annotated[InboxesQuery, InQuery()], door: ToDoorway, actor: Caller
+    request: Request, query: Annotated[InboxPageQuery, InQuery()], door: ToDoorway, actor: Caller
 ) -> Response:
     """A page of messages, newest first."""
     asked = replace(
@@ -113,14 +113,14 @@ async def list_inbox(
     return page(request, [item_out(each) for each in found.items], found.next, unread=unread)
 
 
-@router.get("/{item_id}", responses=gives(ItemOut) | MISSING)
+@router.get("/{item_id}", responses=gives(InboxItemOut) | MISSING)
 async def get_item(item_id: str, door: ToDoorway, actor: Caller) -> Response:
     """One message."""
     return JSONResponse(item_out(await door.messages.item(actor, InboxId(item_id))))
 
 
-@router.patch("/{item_id}", responses=gives(ItemOut) | MISSING | BODY)
-async def change_item(item_id: str, body: ItemChangeIn, door: ToDoorway, actor: Caller) -> Response:
+@router.patch("/{item_id}", responses=gives(InboxItemOut) | MISSING | BODY)
+async def change_item(item_id: str, body: InboxItemIn, door: ToDoorway, actor: Caller) -> Response:
     """Mark it as read, star it, put it away, or let it come back later."""
     changed = await door.messages.change(actor, InboxId(item_id), change_from(body))
     return JSONResponse(item_out(changed))
@@ -128,7 +128,7 @@ async def change_item(item_id: str, body: ItemChangeIn, door: ToDoorway, actor: 
 
 @router.post("/read-all", responses=gives(MarkedOut) | BODY)
 async def read_all(
-    query: Annotated[Filters, InQuery()],
+    query: Annotated[InboxFilters, InQuery()],
     door: ToDoorway,
     actor: Caller,
     body: NothingIn | None = None,
@@ -137,7 +137,7 @@ async def read_all(
     return JSONResponse({"marked": await door.messages.read_all(actor, query.to_query())})
 
 
-def change_from(body: ItemChangeIn) -> InboxChange:
+def change_from(body: InboxItemIn) -> InboxChange:
     given = body.model_fields_set
     return InboxChange(
         read=body.read if "read" in given else None,
@@ -147,7 +147,7 @@ def change_from(body: ItemChangeIn) -> InboxChange:
     )
 
 
-def _snooze(body: ItemChangeIn) -> datetime | Wake:
+def _snooze(body: InboxItemIn) -> datetime | Wake:
     until = body.snoozed_until
     return Wake() if until is None else moment_from(until, None, "snoozed_until")
 
