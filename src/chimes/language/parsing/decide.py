@@ -31,7 +31,7 @@ _LEFT_OVER = re.compile(
     r"|(?:and|or|to|และ|กับ|หรือ|ถึง|和|及|或|到|至) ?(?:at )?[0-9]"
     r"|(?:except|excluding|but|unless|until|till|starting|beginning|during"
     r"|only (?:on|in|if|when))(?![a-z])"
-    r"|ยกเว้น|เว้นแต่|จนกว่า|จนถึง|เฉพาะ|[0-9]+ ?ครั้ง|除了|除非|直到|仅限|左右"
+    r"|(?:นี้|หน้า(?!ที่)|ถัดไป|ที่แล้ว)|ยกเว้น|เว้นแต่|จนกว่า|จนถึง|เฉพาะ|[0-9]+ ?ครั้ง|除了|除非|直到|仅限|左右"
     r"|[0-9]* ?(?:[ap]\.?m\.?|o'?clock|hours?|hrs?|minutes?|mins?|seconds?)(?![a-z])"
     r"|[0-9]+ ?(?:days?|weeks?|months?|times)(?![a-z])"
     r"|[0-9]* ?(?:โมง|ทุ่ม(?!เท)|นาที|ชั่วโมง|นาฬิกา|น\.)"
@@ -49,6 +49,8 @@ _UNREAD_EVERY = re.compile(
     r"[ ,]*(?:(?:every|each)(?![a-z])|ทุก(?!คน|ท่าน|ฝ่าย|ทีม|อย่าง|เรื่อง)|每(?!个?人|位|家|名))"
     r"[ ]?[^ ,]*"
 )
+#: "This", "next", directly at a phrase that does not know it: another week is meant, or one only.
+_WHICH_BEFORE = re.compile(r"(?:(?<![a-z])(?:this|next|last|past|coming) |[这本下上]个?)$")
 _YEAR_BEFORE = re.compile(r"(?:[0-9]{2,4}|年|ปี)[ ,]*$")
 _ONLY_SIGNS = re.compile(r"[\W_]*")
 
@@ -96,7 +98,10 @@ def _through_requests(text: str, found: list[Phrase]) -> list[Phrase]:
     """Phrases with nothing but "remind me" between them are one."""
     merged: list[Phrase] = []
     for phrase in found:
-        if merged and _is_request(text[merged[-1].end : phrase.start]):
+        between = text[merged[-1].end : phrase.start] if merged else ""
+        # At 3pm, of what is tomorrow; or tomorrow at 3pm?
+        apart = merged and _is_clock(merged[-1]) and not _AGAIN.match(text, phrase.start)
+        if merged and not apart and _is_request(between):
             merged[-1] = merged[-1].joined(phrase)
         else:
             merged.append(phrase)
@@ -168,6 +173,9 @@ def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
     year = _YEAR_BEFORE.search(text, 0, chosen.start)
     if year and isinstance(first, Date) and first.year is None:
         raise Ask("residue", words=year[0].strip())
+    which = _WHICH_BEFORE.search(text, 0, chosen.start)
+    if which:
+        raise Ask("residue", words=which[0].strip())
     for start in (0, *(end for _, end in chosen.stretches)):
         unread = _UNREAD_EVERY.match(text, start)
         if unread and start != chosen.start:

@@ -187,6 +187,7 @@ RULES: list[Rule] = [
     # Without "วัน" the name of Sunday means a week.
     rule(rf"{EVERY}(?:วัน ?|(?!อาทิตย์)){_LIST}", _named(every=True)),
     rule(rf"{EVERY}อาทิตย์", AMBIGUOUS),
+    rule(r"(?:วัน)?เสาร์ ?-? ?(?:วัน)?อาทิตย์(?:นี้|หน้า)", AMBIGUOUS),
     *(
         rule(
             rf"{EVERY}(?:ตอน)?{word}(?:ของ)?(?P<list>(?=วัน){_LIST})",
