@@ -260,6 +260,11 @@ async def test_patch_changes_what_it_names(on_any_store: Rig) -> None:
     assert (told["delivery_channel"], told["delivery_target"]) == ("telegram", "-1001")
     kept = await patched(delivery_channel="telegram", task="x")
     assert kept["delivery_target"] == "-1001"
+    assert (await patched(delivery_channel=" Telegram "))["delivery_target"] == "-1001"
+    back = await patched(delivery_channel="web_ui", delivery_target="tab-7")
+    assert (back["delivery_channel"], back["delivery_target"]) == ("web_ui", "tab-7")
+    assert (await patched(task="y"))["delivery_target"] == "tab-7"
+    await patched(delivery_channel="telegram", delivery_target="5")
     back = await patched(delivery_channel="web_ui")
     assert (back["delivery_channel"], back["delivery_target"]) == ("web_ui", None)
     whole = await patched(**back)
