@@ -42,6 +42,7 @@ _ABOUT = re.compile(
     r"(?<![a-z])(?:about|of|for|regarding|before|after)(?![a-z])|เรื่อง|เกี่ยวกับ|สำหรับ|ก่อน|关于|的"
 )
 _AGAIN = re.compile(r"(?<![a-z])(?:every|each)|ทุก|แต่ละ|每|逢")
+_THEN = re.compile(r"(?<![a-z])(?:and|then)(?![a-z])|แล้ว|และ|จากนั้น|然后|再|并")
 #: What says when so plainly that it cannot be left to the task at the beginning of a text.
 _DAYS = (Clock, Date, Delay, RelativeDay, RelativeWeekday, RelativeMonthDay)
 #: "Every", with nothing behind it that could be read, or that a task is about.
@@ -189,6 +190,11 @@ def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
         ahead = other.start < chosen.start and _is_request(text[: other.start])
         if _AGAIN.search(said) or (ahead and any(isinstance(part, _DAYS) for part in other.parts)):
             raise Ask("contradiction")
+        between = text[chosen.end : other.start]
+        second = _is_clock(other) and _is_marked(other) and _THEN.search(between)
+        if second and not _ABOUT.search(between):
+            # At 9am this, and at 5pm that.
+            raise Ask("contradiction", words=said)
         limited = any(
             isinstance(part, Problem) and part.missing == ("residue",) for part in other.parts
         )
