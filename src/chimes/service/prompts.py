@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.model.access import Owner
-from chimes.model.ids import ScheduleId
+from chimes.model.ids import RunId, ScheduleId
 from chimes.model.policy import Backoff, Policy
 from chimes.model.recipient import Recipient
 from chimes.model.schedule import Schedule
@@ -78,3 +78,8 @@ def new_short_id() -> ScheduleId:
 def short_id_for(request: str) -> ScheduleId:
     """The same for the same request, so that handling it again makes nothing new."""
     return ScheduleId(uuid.uuid5(_ID_NAMESPACE, request).hex[:12])
+
+
+def run_id_for(request: str) -> RunId:
+    """The same for a run by hand."""
+    return RunId(str(uuid.uuid5(_ID_NAMESPACE, request)))

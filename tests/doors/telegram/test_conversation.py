@@ -204,6 +204,15 @@ async def test_the_same_update_makes_the_same_schedule(chats: Chats) -> None:
     assert (await only(chats)).id == id_in(first)
 
 
+async def test_the_same_update_runs_once(chats: Chats) -> None:
+    found = id_in(await chats.say(THAI))
+    chats.number = 500
+    first = await chats.say(f"/schedule_run {found}")
+    chats.number = 500
+    assert await chats.say(f"/schedule_run {found}") == first
+    assert len((await chats.store.list_runs(RunQuery())).items) == 1
+
+
 # R1.13
 async def test_the_quota_is_told(chats: Chats) -> None:
     limits = Limits(quotas=lambda owner: (Quota(limit=2, active=True),))

@@ -42,7 +42,7 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
 from chimes.service.audit import entry
 from chimes.service.preferences import PreferenceService
-from chimes.service.prompts import Dispatch, prompt_draft, short_id_for
+from chimes.service.prompts import Dispatch, prompt_draft, run_id_for, short_id_for
 from chimes.service.runs import RunService
 from chimes.service.schedules import ScheduleService
 from chimes.store.port import Store
@@ -217,7 +217,7 @@ class Conversation:
         there = Recipient(channel=Channel.TELEGRAM, to=speaker.chat.id, language=speaker.language)
         draft = prompt_draft(
             # The same update makes the same schedule, however often it is handled.
-            schedule_id=short_id_for(f"telegram:{speaker.chat.id}:{speaker.update_id}"),
+            schedule_id=short_id_for(_request(speaker)),
             prompt=parsed.task,
             trigger=parsed.trigger,
             owner=speaker.actor.owner,
@@ -262,11 +262,15 @@ class Conversation:
 
     async def _run(self, speaker: Speaker, argument: str) -> str:
         schedule = await self._named(speaker, argument, Verb.RUN)
-        run = await self._schedules.run_now(speaker.actor, schedule.id)
+        run = await self._schedules.run_now(
+            speaker.actor, schedule.id, run_id=run_id_for(_request(speaker))
+        )
         return say("started", speaker.language, id=schedule.id, run=run.id)
 
     async def _retry(self, speaker: Speaker, argument: str) -> str:
-        run, _ = await self._runs.retry(speaker.actor, RunId(argument))
+        run, _ = await self._runs.retry(
+            speaker.actor, RunId(argument), new_id=run_id_for(_request(speaker))
+        )
         return say("started_again", speaker.language, run=run.id)
 
     async def _delete(self, speaker: Speaker, argument: str) -> str:
@@ -321,3 +325,7 @@ class Conversation:
         zone = parse_zone(argument).name
         await self.links.keep(replace(speaker.chat, timezone=zone))
         return say("timezone_set", speaker.language, zone=zone)
+
+
+def _request(speaker: Speaker) -> str:
+    return f"telegram:{speaker.chat.id}:{speaker.update_id}"
