@@ -190,7 +190,9 @@ class _Schedules:
 
     async def _found(self, actor: Actor, schedule_id: str) -> Schedule:
         """Only prompts are seen here, of whatever door."""
-        schedule = await self._schedules.get(actor, ScheduleId(schedule_id))
+        # No id has a NUL, and some stores would choke on one.
+        known = ScheduleId(schedule_id.replace("\0", "?"))
+        schedule = await self._schedules.get(actor, known)
         if not isinstance(schedule.target, AgentTarget):
             raise NotFound(f"schedule {schedule_id} not found")
         return schedule

@@ -21,6 +21,7 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.service.prompts import NAMESPACE, name_of, prompt_draft
+from chimes.service.rules import ID_LIMIT, checked_text
 from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
 from chimes.triggers.zone import parse_zone
 
@@ -324,7 +325,10 @@ def _named(given: Given, name: str) -> str:
     value = given.get(name)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    return _text(given, name).strip()
+    text = checked_text(_text(given, name).strip(), name)
+    if len(text) > ID_LIMIT:
+        raise InvalidInput(f"{name} has at most {ID_LIMIT} characters", field=name)
+    return text
 
 
 def _flag(given: Given, name: str, usual: bool) -> bool:
