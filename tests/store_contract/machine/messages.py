@@ -35,11 +35,17 @@ class MessageRules(TaskRules):
     )
     def deliver(self, number: int, channels: frozenset[Channel], limit: int, ends: str) -> None:
         """A sender's day. One that is lost wakes up later, when another may have taken over."""
+        for _ in range(2):
+            self._deliver(number, channels, limit, ends)
+
+    def _deliver(self, number: int, channels: frozenset[Channel], limit: int, ends: str) -> None:
         claimed = self._both("claim_deliveries", channels, limit=limit, hold=HOLD, overdue=OVERDUE)
         self.reached["delivery claimed"] += len(claimed)
         self.reached["delivery taken over"] += sum(each.fence > 1 for each in claimed)
-        if self.sending:
-            self._settle(self._pick(self.sending, number), number, "never")
+        late = [replace(each, fence=each.fence - 1) for each in claimed if each.fence > 1]
+        late += [self._pick(self.sending, number)] if self.sending else []
+        for delivery in late:
+            self._settle(delivery, number, "never")
         if ends == "lost":
             self.sending.extend(claimed)
             return
@@ -58,7 +64,7 @@ class MessageRules(TaskRules):
             case "sent":
                 verdict = a_sending(delivery, receipt="r", inbox=item)
             case "later":
-                verdict = a_sending(delivery, retry_in=SECOND, progress=number % 3, error="busy")
+                verdict = a_sending(delivery, retry_in=number % 2 * SECOND, error="busy")
             case _:
                 verdict = a_sending(delivery, sent=False, error="blocked", code="blocked")
         # The second time the answer to the first was lost.
