@@ -113,4 +113,4 @@ def wait_until(look: Callable[[], T], what: str, within: float = DEADLINE) -> T:
         if found:
             return found
         assert time.monotonic() < end, f"waited {within} s for {what}"
-        time.sleep(0.02)  # the polling interval
+        time.sleep(0.05)  # the polling interval

@@ -49,7 +49,7 @@ async def eventually(
             answer = await question()
             if good(answer):
                 return answer
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
 
 
 class Recording:
