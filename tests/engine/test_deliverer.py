@@ -306,6 +306,19 @@ async def test_a_run_that_is_forgotten_is_told_of_as_such(rig: Rig) -> None:
     assert "no longer on record" in telegram.letters[0].message.text
 
 
+async def test_one_whose_senders_all_died_is_given_up(rig: Rig) -> None:
+    telegram = Recorded()
+    now = await rig.now()
+    begun = a_delivery(
+        recipient=CHAT, available_at=now, created_at=now, attempts=MOST_ATTEMPTS, fence=9
+    )
+    await rig.store.load([begun])
+    await rig.engine(senders=[telegram])
+    (dead,) = await finished(rig)
+    assert (dead.state, dead.code) == (DeliveryState.DEAD, "lost")
+    assert telegram.letters == []
+
+
 # I8: a long text is prepared beside the event loop, and arrives all the same
 async def test_a_long_answer_is_delivered(rig: Rig) -> None:
     rig.runner.script = [replace(ANSWER, result={"text": "**word** " * 3000})]

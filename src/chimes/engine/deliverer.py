@@ -31,7 +31,7 @@ from chimes.engine.lifecycle import AtOnce, Rest, Told
 from chimes.engine.readers import Readers
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
-from chimes.model.delivery import Delivery
+from chimes.model.delivery import MOST_ATTEMPTS, Delivery
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
 from chimes.model.recipient import Channel
@@ -211,7 +211,7 @@ class Deliverer:
         began = self._clock.monotonic()
         try:
             letter = await self._letter(delivery, run, language, zone)
-            result = await self._sent(letter)
+            result = self._given_up(delivery) or await self._sent(letter)
         except Exception as error:
             self._tell(SenderBroken(delivery=delivery, error=error))
             text = f"{type(error).__name__} in the channel itself"
@@ -240,6 +240,16 @@ class Deliverer:
             )
 
         return await asyncio.to_thread(make) if _is_long(run) else make()
+
+    @staticmethod
+    def _given_up(delivery: Delivery) -> Refused | None:
+        """One whose senders all died is not sent for ever."""
+        if delivery.attempts <= MOST_ATTEMPTS:
+            return None
+        return Refused(
+            error=f"begun {MOST_ATTEMPTS} times, and no sender lived to say what became of it",
+            code="lost",
+        )
 
     async def _sent(self, letter: Letter) -> Result:
         channel = letter.recipient.channel
