@@ -26,8 +26,14 @@ _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
 
 
-def build(said: Meaning, now: datetime, zone: str) -> Trigger:
-    """Raises Ask for what is past, never comes, or cannot be said exactly by one trigger."""
+def build(said: Meaning, now: datetime, zone: str, home: str) -> Trigger:
+    """Raises Ask for what is past, never comes, or cannot be said exactly by one trigger.
+
+    `zone` is the one that was named, or else `home`, where the words were said.
+    """
+    if _is_relative(said) and _today(now, zone) != _today(now, home):
+        # Tomorrow there, or tomorrow here?
+        raise Ask("ambiguous")
     try:
         trigger = _built(said, now, zone)
     except (InvalidTrigger, OverflowError):
@@ -39,6 +45,14 @@ def build(said: Meaning, now: datetime, zone: str) -> Trigger:
             raise Ask("past")
         raise Ask("date", "contradiction")
     return trigger
+
+
+def _is_relative(said: Meaning) -> bool:
+    return isinstance(said.once, RelativeDay | RelativeWeekday | RelativeMonthDay)
+
+
+def _today(now: datetime, zone: str) -> date:
+    return Once(now, timezone=zone).local(now).date()
 
 
 def _built(said: Meaning, now: datetime, zone: str) -> Trigger:
@@ -67,8 +81,7 @@ def _whole_second(moment: datetime) -> datetime:
 def _once(said: Meaning, now: datetime, zone: str) -> Once:
     assert said.once is not None
     (clock,) = said.clocks
-    today = Once(now, timezone=zone).local(now).date()
-    day = _single_day(said.once, today)
+    day = _single_day(said.once, _today(now, zone))
     if said.weekday is not None and day.isoweekday() % 7 != said.weekday:
         raise Ask("contradiction")
     at = datetime.combine(day, time(clock.hour, clock.minute, clock.second, clock.microsecond))

@@ -106,7 +106,7 @@ def _with_spans(phrase: Phrase) -> Phrase:
                 continue
         parts.append(part)
         listed.append(is_listed)
-    return Phrase(phrase.stretches, tuple(parts), tuple(listed))
+    return replace(phrase, parts=tuple(parts), listed=tuple(listed))
 
 
 def _of(parts: Iterable[Part], kind: type[P]) -> list[P]:
@@ -169,9 +169,9 @@ def _clocks(phrase: Phrase) -> tuple[Clock, ...]:
 
 def _placed(clock: Clock, portions: Iterable[Portion]) -> Clock:
     """The clock, on the half of the day that it was said to be in."""
-    plain = replace(clock, sure="certain", marked=False, whole=False)
+    plain = replace(clock, sure="certain", marked=False, whole=False, sixes=False)
     for portion in portions:
-        if clock.midnight:
+        if clock.midnight or (clock.sixes and portion in ("dawn", "morning", "night")):
             raise Ask("ambiguous")
         if clock.sure == "certain" and portion == "night" and clock.hour < _NIGHT_ENDS:
             # As good as midnight: the night before that day, or the one after it?
@@ -210,6 +210,8 @@ def _days(phrase: Phrase) -> Meaning:
         if part.every or (period is not None and period.unit == "year")
     ]
     daily = _of(parts, Daily)[:1]
+    if daily and named and _is_each_of(parts, named):
+        daily = []
     if once:
         return _once(once, named, bool(daily or month_days or yearly or period or months))
     kinds: list[Days] = [
@@ -226,6 +228,13 @@ def _days(phrase: Phrase) -> Meaning:
             raise Ask("date") if _of(parts, Clock) else Ask("date", "time")
         return Meaning(months=months)
     return Meaning(again=_recurring(kinds[0], period), months=months)
+
+
+def _is_each_of(parts: tuple[Part, ...], named: Named) -> bool:
+    """`周一到周五每天`: every one of the days that were named before."""
+    kinds = [type(part) for part in parts if isinstance(part, Daily | Named)]
+    many = len(named.weekdays) > (2 if named.every else 1)
+    return many and kinds[-1] is Daily and kinds.count(Daily) == 1
 
 
 def _once(once: list[SingleDay], named: Named | None, others: bool) -> Meaning:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from chimes.language.parsing import en_words, th_words, zh_words
+from chimes.language.parsing.around import check_before, check_behind
 from chimes.language.parsing.asking import Ask
 from chimes.language.parsing.combine import Meaning, meaning
 from chimes.language.parsing.parts import (
@@ -20,23 +21,11 @@ from chimes.language.parsing.parts import (
     RelativeWeekday,
 )
 from chimes.language.parsing.scan import Phrase, phrases
-from chimes.language.parsing.text import Text, is_chinese
+from chimes.language.parsing.text import Text, is_chinese, is_latin
 
 _REQUESTS = (en_words.REQUEST, th_words.REQUEST, zh_words.REQUEST)
 _BEFORE = " \t\n,;:-–—(、，；：（/|·"
 _AFTER = " \t\n,;:-–—)、，；：）/|·。"
-#: What no task begins with: the rest of a time that was not read.
-_LEFT_OVER = re.compile(
-    r" ?,? ?(?:[:.-] ?[0-9]|[0-9]+ ?(?:$|:)"
-    r"|(?:and|or|to|และ|กับ|หรือ|ถึง|和|及|或|到|至) ?(?:at )?[0-9]"
-    r"|(?:except|excluding|but|unless|until|till|starting|beginning|during"
-    r"|only (?:on|in|if|when))(?![a-z])"
-    r"|(?:นี้|หน้า(?!ที่)|ถัดไป|ที่แล้ว)|ยกเว้น|เว้นแต่|จนกว่า|จนถึง|เฉพาะ|[0-9]+ ?ครั้ง|除了|除非|直到|仅限|左右"
-    r"|[0-9]* ?(?:[ap]\.?m\.?|o'?clock|hours?|hrs?|minutes?|mins?|seconds?)(?![a-z])"
-    r"|[0-9]+ ?(?:days?|weeks?|months?|times)(?![a-z])"
-    r"|[0-9]* ?(?:โมง|ทุ่ม(?!เท)|นาที|ชั่วโมง|นาฬิกา|น\.)"
-    r"|[0-9一二两三四五六七八九十]+ ?(?:点|分(?!析|享|配|类)|小时|秒|号|刻|天|周))"
-)
 #: Between a day and its time, these may say that the time is that of something else.
 _ABOUT = re.compile(
     r"(?<![a-z])(?:about|of|for|regarding|before|after)(?![a-z])|เรื่อง|เกี่ยวกับ|สำหรับ|ก่อน|关于|的"
@@ -50,9 +39,20 @@ _UNREAD_EVERY = re.compile(
     r"[ ,]*(?:(?:every|each)(?![a-z])|ทุก(?!คน|ท่าน|ฝ่าย|ทีม|อย่าง|เรื่อง)|每(?!个?人|位|家|名))"
     r"[ ]?[^ ,]*"
 )
+#: Words of time that name a task, if another word follows.
+_OF_TASK = re.compile(
+    r"(?:(?P<adverb>hourly|daily|weekly|monthly|quarterly|yearly|nightly)"
+    r"|(?:(?:early |late )?(?:morning|afternoon|evening|night)|business days?|weekdays?|weekends?"
+    r"|(?:mon|tues?|weds?|wednes|thu|thurs?|fri|satur|sat|sun)(?:days?)?))"
+    r"(?= (?!at|on|in|for|and|or|of|to|from|until|till|except|but|only|every|each)[a-z])"
+    r"|(?:วัน ?)?(?:จันทร์|อังคาร|พุธ|พฤหัส(?:บดี)?|ศุกร์|เสาร์|อาทิตย์)(?=[ก-ฮเแโใไ])"
+    r"|每[日天周月年](?=[\u4e00-\u9fff])"
+)
 #: "This", "next", directly at a phrase that does not know it: another week is meant, or one only.
 _WHICH_BEFORE = re.compile(r"(?:(?<![a-z])(?:this|next|last|past|coming) |[这本下上]个?)$")
 _YEAR_BEFORE = re.compile(r"(?:[0-9]{2,4}|年|ปี)[ ,]*$")
+#: No request is longer.
+_LEAD = 80
 _ONLY_SIGNS = re.compile(r"[\W_]*")
 
 
@@ -67,19 +67,39 @@ class Decision:
 def decide(text: Text) -> Decision:
     """Raises Ask."""
     folded = text.folded
-    found = _through_requests(folded, phrases(folded))
+    found = _through_requests(folded, [_trimmed(folded, each) for each in phrases(folded)])
     if not found:
         raise Ask("date", "time")
     whole = [phrase for phrase in found if _asked(phrase) is None]
     if len(whole) > 1:
         raise Ask("contradiction")
     chosen = whole[0] if whole else _split(folded, found)
-    said = meaning(chosen)
+    try:
+        said = meaning(chosen)
+    except Ask as ask:
+        if ask.missing == ("residue",):
+            ask.words = ask.words or folded[chosen.start : chosen.end]
+        raise
     if zone := _zone_at_end(folded, found, chosen):
         chosen = chosen.joined(zone)
         said = meaning(chosen)
-    _check_around(folded, chosen, [each for each in found if not _within(each, chosen)])
+    _check_around(text, chosen, [each for each in found if not _within(each, chosen)])
     return Decision(said, _task(text, chosen))
+
+
+def _trimmed(text: str, phrase: Phrase) -> Phrase:
+    """Without words behind it that only name the task: `every day at 9am |daily report`."""
+    for count in range(1, len(phrase.parts)):
+        start = phrase.places[count][0]
+        named = _OF_TASK.match(text, start)
+        if named is None or named.end() != phrase.end or start == phrase.places[count - 1][0]:
+            continue
+        less = phrase.first(count)
+        if any(isinstance(part, Clock) for part in less.parts) and _asked(less) is None:
+            same = _asked(phrase) is None and meaning(less) == meaning(phrase)
+            if same or named["adverb"]:
+                return less
+    return phrase
 
 
 def _asked(phrase: Phrase) -> Ask | None:
@@ -120,6 +140,16 @@ def _is_request(between: str) -> bool:
             return False
         at = max(ends)
     return True
+
+
+def _without_request(lead: str) -> str:
+    """What stands before a phrase, up to the request that leads to it."""
+    lead = lead[-_LEAD:]
+    for at in range(len(lead)):
+        inside = at and is_latin(lead[at]) and is_latin(lead[at - 1])
+        if not inside and lead[at] not in " ," and _is_request(lead[at:]):
+            return lead[:at]
+    return lead
 
 
 def _split(text: str, found: list[Phrase]) -> Phrase:
@@ -168,8 +198,9 @@ def _zone_at_end(text: str, found: list[Phrase], chosen: Phrase) -> Phrase | Non
     return last if all(isinstance(part, InZone) for part in last.parts) else None
 
 
-def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
+def _check_around(given: Text, chosen: Phrase, others: list[Phrase]) -> None:
     """Words of time that the chosen phrase left out, and that may bear on it."""
+    text = given.folded
     first = chosen.parts[0]
     year = _YEAR_BEFORE.search(text, 0, chosen.start)
     if year and isinstance(first, Date) and first.year is None:
@@ -179,12 +210,11 @@ def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
         raise Ask("residue", words=which[0].strip())
     for start in (0, *(end for _, end in chosen.stretches)):
         unread = _UNREAD_EVERY.match(text, start)
-        if unread and start != chosen.start:
+        trimmed = chosen.trimmed and start == chosen.end
+        if unread and start != chosen.start and not trimmed:
             raise Ask("residue", words=unread[0].strip(" ,"))
-    for _, end in chosen.stretches:
-        left = _LEFT_OVER.match(text, end)
-        if left:
-            raise Ask("residue", words=left[0].strip())
+    check_before(given, chosen, _without_request(text[: chosen.start]))
+    check_behind(given, chosen)
     for other in others:
         said = text[other.start : other.end]
         ahead = other.start < chosen.start and _is_request(text[: other.start])
@@ -198,7 +228,7 @@ def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
         limited = any(
             isinstance(part, Problem) and part.missing == ("residue",) for part in other.parts
         )
-        if limited and _is_end(text, other):
+        if limited and (_is_end(text, other) or other.start < chosen.start):
             raise Ask("residue", words=said)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from chimes.language.parsing.digits import NO_PRICE
 from chimes.language.parsing.en_numbers import HOUR, NUMBER, WORD, number
 from chimes.language.parsing.parts import Clock, Part, PartOfDay, Portion, Problem, Sure
 from chimes.language.parsing.rules import AMBIGUOUS, IMPOSSIBLE, Rule, clock, in_portion, rule
@@ -129,7 +130,7 @@ RULES: list[Rule] = [
     rule(
         rf"{_AT}(?P<h>[0-9]{{1,2}})[:.](?P<m>[0-9]{{2}})"
         r"(?::(?P<s>[0-9]{2})(?:\.(?P<f>[0-9]{1,6}))?)?"
-        rf"(?: ?(?:hours|hrs?|h|o'?clock))?(?![a-z0-9]|[:.,][0-9]){_SHARP}",
+        rf"(?: ?(?:hours|hrs?|h|o'?clock))?(?![a-z0-9]|[:.,][0-9]){NO_PRICE}{_SHARP}",
         _official,
     ),
     rule(rf"(?P<at>(?:at|@) ?){_HOUR}(?: ?o'? ?clock)?(?![a-z0-9]|[:.,/][0-9]| ?%){_SHARP}", _bare),

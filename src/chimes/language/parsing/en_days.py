@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from chimes.language.parsing.digits import christian_year, date_of
-from chimes.language.parsing.en_numbers import NUMBER, ORDINAL, number, ordinal
+from chimes.language.parsing.en_numbers import NUMBER, ORDINAL, ORDINAL_WORD, number, ordinal
 from chimes.language.parsing.parts import (
     Daily,
     InMonths,
@@ -23,6 +23,7 @@ from chimes.language.parsing.parts import (
 )
 from chimes.language.parsing.rules import (
     AMBIGUOUS,
+    LIMITED,
     NO_DATE,
     NO_INTERVAL,
     YESTERDAY,
@@ -105,6 +106,8 @@ _MONTH_DAYS = rf"(?P<days>{_MONTH_DAY}(?: ?(?:,? ?and(?: on)?|,|&) ?{_MONTH_DAY}
 _EACH_MONTH = r"(?: (?:of|in) (?:every|each|all) months?| (?:every|each) month| monthly)(?![a-z])"
 _THE_MONTH = r"(?: of (?:the|a) month(?![a-z]))"
 _ON = r"(?:on )?"
+#: "Second coffee" is no date.
+_LONE_ORDINAL = rf"{ORDINAL_WORD}(?![a-z])(?! (?:{_DAY}|{_WORKING}|day|of|and)|,)"
 
 
 def _month_days(every: bool, text: str) -> tuple[Part, ...]:
@@ -174,7 +177,7 @@ def _counted(found: re.Match[str]) -> tuple[Part, ...]:
 
 def _ahead(found: re.Match[str]) -> tuple[Part, ...]:
     count = 1 if found["n"] in ("a", "one") else number(found["n"])
-    return (RelativeDay(count * (7 if found["u"] == "week" else 1)),)
+    return (RelativeDay(count * (7 if found["u"] == "week" else 1)) if count else AMBIGUOUS,)
 
 
 def months(text: str) -> frozenset[int]:
@@ -242,7 +245,10 @@ RULES: list[Rule] = [
     ),
     rule(rf"(?:on )?last {_W}", YESTERDAY),
     rule(rf"{_ON}{_MONTH_DAYS}{_EACH_MONTH}", _monthly(every=True)),
-    rule(rf"{_ON}{_MONTH_DAYS}{_THE_MONTH}?", _monthly(every=False)),
+    rule(
+        rf"(?:on |(?!{_LONE_ORDINAL})){_MONTH_DAYS}{_THE_MONTH}?",
+        _monthly(every=False),
+    ),
     rule(rf"{_EVERY}{_MONTH_DAYS}{_THE_MONTH}", _monthly(every=True)),
     rule(rf"{_EVERY}(?!day |second(?! (?:{_DAY}|{_WORKING}|day))){_MONTH_DAYS}", _every_nth),
     rule(
@@ -259,6 +265,7 @@ RULES: list[Rule] = [
         _date,
     ),
     rule(rf"(?:in|from|only in) {_MONTH_LIST}", lambda found: (InMonths(months(found[0])),)),
+    rule(rf"(?:until|till|through|thru)(?: the)?(?: end of)? {_MONTH}(?! [0-9])", LIMITED),
     rule(rf"today{_END}", RelativeDay(0)),
     rule(rf"tonight{_END}", (RelativeDay(0), PartOfDay("night"))),
     rule(rf"(?:tomorrow|tmrw|tmr){_END}", RelativeDay(1)),

@@ -33,19 +33,27 @@ _COUNT = rf"(?:[0-9]{{1,6}}(?:\.[0-9]{{1,2}})?|{WORD}|an?)"
 _PIECE = rf"{_COUNT}[ -]?{_UNIT}"
 _LINK = r"(?:,? and |, ?| )"
 _HALVES = (
-    r"half(?:[ -]an?)?[ -]hour|(?:(?:an?|one) )?hour and a half|(?:one|1) and a half hours"
-    r"|(?:a )?quarter(?: of)? an hour|(?:a )?quarter[ -]hour|(?:two|2) and a half hours"
+    r"half(?:[ -]an?)?[ -]hour|half[ -]a[ -]minute|(?:a )?quarter(?: of)? an hour"
+    r"|(?:a )?quarter[ -]hour"
+)
+# `2 hours and a half`, `two and a half hours`; "every hour and a half".
+_AND_HALF = (
+    rf"(?:(?:{_COUNT}[ -])?(?:hours?|hrs?|minutes?|mins?) and a half"
+    rf"|{_COUNT} and a half (?:hours?|hrs?|minutes?|mins?))"
 )
 _SHORT = r"[0-9]{1,4}h[0-9]{1,4}m"
-DURATION = rf"(?:(?:{_HALVES}|{_SHORT}){_END}|{_PIECE}(?:{_LINK}{_PIECE}){{0,3}})"
+DURATION = rf"(?:(?:{_HALVES}|{_AND_HALF}|{_SHORT}){_END}|{_PIECE}(?:{_LINK}{_PIECE}){{0,3}})"
 
 
 def duration(text: str) -> timedelta:
     if re.fullmatch(_HALVES, text):
         if "quarter" in text:
             return timedelta(minutes=15)
-        more = 2 if text.startswith(("two", "2")) else 1 if "and a half" in text else 0
-        return timedelta(hours=more, minutes=30)
+        return _UNITS["m" if "minute" in text else "h"] / 2
+    if re.fullmatch(_AND_HALF, text):
+        unit = _UNITS["m" if "min" in text else "h"]
+        count = re.match(_COUNT, text)
+        return duration(f"{count[0] if count else 'a'} {'m' if 'min' in text else 'h'}") + unit / 2
     if re.fullmatch(_SHORT, text):
         hours, _, minutes = text[:-1].partition("h")
         return timedelta(hours=int(hours), minutes=int(minutes))
@@ -130,8 +138,13 @@ RULES: list[Rule] = [
     rule(rf"or{_TIME_BEHIND}", ONE_OF),
     rule(
         r"(?:until|till|except(?: for)?(?: on)?|excluding|but(?: not)?(?: on)?|other than"
-        r"|starting(?: from| on)?|beginning(?: on)?|since|ending|unless|skip(?:ping)?)(?![a-z])",
+        r"|through|thru|starting(?: from| on)?|beginning(?: on)?|since|ending|unless|skip(?:ping)?)(?![a-z])",
         RESIDUE,
+    ),
+    rule(
+        r"(?:except(?: for)?|excluding|but not|other than|skip(?:ping)?)(?: on)?(?: the| any| all)?"
+        rf"(?: public| bank| national)? (?:holidays?|weekends?){_END}",
+        LIMITED,
     ),
     rule(r"from(?![a-z])", SPAN_OR_RESIDUE),
     rule(

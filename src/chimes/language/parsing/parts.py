@@ -35,6 +35,8 @@ class Clock:
     marked: bool = False
     #: A whole hour without minutes, which in `9-17` stands for all of the hour.
     whole: bool = False
+    #: Counted by six from morning or noon: 3 โมง is 15:00, or 09:00, but never 03:00.
+    sixes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

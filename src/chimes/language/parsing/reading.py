@@ -85,11 +85,11 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
     return found
 
 
-def _read(text: Text, now: datetime, zone: str, language: str) -> Parsed:
+def _read(text: Text, now: datetime, home: str, language: str) -> Parsed:
     decided = decide(text)
-    zone = decided.said.zone or zone
+    zone = decided.said.zone or home
     return Parsed(
-        trigger=build(decided.said, now, zone),
+        trigger=build(decided.said, now, zone, home),
         task=decided.task,
         timezone=zone,
         language=language,

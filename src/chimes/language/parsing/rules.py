@@ -68,11 +68,15 @@ class Book:
         best: Found | None = None
         for pattern, meaning in self._compiled:
             found = pattern.match(text, at)
+            if found and _MARK.match(text, found.end()):
+                continue
             if found and found.end() > at and (best is None or found.end() > best.end):
                 best = Found(meaning(found), found.end())
         return best
 
 
+#: Thai vowels and tone marks that belong to the letter before them.
+_MARK = re.compile("[ะัาำิ-ฺ็-๎ๅ]")
 #: The beginning of a group that is kept.
 _GROUP = re.compile(r"\((?:\?P<\w+>|(?!\?))")
 
@@ -91,7 +95,7 @@ def in_portion(hour: int, minute: int, portion: Portion) -> Clock | Problem:
     moved = moved_hour(hour, portion)
     if isinstance(moved, Problem):
         return moved
-    return Clock(moved, minute, midnight=moved == 0 and portion == "dawn")
+    return Clock(moved, minute, midnight=moved == minute == 0 and portion == "dawn")
 
 
 #: For each portion: hours as said to hours of the day. Others are asked about or cannot be.

@@ -35,6 +35,10 @@ class Phrase:
     stretches: tuple[tuple[int, int], ...]
     parts: tuple[Part, ...]
     listed: tuple[bool, ...]
+    #: Where each part stands.
+    places: tuple[tuple[int, int], ...] = ()
+    #: Words of time behind it were left to the task.
+    trimmed: bool = False
 
     @property
     def start(self) -> int:
@@ -50,6 +54,18 @@ class Phrase:
             (*self.stretches, *other.stretches),
             (*self.parts, *other.parts),
             (*self.listed, *other.listed),
+            (*self.places, *other.places),
+            other.trimmed,
+        )
+
+    def first(self, count: int) -> Phrase:
+        """Its first parts, of one stretch."""
+        return Phrase(
+            ((self.start, self.places[count - 1][1]),),
+            self.parts[:count],
+            self.listed[:count],
+            self.places[:count],
+            trimmed=True,
         )
 
 
@@ -85,6 +101,7 @@ class _Scanner:
     def _phrase(self, start: int) -> Phrase | None:
         parts: list[Part] = []
         listed: list[bool] = []
+        places: list[tuple[int, int]] = []
         end = at = start
         kept = kept_end = 0
         joiners = 0
@@ -93,6 +110,7 @@ class _Scanner:
             if found is not None:
                 listed += [_is_list(self.text[end:at]), *(False for _ in found.parts[1:])]
                 parts += found.parts
+                places += [(at, found.end)] * len(found.parts)
                 end = at = found.end
                 if _is_loose(parts[-1]):
                     joiners += _MOST_JOINERS // 2
@@ -107,7 +125,9 @@ class _Scanner:
         # Words such as "until" belong to the time only if something of it follows.
         if kept == 0:
             return None
-        return Phrase(((start, kept_end),), tuple(parts[:kept]), tuple(listed[:kept]))
+        return Phrase(
+            ((start, kept_end),), tuple(parts[:kept]), tuple(listed[:kept]), tuple(places[:kept])
+        )
 
     def _joined(self, at: int) -> int | None:
         """Behind a space or a word that only joins parts."""

@@ -56,7 +56,7 @@ _JOINED = {(_NIKHAHIT, _SARA_AA): _SARA_AM, (_SARA_E, _SARA_E): _SARA_AE}
 
 def _folded(character: str) -> str:
     if character.isascii():
-        return " " if character.isspace() else character.lower()
+        return " " if character.isspace() else _SAME.get(character, character.lower())
     found = []
     for each in unicodedata.normalize("NFKC", character).lower():
         category = unicodedata.category(each)

@@ -18,9 +18,11 @@ from chimes.language.parsing.th_numbers import NUMBER, TENS, number
 
 _AT = r"(?P<at>(?:ณ ?)?(?:ใน)?(?:เวลา|ตอน|ช่วง) ?)?"
 _HOUR = rf"(?P<h>{NUMBER})"
+#: Half past; not half of something that follows.
+HALF = r"(?: ครึ่ง(?= |$)|ครึ่ง(?!แรก|หลัง|ราคา|ทาง|ตัว|หนึ่ง|วัน|เดือน|ปี|ชั่วโมง|เดียว|นาที))"
 # A lone number behind an hour is its minutes only where nothing can be counted with it.
 _MINUTES = (
-    rf"(?: ?(?P<half>ครึ่ง)| ?(?P<m1>{NUMBER}) ?นาที"
+    rf"(?:(?P<half>{HALF})| ?(?P<m1>{NUMBER}) ?นาที"
     rf"|(?P<m2>[0-9]{{2}})(?![0-9:.])|(?P<m3>{TENS})(?= |$)"
     r"|(?P<unsure> [0-5][0-9])(?![0-9:./-])(?! ?น\.)| (?P<m4>[0-9]{2})(?= ?น\.))?"
     r"(?: ?(?:ตรง|เป๊ะ))?(?: ?น\.)?"
@@ -57,7 +59,16 @@ def _counted(base: int, first: int, last: int, *, usual: bool = False) -> Meanin
             return _made(found, base + hour, usual=usual)
         if not usual or hour > 12:
             return (AMBIGUOUS if hour <= 12 else IMPOSSIBLE,)
-        return (Clock(hour, _minute(found), sure="open", marked=bool(found["at"]), whole=True),)
+        return (
+            Clock(
+                hour,
+                _minute(found),
+                sure="open",
+                marked=bool(found["at"]),
+                whole=True,
+                sixes=1 <= hour <= 5,
+            ),
+        )
 
     return meaning
 
@@ -74,7 +85,7 @@ def _official(found: re.Match[str]) -> tuple[Part, ...]:
     return (Clock(read.hour, read.minute, marked=bool(found["at"]), whole=not found["om"]),)
 
 
-_OFFICIAL = r"(?P<oh>[0-9]{1,2})(?:[:.](?P<om>[0-9]{2}))? ?(?:น\.|น(?![ก-๛])|นาฬิกา)"
+_OFFICIAL = r"(?P<oh>[0-9]{1,2})(?:[:.](?P<om>[0-9]{2}))? ?(?:น\.(?![สศพ]\.)|น(?![ก-๛.])|นาฬิกา)"
 _OFFICIAL_WORDS = rf"{_HOUR} ?นาฬิกา{_MINUTES}"
 # Nothing that could make another word of it, such as the name of a dish.
 _NEXT = rf"(?= |$|{NUMBER}|เวลา|ตอน)"

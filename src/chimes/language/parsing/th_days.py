@@ -70,7 +70,7 @@ _TO = r" ?(?:ถึง|จนถึง|-) ?"
 _ITEM = rf"{_W}(?:{_TO}{_W})?"
 _LIST = rf"{_ITEM}(?: ?(?:(?:และ|กับ|แล้วก็|,|/) ?(?:ทุก ?)?)?{_ITEM}){{0,7}}"
 EVERY = r"(?:ประจำ)?(?:ทุก ?ๆ?|แต่ละ) ?"
-_WORKING = r"(?:วัน)?(?:ทำการ|ทำงาน|ธรรมดา)"
+_WORKING = r"วัน(?:ทำการ(?!บ้าน)|ทำงาน(?!บ้าน)|ธรรมดา)"
 _OF_MONTH = r"(?: ?(?:ของ|ใน)? ?เดือน(?!นี้|หน้า|ที่))"
 _OF_EACH = r"(?: ?(?:ของ|ใน)? ?(?:ทุก ?ๆ?|แต่ละ) ?เดือน)"
 _NUMBER = rf"(?:[0-9]{{1,2}}(?![0-9:./])|(?![0-9]){NUMBER})"
@@ -151,7 +151,8 @@ def _counted(found: re.Match[str]) -> tuple[Part, ...]:
 
 
 def _ahead(found: re.Match[str]) -> tuple[Part, ...]:
-    return (RelativeDay(number(found["n"]) * (1 if found["u"] == "วัน" else 7)),)
+    days = number(found["n"]) * (1 if found["u"] == "วัน" else 7)
+    return (RelativeDay(days) if days else AMBIGUOUS,)
 
 
 def _week(weeks: int | None, *, either: bool = False) -> Meaning:
@@ -195,8 +196,11 @@ RULES: list[Rule] = [
         )
         for word, portion in _PORTIONS.items()
     ),
-    # Abbreviations alone are too short to be found inside other words.
-    rule(rf"(?:(?=วัน|[^.]{{3}})|(?<![ก-๛.])){_LIST}", _named(every=False)),
+    # Abbreviations are too short to be found inside other words, and a lone one is a title: อ. สมชาย.
+    rule(
+        rf"(?:(?=วัน|[^.]{{3}})|(?<![ก-๛.])(?={_W}(?:{_TO}| ?(?:และ|กับ|แล้วก็|,|/) ?| ?){_W})){_LIST}",
+        _named(every=False),
+    ),
     rule(rf"(?:{EVERY}|ใน)?{_WORKING}", Named(frozenset(range(1, 6)), every=True)),
     rule(
         rf"(?:{EVERY})?(?:วัน)?(?:เสาร์ ?(?:-|และ|กับ)? ?(?:วัน)?อาทิตย์|สุดสัปดาห์)",

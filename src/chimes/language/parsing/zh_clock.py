@@ -31,13 +31,17 @@ _PORTIONS: dict[str, Portion] = {
 _PORTION = rf"(?P<p>{'|'.join(_PORTIONS)})"
 _AT = r"(?P<at>在|于)?"
 _HOUR = rf"(?P<h>{NUMBER}) ?(?:点|时(?!间))"
+#: Nothing is counted with the number before this.
+_UNCOUNTED = (
+    r"(?! ?(?:[个条张人份名位次杯篇点时秒刻元块毛角页题组天周月年号岁斤米千百万圈遍%]|小时|公里|公斤"
+    r"|分(?![析享配类发组])))"
+)
 _MINUTE = (
     r"(?:钟|整(?![理个合改顿])|正(?![在常式确])|(?P<half>半(?!小时|个|天|年|价|成))"
-    rf"|(?P<q>[一三13])刻钟?|过?(?P<m>{NUMBER}) ?分(?![钟析享配类])"
-    r"|(?P<m2>[0-5][0-9])(?![0-9:.]| ?[个条张人份名位次杯篇])"
-    r"|(?P<unsure> [0-5][0-9])(?![0-9:./-]| ?[个条张人份名位次杯篇点])"
-    r"|(?P<m3>[二三四五]?十[一二三四五六七八九]?|[零〇][一二三四五六七八九])"
-    r"(?! ?[个条张人份名位次杯篇]))?"
+    rf"|(?P<q>[一三13])刻(?!钟)|过?(?P<m>{NUMBER}) ?分(?![钟种析享配类])"
+    rf"|(?P<m2>[0-5][0-9])(?![0-9:.]){_UNCOUNTED}"
+    rf"|(?P<unsure> [0-5][0-9])(?![0-9:./-]){_UNCOUNTED}"
+    rf"|(?P<m3>[二三四五]?十[一二三四五六七八九]?|[零〇][一二三四五六七八九]){_UNCOUNTED})?"
 )
 #: Up to here an hour alone may as well be in the afternoon.
 _LAST_OPEN = 5
@@ -96,7 +100,7 @@ RULES: list[Rule] = [
         lambda m: (Clock(number(m["h"]) % 24, _minute(m), sure="open"),),
     ),
     *(
-        rule(rf"{word}(?![餐饭班会报操茶安])", PartOfDay(portion))
+        rule(rf"{word}(?![餐饭班会报操茶安好])", PartOfDay(portion))
         for word, portion in _PORTIONS.items()
         if len(word) > 1 and portion != "noon"
     ),

@@ -34,14 +34,16 @@ from chimes.language.parsing.zh_numbers import NUMBER, number
 _DAY_NAMES = {"日": 0, "天": 0, "一": 1, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6}
 _DAY_NAMES |= {"1": 1, "2": 2, "3": 3, "4": 4, "5": 5, "6": 6, "7": 0}
 _WEEK = r"(?:周|星期|礼拜)"
-_NAME = r"(?:[日一二三四五六](?!次)|天(?!气)|[1-7](?![0-9:.点时个天次条]))"
+_NAME = r"(?:[日一二三四五六](?!次|天(?!气))|天(?!气)|[1-7](?![0-9:.点时个天次条]))"
+# Without 周, one of several: 周六日, 周一、三、五; 天 is then a day, and 日报 a newspaper.
+_BARE = r"(?:日(?![报志程常记历期])|[一二三四五六](?![次天起些下样直共份])|[1-7](?![0-9:.点时个天次条]))"
 _TO = r" ?(?:到|至|-) ?"
 _W = rf"{_WEEK}{_NAME}"
 # Behind the first, a lone character must not begin a time: 周一 三点.
-_MORE = rf"(?:{_WEEK}{_NAME}|{_NAME}(?! ?(?:点|时|个|十|月|天|次|条|分|刻)))"
+_MORE = rf"(?:{_WEEK}{_NAME}|{_BARE}(?! ?(?:点|时|个|十|月|天|次|条|分|刻)))"
 _LIST = (
     rf"{_W}(?:{_TO}{_WEEK}?{_NAME})?"
-    rf"(?: ?(?:(?:、|,|和|及|与|以及|还有) ?)?(?:每个?)?{_MORE}(?:{_TO}{_WEEK}?{_NAME})?){{0,7}}"
+    rf"(?: ?(?:(?:、|,|和|及|与|以及|还有) ?)?(?:每个?(?=周|星期|礼拜))?{_MORE}(?:{_TO}{_WEEK}?{_NAME})?){{0,7}}"
 )
 _EVERY = r"(?:每一?个?|每?逢|每周的?)"
 _WORKING = r"(?:工作日|上班日|平日)"
@@ -125,7 +127,8 @@ def _this_month(months: int) -> Meaning:
 
 
 def _ahead(found: re.Match[str]) -> tuple[Part, ...]:
-    return (RelativeDay(number(found["n"]) * (1 if found["u"] == "天" else 7)),)
+    days = number(found["n"]) * (1 if found["u"] == "天" else 7)
+    return (RelativeDay(days) if days else AMBIGUOUS,)
 
 
 _PORTIONS: dict[str, Portion] = {"早上?": "morning", "晚上?": "night", "夜": "night"}
@@ -185,6 +188,7 @@ RULES: list[Rule] = [
     rule(r"明天|明日", RelativeDay(1)),
     rule(r"后天", RelativeDay(2)),
     rule(r"大后天", RelativeDay(3)),
+    rule(r"[今明后]天的[今明后]天", AMBIGUOUS),
     rule(rf"昨[天日晚]|前天|上个?{_W}", YESTERDAY),
     rule(rf"(?P<n>{NUMBER}) ?(?P<u>天|周|个?星期|个?礼拜){_LATER}", _ahead),
     rule(rf"下一?个?{_OF_WEEK}", _week(1)),

@@ -27,12 +27,12 @@ _UNITS = {
     "分": timedelta(minutes=1),
     "秒": timedelta(seconds=1),
 }
-_UNIT = r"(?:小时|钟头|分钟|分(?!析|享|配|类|发|组)|秒钟?)"
+_UNIT = r"(?:小时|钟头|分钟|分(?![析享配类发组种成期之家店开手别布散解])|秒钟?)"
 _PIECE = rf"(?:{NUMBER} ?个?半?{_UNIT}半?|半个?(?:小时|钟头|分钟)|[一三]刻钟)"
-_DURATION = rf"(?P<d>{_PIECE}(?:(?:零|又|和)? ?{_PIECE}){{0,3}})"
+DURATION = rf"(?P<d>{_PIECE}(?:(?:零|又|和)? ?{_PIECE}){{0,3}})"
 
 
-def _duration(text: str) -> timedelta:
+def duration(text: str) -> timedelta:
     total = timedelta(0)
     pattern = rf"半个?({_UNIT})|([一三])刻钟|({NUMBER}) ?个?(半)?({_UNIT})(半)?"
     for item in re.finditer(pattern, text):
@@ -47,12 +47,12 @@ def _duration(text: str) -> timedelta:
 
 
 def _interval(found: re.Match[str]) -> tuple[Part, ...]:
-    step = _duration(found["d"])
+    step = duration(found["d"])
     return (Interval(step) if step else NO_INTERVAL,)
 
 
 def _delay(found: re.Match[str]) -> tuple[Part, ...]:
-    after = _duration(found["d"])
+    after = duration(found["d"])
     return (Delay(after) if after else NO_INTERVAL,)
 
 
@@ -64,27 +64,29 @@ def _minute(found: re.Match[str]) -> tuple[Part, ...]:
 _EACH = r"每(?:隔|过)? ?"
 _NO_UNIT_BEHIND = r"(?! ?(?:个|小|分|秒|钟|天|日|周|星|礼|月|年|号|刻|点|时|[0-9:.]))"
 RULES: list[Rule] = [
-    rule(rf"{_EACH}{_DURATION}(?:一次)?", _interval),
+    rule(rf"{_EACH}{DURATION}(?:一次)?", _interval),
     rule(rf"{_EACH}个?(?:小时|钟头)(?:一次)?", Interval(timedelta(hours=1))),
     rule(rf"{_EACH}分钟(?:一次)?", Interval(timedelta(minutes=1))),
     rule(rf"{_EACH}秒钟?(?:一次)?", Interval(timedelta(seconds=1))),
     rule(rf"{_EACH}(?:几|数|若干)个?{_UNIT}", NO_INTERVAL),
     rule(rf"{_EACH}- ?[0-9]+ ?(?:个?{_UNIT})?", NO_INTERVAL),
     rule(rf"{_EACH}[0-9]+{_NO_UNIT_BEHIND}", NO_UNIT),
-    rule(rf"(?:再?过|在)?{_DURATION} ?(?:之后|以后|后)", _delay),
-    rule(rf"再?过{_DURATION}", _delay),
+    rule(rf"(?:再?过|在)?{DURATION} ?(?:之后|以后|后)", _delay),
+    rule(rf"再?过{DURATION}", _delay),
     rule(rf"的?第(?P<n>{NUMBER}) ?分钟?(?:的时候|时)?", _minute),
     rule(r"(?:的|在)?整点", AtMinutes(frozenset({0}))),
     rule(r"每到?个?整点", (Interval(timedelta(hours=1)), AtMinutes(frozenset({0})))),
     rule(r"大约|大概|约(?=[0-9早上下晚中])|差不多|接近", VAGUE),
     rule(
         r"(?<=[点半刻分钟0-9])"
-        r"(?: ?(?:左右|前后|上下|多)|之?前(?![端台往沿])|以前|之?后(?!台)|以后)",
+        r"(?: ?(?:左右|前后|上下|多钟?|来钟|出头|光景|许(?![可愿多诺]))|之?前(?![端台往沿])|以前|之?后(?!台)|以后)",
         AMBIGUOUS,
     ),
     rule(r"或者?(?:是)?|还是", ONE_OF),
     rule(r"从|自|在(?=.{1,8}之?间)", SPAN_OR_RESIDUE),
-    rule(r"除了?|直到|不包括|截止到?|到|至|开始于?", RESIDUE),
+    rule(r"除[了去]?[^,。]{1,12}?(?:以外|之外|外)", LIMITED),
+    rule(r"(?:除了?|不包括|不含|跳过)(?:法定)?(?:节假日|假期|节日|假日)", LIMITED),
+    rule(r"除[了去]?|直到|不包括|截止到?|到|至|开始于?", RESIDUE),
     rule(
         rf"(?:连续|持续|为期|总?共|只) ?{NUMBER} ?(?:个?[天周月年次]|个?星期|个?礼拜)",
         LIMITED,
