@@ -337,11 +337,11 @@ def test_what_is_out_of_reach_is_asked_about(text: str, missing: str) -> None:
 # The questions are in the language of the text, or in the one that is asked for.
 def test_questions_have_a_language() -> None:
     assert asked("ทุกวัน x").message == "กี่โมง?"
-    assert asked("每天 x").message == "几点?"
+    assert asked("每天 x").message == "几点？"
     assert asked("every day x").message == "At what time?"
     with pytest.raises(NeedsClarification) as found:
         parse("ทุกวัน x", now=NOW, lang="zh-CN")
-    assert (found.value.message, found.value.language) == ("几点?", "zh")
+    assert (found.value.message, found.value.language) == ("几点？", "zh")
     with pytest.raises(NeedsClarification) as found:
         parse("ทุกวัน x", now=NOW, lang="tlh")
     assert found.value.message == "At what time?"

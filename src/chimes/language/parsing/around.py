@@ -30,10 +30,11 @@ _NUMBER_BEFORE = re.compile(rf"(?:{_NUMERAL}|{_UNIT}){_LINK}$|负$|-$")
 _NUMBER_LINKED = re.compile(rf"{_NUMERAL} ?(?:[-/⁄到至]|to |or |ถึง|หรือ) ?$")
 #: What no phrase follows without being changed by it.
 _CHANGED = re.compile(
-    r"(?:(?<![a-z])(?:not|never|don't|do not|doesn't|no longer|(?:second|third|2nd|3rd|next)[ -]to|last but|penultimate|stop|cancel|than|at most|at least"
+    r"(?:(?<![a-z])(?:not|never|don't|do not|doesn't|no longer"
+    r"|(?:second|third|2nd|3rd|next)[ -]to|last but|penultimate|stop|cancel|than|at most|at least"
     r"|within|before|after|until|till|except|unless|almost|nearly|minus|plus|any time)"
     r"|ไม่ใช่|ไม่ต้อง|ไม่|อย่า|ห้าม|เลิก|ยกเลิก|อย่างน้อย|อย่างมาก|มากสุด|น้อยกว่า|มากกว่า|เกือบ|ไม่ถึง"
-    r"|不是|不要|不用|不必|别|勿|至少|最多|少于|多于|不到|不超过|超过|将近|接近|取消|停止"
+    r"|(?<!要)不|不是|不要|不用|不必|别|勿|至少|最多|少于|多于|不到|不超过|超过|将近|接近|取消|停止"
     r"|(?<![a-z])[0-9]+ (?:days?|weeks?) (?:before|after))[ ,]*$"
 )
 #: A phrase may begin with these.
@@ -45,11 +46,11 @@ _FAR = 80
 _HALF_RANGE = re.compile(r"[^\s]-$")
 #: `明|后天`, `大|明天`: two days, or none.
 _DAY_BEFORE = re.compile(r"[今明昨前大后]$")
-_DAY = re.compile(r"[今明后昨]天")
+_DAY = re.compile(r"大?[今明后昨]天")
 _DOTTED = re.compile(r"[0-9]{1,2}\.[0-9]{2}(?! ?(?:น|[ap]\.?m))")
 #: What no task begins with: the rest of a time that was not read.
 _LEFT_OVER = re.compile(
-    r" ?,? ?(?:[:.-] ?[0-9]|(?!1:1(?![0-9]))[0-9]+ ?(?:$|:)|[+%]|-?ish(?![a-z])"
+    r" ?,? ?(?:[:.-]{1,3} ?[0-9]|(?!1:1(?![0-9]))[0-9]+ ?(?:$|:)|[+%]|-?ish(?![a-z])"
     r"|(?:and|or|to|และ|กับ|หรือ|ถึง|和|及|或|到|至) ?(?:at )?[0-9]"
     r"|(?:except|excluding|but|unless|until|till|through|thru|starting|beginning|during"
     r"|minus|plus|give or take|not (?:on|in|at|before|after|during)|if|whenever"
@@ -69,6 +70,7 @@ _LEFT_OVER = re.compile(
 )
 #: Glued to a Thai hour, neither half past nor quite the task's.
 _GLUED_HALF = re.compile("ครึ่ง")
+_TOKEN = re.compile(r"[a-z0-9:.ก-๛]{0,20}")
 _ZONE_NAME = re.compile(
     r"[ ,(]*(?:in )?(?:(?:africa|america|asia|europe|australia|pacific|atlantic|indian|etc)/"
     r"|(?:et|pt|ct|mt)(?![a-z0-9'])"
@@ -80,8 +82,8 @@ _THAI_TIME = re.compile(
     r" ?(?:ตามเวลา|เวลา) ?(?!กิน|ทาน|เข้า|เลิก|พัก|นอน|ตื่น|ทำ|เรียน|ประชุม|ออก|อาหาร|งาน|ส่ง|เดิม)[ก-ฮเแโใไ]"
 )
 _CHINESE_TIME = re.compile(
-    r"[ ,(]*(?!休息|吃|用|服|上[课班]|下[课班]|学习|阅读|睡|午|晚餐|早餐|亲子|自由|茶歇|会议|故事|家庭"
-    r"|运动|锻炼|打卡|截止|开会|起床|检查|整理|发送)[\u4e00-\u9fff]{2,5}时间(?!表|管理|线|到|轴)"
+    r"[ ,(]*(?!休息|吃|用|服|上[课班]|下[课班]|学习|阅读|睡|午|晚餐|早餐|亲子|自由|茶歇|会议|故事"
+    r"|家庭|运动|锻炼|打卡|截止|开会|起床|检查|整理|发送)[\u4e00-\u9fff]{2,5}时间(?!表|管理|线|到|轴)"
 )
 _OF_EVENT = re.compile(r"[ ,]*(?:(?:before|after|while|when|as long as)(?![a-z])|ก่อน|หลัง)")
 #: `1 hour |20`.
@@ -108,12 +110,18 @@ def check_before(text: Text, chosen: Phrase, lead: str) -> None:
             raise Ask("residue", words=began[0].strip())
         if isinstance(first, Delay) and before.endswith(("-", "负")):
             raise Ask("residue", words=before[-1])
-    changed = _CHANGED.search(lead) or _HALF_RANGE.search(before)
+    changed = _CHANGED.search(lead) or _CHANGED.search(before) or _HALF_RANGE.search(before)
     if changed:
         raise Ask("residue", words=changed[0].strip(" ,"))
     if _DAY.match(folded, start) and (other := _DAY_BEFORE.search(before)):
         raise Ask("residue", words=other[0])
-    if isinstance(first, Delay) and lead and is_chinese(lead[-1]) and lead[-1] not in "在再":
+    if (
+        isinstance(first, Delay)
+        and not joined
+        and lead
+        and is_chinese(lead[-1])
+        and lead[-1] not in "在再"
+    ):
         # Five minutes after something else.
         raise Ask("ambiguous")
     if _DOTTED.match(folded, start) and lead.strip():
@@ -127,11 +135,17 @@ def check_behind(text: Text, chosen: Phrase) -> None:
     for index, (_, end) in enumerate(chosen.stretches):
         left = _LEFT_OVER.match(folded, end) or _GLUED_HALF.match(folded, end)
         if left:
-            raise Ask("residue", words=left[0].strip())
+            raise Ask("residue", words=_whole_words(folded, left))
         if index == len(chosen.stretches) - 1:
             _check_zone(text, chosen, end)
     if any(isinstance(part, Delay | Interval) for part in chosen.parts):
         _check_duration(folded, chosen)
+
+
+def _whole_words(folded: str, found: re.Match[str]) -> str:
+    """Up to the next space: `:30`, not `:3`."""
+    more = _TOKEN.match(folded, found.end())
+    return folded[found.start() : more.end() if more else found.end()].strip()
 
 
 def _check_zone(text: Text, chosen: Phrase, end: int) -> None:
@@ -148,7 +162,7 @@ def _check_zone(text: Text, chosen: Phrase, end: int) -> None:
         # A name, not "story time".
         found = other if text.raw[text.origin[other.start("name")]].isupper() else None
     if found:
-        raise Ask("residue", words=found[0].strip(" ,("))
+        raise Ask("residue", words=_whole_words(folded, found).strip(" ,("), choice="zone")
 
 
 def _check_duration(folded: str, chosen: Phrase) -> None:

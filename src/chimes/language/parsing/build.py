@@ -33,7 +33,7 @@ def build(said: Meaning, now: datetime, zone: str, home: str) -> Trigger:
     """
     if _is_relative(said) and _today(now, zone) != _today(now, home):
         # Tomorrow there, or tomorrow here?
-        raise Ask("ambiguous")
+        raise Ask("ambiguous", choice="date")
     try:
         trigger = _built(said, now, zone)
     except (InvalidTrigger, OverflowError):
@@ -118,7 +118,7 @@ def _weekday(day: RelativeWeekday, today: date) -> date:
     found = monday + timedelta(days=(day.weekday - 1) % 7, weeks=day.weeks)
     if day.either and found - today > timedelta(days=7):
         # "Next Friday", said on a Wednesday.
-        raise Ask("ambiguous")
+        raise Ask("ambiguous", choice="next")
     return found
 
 

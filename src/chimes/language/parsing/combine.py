@@ -68,7 +68,7 @@ def meaning(phrase: Phrase) -> Meaning:
     parts = phrase.parts
     problem = next((part for part in parts if isinstance(part, Problem)), None)
     if problem is not None:
-        raise Ask(*problem.missing)
+        raise Ask(*problem.missing, choice=problem.choice)
     zone = _only([part.name for part in parts if isinstance(part, InZone)])
     delay = _only(_of(parts, Delay))
     if delay is not None:
@@ -132,7 +132,7 @@ def _checked_interval(found: Meaning, parts: tuple[Part, ...]) -> Meaning:
 
 def _checked_clocks(found: Meaning, parts: tuple[Part, ...]) -> Meaning:
     if found.span is not None:
-        raise Ask("interval")
+        raise Ask("ambiguous" if found.once else "interval")
     if found.minutes is not None:
         raise Ask("contradiction" if found.clocks else "time")
     if _of(parts, OnlyOnce) and found.again is not None:
@@ -147,7 +147,7 @@ def _checked_clocks(found: Meaning, parts: tuple[Part, ...]) -> Meaning:
             raise Ask("ambiguous")
         if found.clocks[0].midnight:
             # Of which of the two nights around that day?
-            raise Ask("ambiguous")
+            raise Ask("ambiguous", choice="night")
     return found
 
 
@@ -171,7 +171,9 @@ def _placed(clock: Clock, portions: Iterable[Portion]) -> Clock:
     """The clock, on the half of the day that it was said to be in."""
     plain = replace(clock, sure="certain", marked=False, whole=False, sixes=False)
     for portion in portions:
-        if clock.midnight or (clock.sixes and portion in ("dawn", "morning", "night")):
+        if clock.sixes and portion in ("dawn", "morning", "night"):
+            raise Ask("ambiguous", readings=_halves(clock))
+        if clock.midnight:
             raise Ask("ambiguous")
         if clock.sure == "certain" and portion == "night" and clock.hour < _NIGHT_ENDS:
             # As good as midnight: the night before that day, or the one after it?
@@ -187,8 +189,15 @@ def _placed(clock: Clock, portions: Iterable[Portion]) -> Clock:
             raise Ask(*hour.missing)
         return replace(plain, hour=hour)
     if clock.sure == "open":
-        raise Ask("ambiguous")
+        raise Ask("ambiguous", readings=_halves(clock))
     return plain
+
+
+def _halves(clock: Clock) -> tuple[str, str]:
+    """The two times of day that an open hour may be."""
+    late = clock.hour % 12 + 12
+    early = clock.hour + 6 if clock.sixes else late - 12
+    return f"{early:02}:{clock.minute:02}", f"{late:02}:{clock.minute:02}"
 
 
 def _days(phrase: Phrase) -> Meaning:
@@ -233,8 +242,7 @@ def _days(phrase: Phrase) -> Meaning:
 def _is_each_of(parts: tuple[Part, ...], named: Named) -> bool:
     """`周一到周五每天`: every one of the days that were named before."""
     kinds = [type(part) for part in parts if isinstance(part, Daily | Named)]
-    many = len(named.weekdays) > (2 if named.every else 1)
-    return many and kinds[-1] is Daily and kinds.count(Daily) == 1
+    return len(named.weekdays) > 1 and kinds[-1] is Daily and kinds.count(Daily) == 1
 
 
 def _once(once: list[SingleDay], named: Named | None, others: bool) -> Meaning:
@@ -255,7 +263,7 @@ def _recurring(days: Days, period: Period | None) -> Days:
             raise Ask("contradiction")
         if not days.every and unit is None and len(days.weekdays) == 1:
             # The coming one, or every one?
-            raise Ask("ambiguous")
+            raise Ask("ambiguous", choice="weekly")
     elif isinstance(days, MonthDays):
         if unit not in (None, "month"):
             raise Ask("contradiction")

@@ -24,8 +24,9 @@ from chimes.language.parsing.scan import Phrase, phrases
 from chimes.language.parsing.text import Text, is_chinese, is_latin
 
 _REQUESTS = (en_words.REQUEST, th_words.REQUEST, zh_words.REQUEST)
-_BEFORE = " \t\n,;:-–—(、，；：（/|·"
-_AFTER = " \t\n,;:-–—)、，；：）/|·。"
+_UNSEEN = "\u200b\u200c\u200d\u2060\ufeff"
+_BEFORE = f" \t\n,;:-–—([、，；：（【「『《“/|·{_UNSEEN}"
+_AFTER = f" \t\n,;:-–—)]、，；：）】」』》”/|·。{_UNSEEN}"
 #: Between a day and its time, these may say that the time is that of something else.
 _ABOUT = re.compile(
     r"(?<![a-z])(?:about|of|for|regarding|before|after)(?![a-z])|เรื่อง|เกี่ยวกับ|สำหรับ|ก่อน|关于|的"
@@ -51,6 +52,8 @@ _OF_TASK = re.compile(
 #: "This", "next", directly at a phrase that does not know it: another week is meant, or one only.
 _WHICH_BEFORE = re.compile(r"(?:(?<![a-z])(?:this|next|last|past|coming) |[这本下上]个?)$")
 _YEAR_BEFORE = re.compile(r"(?:[0-9]{2,4}|年|ปี)[ ,]*$")
+#: So near to a day, a time is surely its time.
+_NEAR = 12
 #: No request is longer.
 _LEAD = 80
 _ONLY_SIGNS = re.compile(r"[\W_]*")
@@ -77,14 +80,25 @@ def decide(text: Text) -> Decision:
     try:
         said = meaning(chosen)
     except Ask as ask:
-        if ask.missing == ("residue",):
-            ask.words = ask.words or folded[chosen.start : chosen.end]
-        raise
+        raise _sharper(folded, ask, chosen, found) from None
     if zone := _zone_at_end(folded, found, chosen):
         chosen = chosen.joined(zone)
         said = meaning(chosen)
     _check_around(text, chosen, [each for each in found if not _within(each, chosen)])
     return Decision(said, _task(text, chosen))
+
+
+def _sharper(text: str, ask: Ask, chosen: Phrase, found: list[Phrase]) -> Ask:
+    """The same question, of what was not said: who gave a time is not asked for one."""
+    if ask.missing == ("residue",):
+        return Ask("residue", words=ask.words or text[chosen.start : chosen.end])
+    if ask.missing not in (("time",), ("date", "time")):
+        return ask
+    given = [each for each in found if each.start > chosen.start and _is_clock(each)]
+    between = text[chosen.end : given[0].start].strip(" ,") if given else ""
+    if not between or len(between) > _NEAR or _ABOUT.search(between):
+        return ask
+    return Ask("date") if ask.missing[0] == "date" else Ask("residue", words=between)
 
 
 def _trimmed(text: str, phrase: Phrase) -> Phrase:
@@ -241,6 +255,9 @@ def _task(text: Text, chosen: Phrase) -> str:
             piece = piece.lstrip(_AFTER)
         if start < len(text.folded):
             piece = piece.rstrip(_BEFORE)
+        if at and piece.startswith('"') and piece.count('"') % 2:
+            # Opened before the phrase.
+            piece = piece[1:]
         if not _ONLY_SIGNS.fullmatch(piece):
             pieces.append(piece.strip())
         at = end

@@ -71,9 +71,10 @@ def _either_order(found: re.Match[str]) -> tuple[Part, ...]:
         return date_of(christian_year(year), second, first)
     if second > 12:
         return date_of(year, first, second)
-    return (AMBIGUOUS,)
+    return (_WHICH_DATE,)
 
 
+_WHICH_DATE = Problem(("ambiguous",), choice="date")
 _END = r"(?![0-9])(?![:.,][0-9])"
 #: What is no time of day, however it is written.
 NO_PRICE = (
@@ -98,5 +99,5 @@ RULES: list[Rule] = [
     rule(r"([0-9]{1,2})/([0-9]{1,2})/([0-9]{4}|[0-9]{2})" + _END, _either_order),
     rule(r"([0-9]{1,2})-([0-9]{1,2})-([0-9]{4}|[0-9]{2})" + _END, _either_order),
     rule(r"([0-9]{1,2})\.([0-9]{1,2})\.([0-9]{4}|[0-9]{2})" + _END, _either_order),
-    rule(r"([0-9]{1,2})/([0-9]{1,2})(?![0-9/])", AMBIGUOUS),
+    rule(r"([0-9]{1,2})/([0-9]{1,2})(?![0-9/])", _WHICH_DATE),
 ]

@@ -8,6 +8,7 @@ from datetime import timedelta
 from chimes.language.parsing.en_numbers import NUMBER, WORD, number
 from chimes.language.parsing.parts import AtMinutes, Delay, Interval, Part
 from chimes.language.parsing.rules import (
+    AMBIGUOUS,
     IMPOSSIBLE,
     LIMITED,
     NO_INTERVAL,
@@ -52,8 +53,8 @@ def duration(text: str) -> timedelta:
         return _UNITS["m" if "minute" in text else "h"] / 2
     if re.fullmatch(_AND_HALF, text):
         unit = _UNITS["m" if "min" in text else "h"]
-        count = re.match(_COUNT, text)
-        return duration(f"{count[0] if count else 'a'} {'m' if 'min' in text else 'h'}") + unit / 2
+        said = re.match(_COUNT, text)
+        return duration(f"{said[0] if said else 'a'} {'m' if 'min' in text else 'h'}") + unit / 2
     if re.fullmatch(_SHORT, text):
         hours, _, minutes = text[:-1].partition("h")
         return timedelta(hours=int(hours), minutes=int(minutes))
@@ -112,6 +113,16 @@ RULES: list[Rule] = [
     rule(rf"(?:in|after) (?P<d>{DURATION})(?: time| from now)?{_END}", _delay),
     rule(rf"(?P<d>{DURATION}) (?:from now|later){_END}", _delay),
     rule(r"in [0-9]+(?= ?$)", NO_UNIT),
+    rule(
+        rf"(?:(?<=me )|^)in [0-9]{{1,6}}(?= [a-z])(?! ?(?:{_UNIT_WORD}s?|[ap]\.?m)(?![a-z]))",
+        NO_UNIT,
+    ),
+    rule(
+        rf"(?:in|{_EVERY.rstrip()}) (?:[0-9]{{7,}}|[0-9]+[/⁄][0-9]+)(?: of)?(?: an?)? ?{_UNIT}",
+        NO_INTERVAL,
+    ),
+    rule(rf"(?:in|{_EVERY.rstrip()}) {NUMBER} ?(?:-|to|or) ?{NUMBER} ?{_UNIT}", AMBIGUOUS),
+    rule(rf"in (?:about|around|roughly|approximately|maybe|almost) {DURATION}", AMBIGUOUS),
     rule(r"at :[0-9]{2}(?:(?:,| and) ?:[0-9]{2}){0,11}(?![0-9])", _minutes),
     rule(
         r"(?:at )?minutes? [0-9]{1,2}(?:(?:, ?| and )[0-9]{1,2}){0,11}(?![0-9:.])"
@@ -138,7 +149,8 @@ RULES: list[Rule] = [
     rule(rf"or{_TIME_BEHIND}", ONE_OF),
     rule(
         r"(?:until|till|except(?: for)?(?: on)?|excluding|but(?: not)?(?: on)?|other than"
-        r"|through|thru|starting(?: from| on)?|beginning(?: on)?|since|ending|unless|skip(?:ping)?)(?![a-z])",
+        r"|through|thru|starting(?: from| on)?|beginning(?: on)?|since|ending|unless"
+        r"|skip(?:ping)?)(?![a-z])",
         RESIDUE,
     ),
     rule(

@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple
 Missing = Literal[
     "time", "date", "past", "ambiguous", "contradiction", "residue", "interval", "unit"
 ]
+#: Between what, where words can be read in two ways.
+Choice = Literal["weekly", "next", "night", "zone", "date"]
 Portion = Literal["dawn", "morning", "noon", "afternoon", "evening", "night"]
 #: See Clock.
 Sure = Literal["certain", "usual", "open"]
@@ -165,6 +167,7 @@ class Problem:
     missing: tuple[Missing, ...]
     loose: bool = False
     opens_span: bool = False
+    choice: Choice | None = None
 
 
 Part = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 
-_DASHES = dict.fromkeys("‐‑‒–—―−~〜～", "-")
+_DASHES = dict.fromkeys("‐‑‒–—―−~〜～→", "-")
 _QUOTES = {"’": "'", "‘": "'", "ʼ": "'", "“": '"', "”": '"'}
 # Only characters that the grammar knows: the two ways of writing Chinese share their words.
 _SIMPLIFIED = dict(
@@ -45,11 +45,15 @@ def fold(raw: str) -> Text:
             if found and (joined := _JOINED.get((found[-1], character))):
                 found[-1] = joined
                 continue
+            if found and found[-1] in _TONES and character in _VOWELS:
+                # Typed in the other order, they look the same.
+                found[-1], character = character, found[-1]
             found.append(character)
             origin.append(index)
     return Text(raw, "".join(found), (*origin, len(raw)))
 
 
+_TONES, _VOWELS = frozenset("่้๊๋"), frozenset("ัิีึืุู")
 #: NFKC takes the Thai vowel AM apart, and many type AE as two E.
 _JOINED = {(_NIKHAHIT, _SARA_AA): _SARA_AM, (_SARA_E, _SARA_E): _SARA_AE}
 

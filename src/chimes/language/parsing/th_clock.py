@@ -85,6 +85,12 @@ def _official(found: re.Match[str]) -> tuple[Part, ...]:
     return (Clock(read.hour, read.minute, marked=bool(found["at"]), whole=not found["om"]),)
 
 
+def _written(found: re.Match[str]) -> tuple[Part, ...]:
+    """`บ่าย 2:30`, `ตี 2.30`."""
+    hour = int(found["h"]) + (12 if found["p"] == "บ่าย" else 0)
+    return (Clock(hour, int(found["m"]), marked=bool(found["at"])),)
+
+
 _OFFICIAL = r"(?P<oh>[0-9]{1,2})(?:[:.](?P<om>[0-9]{2}))? ?(?:น\.(?![สศพ]\.)|น(?![ก-๛.])|นาฬิกา)"
 _OFFICIAL_WORDS = rf"{_HOUR} ?นาฬิกา{_MINUTES}"
 # Nothing that could make another word of it, such as the name of a dish.
@@ -93,11 +99,15 @@ RULES: list[Rule] = [
     rule(r"(?P<first>[0-9]{1,2}) ?(?:-|ถึง) ?(?P<last>[0-9]{1,2}) ?(?:น\.|นาฬิกา)", whole_hours),
     rule(_AT + _OFFICIAL, _official),
     rule(_AT + _OFFICIAL_WORDS, lambda found: _made(found, number(found["h"]))),
+    rule(
+        rf"{_AT}(?P<p>บ่าย|ตี) ?(?P<h>[1-5])[:.](?P<m>[0-5][0-9])(?![0-9:.])(?: ?(?:น\.|โมง))?",
+        _written,
+    ),
     rule(rf"{_AT}ตี ?{_HOUR}{_MINUTES}", _counted(0, 1, 5)),
     rule(rf"{_AT}{_HOUR} ?โมง ?เช้า{_MINUTES}", _counted(0, 6, 11)),
     rule(rf"{_AT}{_HOUR} ?โมง{_MINUTES}", _counted(0, 6, 11, usual=True)),
     rule(rf"{_AT}{_HOUR} ?โมง{_MINUTES} ?เช้า", _counted(0, 6, 11)),
-    rule(rf"{_AT}เที่ยง(?:วัน)?{_MINUTES}", _fixed(12)),
+    rule(rf"{_AT}เที่ยง(?!ธรรม|แท้)(?:วัน)?{_MINUTES}", _fixed(12)),
     rule(rf"{_AT}บ่าย ?โมง{_MINUTES}", _fixed(13)),
     rule(rf"{_AT}บ่าย ?{_HOUR}(?: ?โมง)?{_MINUTES}", _counted(12, 1, 5)),
     rule(rf"{_AT}{_HOUR} ?โมง ?เย็น{_MINUTES}", _counted(12, 4, 6)),

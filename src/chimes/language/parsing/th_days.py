@@ -187,7 +187,7 @@ RULES: list[Rule] = [
     ),
     # Without "วัน" the name of Sunday means a week.
     rule(rf"{EVERY}(?:วัน ?|(?!อาทิตย์)){_LIST}", _named(every=True)),
-    rule(rf"{EVERY}อาทิตย์", AMBIGUOUS),
+    rule(rf"{EVERY}อาทิตย์(?! ?(?:วัน(?!ที่)|ละ))", AMBIGUOUS),
     rule(r"(?:วัน)?เสาร์ ?-? ?(?:วัน)?อาทิตย์(?:นี้|หน้า)", AMBIGUOUS),
     *(
         rule(
@@ -196,9 +196,9 @@ RULES: list[Rule] = [
         )
         for word, portion in _PORTIONS.items()
     ),
-    # Abbreviations are too short to be found inside other words, and a lone one is a title: อ. สมชาย.
+    # Abbreviations are too short to be found inside other words; a lone one is a title: อ. สมชาย.
     rule(
-        rf"(?:(?=วัน|[^.]{{3}})|(?<![ก-๛.])(?={_W}(?:{_TO}| ?(?:และ|กับ|แล้วก็|,|/) ?| ?){_W})){_LIST}",
+        rf"(?:(?=วัน|[^.]{{3}})|(?<![ก-๛.])(?={_W}(?:{_TO}| ?(?:และ|กับ|แล้วก็|,|/)? ?){_W})){_LIST}",
         _named(every=False),
     ),
     rule(rf"(?:{EVERY}|ใน)?{_WORKING}", Named(frozenset(range(1, 6)), every=True)),

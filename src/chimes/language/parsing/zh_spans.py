@@ -73,13 +73,24 @@ RULES: list[Rule] = [
     rule(rf"{_EACH}[0-9]+{_NO_UNIT_BEHIND}", NO_UNIT),
     rule(rf"(?:再?过|在)?{DURATION} ?(?:之后|以后|后)", _delay),
     rule(rf"再?过{DURATION}", _delay),
+    rule(
+        rf"{_EACH}(?:[一二两三四五六七八九]{{2}}|负{NUMBER}|[0-9]{{7,}}) ?个?{_UNIT}", NO_INTERVAL
+    ),
+    rule(rf"{_EACH}{NUMBER} ?(?:-|到|至|或) ?{NUMBER} ?个?{_UNIT}", AMBIGUOUS),
+    rule(
+        r"(?:周末|双休日|法定|节?假日|假期|节日|国庆|春节|周[一二三四五六日天])[^,。 ]{0,6}除外",
+        LIMITED,
+    ),
+    rule(rf"[0-9]{{7,}} ?个?{_UNIT}(?:之后|以后|后)", NO_INTERVAL),
+    rule(rf"再?过[0-9]+{_NO_UNIT_BEHIND}|[0-9]+ ?(?:之后|以后|后)(?![天台])", NO_UNIT),
     rule(rf"的?第(?P<n>{NUMBER}) ?分钟?(?:的时候|时)?", _minute),
     rule(r"(?:的|在)?整点", AtMinutes(frozenset({0}))),
     rule(r"每到?个?整点", (Interval(timedelta(hours=1)), AtMinutes(frozenset({0})))),
     rule(r"大约|大概|约(?=[0-9早上下晚中])|差不多|接近", VAGUE),
     rule(
         r"(?<=[点半刻分钟0-9])"
-        r"(?: ?(?:左右|前后|上下|多钟?|来钟|出头|光景|许(?![可愿多诺]))|之?前(?![端台往沿])|以前|之?后(?!台)|以后)",
+        r"(?: ?(?:左右|前后|上下|多钟?|来钟|出头|光景|许(?![可愿多诺]))"
+        r"|之?前(?![端台往沿])|以前|之?后(?!台)|以后)",
         AMBIGUOUS,
     ),
     rule(r"或者?(?:是)?|还是", ONE_OF),

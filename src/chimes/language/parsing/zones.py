@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from chimes.language.parsing.parts import Found, InZone
-from chimes.language.parsing.rules import AMBIGUOUS
+from chimes.language.parsing.parts import Found, InZone, Problem
 from chimes.triggers import zone_names
 
 _PLACES = {
@@ -29,11 +28,13 @@ _PLACES = {
     "Australia/Sydney": "ซิดนีย์ 悉尼",
     "UTC": "utc",
 }
+_WHICH = Problem(("ambiguous",), choice="zone")
 _NAME = re.compile(r"[a-z]{2,16}(?:/[a-z_+\-0-9]{1,20}){1,2}")
 _OFFSET = re.compile(r"(?:utc|gmt) ?[+-] ?[0-9]{1,2}(?::?[0-9]{2})?(?![0-9a-z])")
 # Abbreviations that several places share, or that say nothing about summer time.
 _VAGUE = re.compile(
     r"(?:est|edt|pst|pdt|cst|cdt|mst|mdt|ist|bst|cet|cest|eet|jst|ict"
+    r"|hkt|sgt|kst|aest|aedt|acst|awst|msk|wib|nzst|nzdt|akst|akdt|pht|myt|pkt|brt"
     r"|(?:eastern|central|pacific|mountain)(?: (?:standard|daylight))? time"
     r")(?![a-z0-9])"
 )
@@ -80,7 +81,7 @@ def zone_at(text: str, at: int) -> Found | None:
     """A zone that is named here."""
     for vague in (_OFFSET, _VAGUE):
         if found := vague.match(text, at):
-            return Found((AMBIGUOUS,), found.end())
+            return Found((_WHICH,), found.end())
     if found := _GIVEN.match(text, at):
         return Found((InZone(""),), found.end())
     if found := _UTC.match(text, at):
