@@ -47,7 +47,7 @@ _HALF_RANGE = re.compile(r"[^\s]-$")
 #: `明|后天`, `大|明天`: two days, or none.
 _DAY_BEFORE = re.compile(r"[今明昨前大后]$")
 _DAY = re.compile(r"大?[今明后昨]天")
-_DOTTED = re.compile(r"[0-9]{1,2}\.[0-9]{2}(?! ?(?:น|[ap]\.?m))")
+_DOTTED = re.compile(r"[ ,]*[0-9]{1,2}\.[0-9]{2}(?! ?(?:น|[ap]\.?m))")
 #: What no task begins with: the rest of a time that was not read.
 _LEFT_OVER = re.compile(
     r" ?,? ?(?:[:.-]{1,3} ?[0-9]|(?!1:1(?![0-9]))[0-9]+ ?(?:$|:)|[+%]|-?ish(?![a-z])"
@@ -124,7 +124,7 @@ def check_before(text: Text, chosen: Phrase, lead: str) -> None:
     ):
         # Five minutes after something else.
         raise Ask("ambiguous")
-    if _DOTTED.match(folded, start) and lead.strip():
+    if _DOTTED.match(folded, chosen.start) and lead.strip():
         # The price of milk, or a version.
         raise Ask("ambiguous")
 

@@ -160,7 +160,7 @@ RULES: list[Rule] = [
     ),
     rule(r"from(?![a-z])", SPAN_OR_RESIDUE),
     rule(
-        rf"for (?:the )?(?:next |first )?{NUMBER} (?:day|week|month|year|time)s?(?! of){_END}"
+        rf"for (?:the )?(?:next |first )?(?:an?|{NUMBER}) (?:day|week|month|year|time)s?(?! of){_END}"
         rf"|onwards?{_END}|at the latest{_END}|or so{_END}|-?ish{_END}",
         LIMITED,
     ),

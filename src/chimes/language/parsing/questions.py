@@ -18,7 +18,7 @@ _MESSAGES: dict[str, dict[str, str]] = {
         "contradiction": "These times or days do not go together. Which one is meant?",
         "residue": "Part of the time could not be read. How else can it be said?",
         "interval": "How often, exactly? This interval cannot be kept.",
-        "unit": "How often: seconds, minutes or hours?",
+        "unit": "In which unit: seconds, minutes or hours?",
     },
     "th": {
         "time": "กี่โมง?",
@@ -28,7 +28,7 @@ _MESSAGES: dict[str, dict[str, str]] = {
         "contradiction": "วันหรือเวลาเหล่านี้ขัดกัน หมายถึงอันไหน?",
         "residue": "มีส่วนของเวลาที่อ่านไม่ออก ช่วยเขียนใหม่ได้ไหม?",
         "interval": "ต้องการให้ทำบ่อยแค่ไหนแน่? ช่วงเวลานี้ใช้ไม่ได้",
-        "unit": "ทุกกี่วินาที นาที หรือชั่วโมง?",
+        "unit": "หน่วยเป็นวินาที นาที หรือชั่วโมง?",
     },
     "zh": {
         "time": "几点？",

@@ -198,7 +198,7 @@ RULES: list[Rule] = [
     ),
     # Abbreviations are too short to be found inside other words; a lone one is a title: อ. สมชาย.
     rule(
-        rf"(?:(?=วัน|[^.]{{3}})|(?<![ก-๛.])(?={_W}(?:{_TO}| ?(?:และ|กับ|แล้วก็|,|/)? ?){_W})){_LIST}",
+        rf"(?:(?=วัน|[^.]{{3}})|(?<![ก-๛.])(?={_W}(?:{_TO}| ?(?:และ|กับ|แล้วก็|,|/) ?| ){_W})){_LIST}",
         _named(every=False),
     ),
     rule(rf"(?:{EVERY}|ใน)?{_WORKING}", Named(frozenset(range(1, 6)), every=True)),
