@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from chimes.config import load_settings
 from tests.cli.conftest import Cli, Server
 
 
@@ -30,6 +31,27 @@ def test_config_show_hides_secrets(cli: Cli) -> None:
         assert found.code == 0
         assert "swordfish" not in found.out + found.err
         assert "***" in found.out
+
+
+# S69: the password in any of the URLs
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "CHIMES_SMTP_URL",
+        "CHIMES_AGENT_URL",
+        "CHIMES_AGENT_CALLBACK_URL",
+        "CHIMES_TELEGRAM_API_URL",
+        "CHIMES_TELEGRAM_WEBHOOK_URL",
+    ],
+)
+def test_config_show_hides_passwords_in_urls(cli: Cli, variable: str) -> None:
+    url = "https://anna:swordfish@mail.example.org:465/x"
+    for form in ([], ["--json"]):
+        found = cli("config", "show", *form, **{variable: url})
+        assert found.code == 0
+        assert "swordfish" not in found.out + found.err
+        assert "anna:***@mail.example.org:465" in found.out
+    assert load_settings(environ={variable: url}).secrets == ("swordfish",)
 
 
 def test_config_path(cli: Cli, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from chimes.cli.lazy import Command, Lazy, LazyGroup
 from chimes.cli.options import form_options
 from chimes.cli.output import Column, Json, Output, echo, pick, tell
 from chimes.config import LoadedSettings, load_settings, masked_store_url, resolve_store_url
-from chimes.config.fields import FIELDS
+from chimes.config.fields import FIELDS, Field
 from chimes.errors import ConfigError
 from chimes.triggers import format_duration_go
 
@@ -77,7 +77,7 @@ def setting_rows(loaded: LoadedSettings) -> list[Json]:
     return [
         {
             "id": name,
-            "value": _shown(loaded, name, secret=field.secret),
+            "value": _shown(loaded, field),
             "origin": loaded.origins[name],
             "variables": list(field.variables),
         }
@@ -85,15 +85,17 @@ def setting_rows(loaded: LoadedSettings) -> list[Json]:
     ]
 
 
-def _shown(loaded: LoadedSettings, name: str, *, secret: bool) -> str:
-    value = getattr(loaded.settings, name)
-    if name == "store":
+def _shown(loaded: LoadedSettings, field: Field) -> str:
+    value = getattr(loaded.settings, field.name)
+    if field.name == "store":
         try:
             return masked_store_url(resolve_store_url(loaded.settings))
         except ConfigError:
             return "(cannot be used)"
-    if secret:
+    if field.secret:
         return "***" if value else ""
+    if field.secret_part:
+        return masked_store_url(value)
     if isinstance(value, timedelta):
         return format_duration_go(value)
     if isinstance(value, tuple):

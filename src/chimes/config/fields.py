@@ -35,7 +35,7 @@ class Field:
     aliases: tuple[str, ...] = ()
     #: Never shown by `config show`, never logged (S69).
     secret: bool = False
-    #: A URL that may hold a password, which is never shown.
+    #: A URL that may hold a password, which is never shown nor logged.
     secret_part: bool = False
     #: Only `chimes.yaml` may set it (RELIABILITY 9).
     file_only: bool = False
@@ -102,18 +102,18 @@ _ALL = (
     Field("dispatch_attempts", number(1, 100), ("SOFTNIX_SCHEDULER_RETRY_MAX_ATTEMPTS",)),
     Field("dispatch_backoff", seconds(), ("SOFTNIX_SCHEDULER_RETRY_BACKOFF_SEC",)),
     Field("agent_pipeline", choice("", "openai", "runs")),
-    Field("agent_url", text),
+    Field("agent_url", text, secret_part=True),
     Field("agent_model", text),
     Field("agent_api_key", text, secret=True),
     Field("agent_max_tokens", number(0, 1_000_000)),
     Field("agent_timeout", _SHORT),
     Field("agent_input_price", price),
     Field("agent_output_price", price),
-    Field("agent_callback_url", text),
+    Field("agent_callback_url", text, secret_part=True),
     Field("telegram_token", text, secret=True),
-    Field("telegram_api_url", text),
+    Field("telegram_api_url", text, secret_part=True),
     Field("telegram_allowed_chats", names),
-    Field("telegram_webhook_url", text),
+    Field("telegram_webhook_url", text, secret_part=True),
     Field("telegram_webhook_secret", text, secret=True),
     Field("telegram_per_minute", number(1, 10_000), ("SOFTNIX_TELEGRAM_RATE_LIMIT_PER_MINUTE",)),
     Field("smtp_url", text, secret_part=True),
