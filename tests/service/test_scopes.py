@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.model.access import SCOPES_OF, Actor, Role, Scope
 from chimes.model.ids import ScheduleId
+from chimes.model.listing import RunQuery
 from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from chimes.model.target import AgentTarget, HttpTarget
@@ -17,6 +19,7 @@ from chimes.service.orders import Order
 from chimes.service.runs import RunService
 from chimes.service.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
+from chimes.triggers import Every
 from tests.builders import ALICE, a_run, a_schedule
 from tests.service.conftest import ADMIN, MEMBER
 
@@ -118,3 +121,29 @@ async def test_an_agent_that_may_make_schedules_makes_no_agents(
         with pytest.raises(NotAllowed, match="prompts"):
             await refused
     await schedules.run_now(MAKER, made.id)
+
+
+# F67: nor by any other way that has a prompt of its owner run, or run more often
+async def test_an_agent_moves_no_prompts_of_its_owner(
+    schedules: ScheduleService, store: MemoryStore
+) -> None:
+    prompt = await schedules.create(
+        MEMBER, a_schedule(id=ScheduleId("p"), owner=ALICE, target=PROMPT)
+    )
+    often = Every(timedelta(minutes=1))
+    await schedules.pause(MAKER, prompt.id)
+    now = await store.now()
+    for refused in (
+        schedules.resume(MAKER, prompt.id),
+        schedules.change(MAKER, prompt.id, lambda s: replace(s, enabled=True)),
+        schedules.change(MAKER, prompt.id, lambda s: replace(s, trigger=often)),
+        schedules.change(MAKER, prompt.id, lambda s: replace(s, name="other")),
+        schedules.skip(MAKER, prompt.id),
+        schedules.move(MAKER, prompt.id, now + timedelta(hours=1)),
+        schedules.reschedule(MAKER, prompt.id, now),
+        schedules.backfill(MAKER, prompt.id, now - timedelta(days=3), now),
+    ):
+        with pytest.raises(NotAllowed, match="prompts"):
+            await refused
+    assert not (await store.list_runs(RunQuery())).items
+    await schedules.delete(MAKER, prompt.id)

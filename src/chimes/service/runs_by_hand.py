@@ -100,6 +100,7 @@ class RunsByHand(ScheduleChanges):
         schedule = await self.get(actor, schedule_id)
         if not actor.may_write(schedule.owner):
             raise NotAllowed()
+        refuse_agents(actor, schedule.target)
         if isinstance(schedule.target, SyncTarget):
             raise InvalidInput(
                 "a sync task is not bound to a slot, so there is nothing to fill; run it now",

@@ -48,6 +48,8 @@ NAMED_NAMESPACE = "catbird"
 #: A change waits for what is due before it; after an outage there may be much of that.
 _FIRE_ROUNDS = 100
 _FIRE_BATCH = 500
+#: What never has anything run.
+_HOLD_BACK = ("pause", "delete")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +103,8 @@ class ScheduleChanges:
         seen = await self.get(actor, schedule_id)
         if not (may or actor.may_operate)(seen.owner):
             raise NotAllowed()
+        if verb not in _HOLD_BACK:
+            refuse_agents(actor, seen.target)
         changes: dict[str, object] = {}
         behind: list[Run] = []
 
