@@ -89,6 +89,31 @@ async def test_only_what_will_fire_again_is_active(store: Store, clock: Settable
     await store.add_schedule(second, quotas=quotas)
 
 
+# R1.13, S25: at the end of such a pause nobody is there to be refused
+async def test_a_pause_that_ends_by_itself_counts_as_active(store: Store) -> None:
+    quotas = [Quota(limit=2, active=True, namespace="softnix")]
+    made = [await store.add_schedule(a_schedule(namespace="softnix")) for _ in range(2)]
+    for each in made:
+        await store.change_schedule(
+            each.id, lambda s, now: paused(s, now, "me", until=now + MINUTE), quotas=quotas
+        )
+    with pytest.raises(QuotaExceeded):
+        await store.add_schedule(a_schedule(namespace="softnix"), quotas=quotas)
+    # Resuming one that counts already is no more than before.
+    await store.change_schedule(made[0].id, lambda s, now: resumed(s, now, "me"), quotas=quotas)
+    await store.change_schedule(made[1].id, lambda s, now: paused(s, now, "me"), quotas=quotas)
+    third = await store.add_schedule(a_schedule(namespace="softnix"), quotas=quotas)
+    # Nor is a pause given an end afterwards where there is no room for it.
+    with pytest.raises(QuotaExceeded):
+        await store.change_schedule(
+            made[1].id, lambda s, now: paused(s, now, "me", until=now + MINUTE), quotas=quotas
+        )
+    await store.change_schedule(third.id, lambda s, now: deleted(s, now, "me"))
+    await store.change_schedule(
+        made[1].id, lambda s, now: paused(s, now, "me", until=now + MINUTE), quotas=quotas
+    )
+
+
 async def test_every_quota_counts(store: Store) -> None:
     quotas = [Quota(limit=3), Quota(limit=1, active=True)]
     await store.add_schedule(a_schedule(), quotas=quotas)

@@ -73,9 +73,14 @@ class Schedule:
 
 
 def counts_against(schedule: Schedule, quota: Quota) -> bool:
+    """A pause that ends by itself is no way around a quota of active ones: at its end nobody is
+    there to be refused."""
     if schedule.deleted_at is not None or quota.namespace not in (None, schedule.namespace):
         return False
-    return not quota.active or (schedule.enabled and schedule.next_run_at is not None)
+    if not quota.active:
+        return True
+    comes_back = schedule.next_run_at if schedule.enabled else schedule.pause_until
+    return comes_back is not None
 
 
 def quota_exceeded(owner: Owner, quota: Quota) -> QuotaExceeded:

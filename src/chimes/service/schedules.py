@@ -77,9 +77,7 @@ class ScheduleService(RunsByHand):
         """How much of each of its quotas an owner has used."""
         found = []
         for quota in self._limits().quotas(owner):
-            query = ScheduleQuery(
-                owner=owner, namespace=quota.namespace, enabled=True if quota.active else None
-            )
+            query = ScheduleQuery(owner=owner, namespace=quota.namespace)
             if quota.active:
                 page = await self._store.list_schedules(replace(query, limit=None))
                 used = sum(counts_against(each, quota) for each in page.items)

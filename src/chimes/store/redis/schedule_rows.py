@@ -85,6 +85,7 @@ def all_fields(schedule: Schedule) -> list[str]:
                 "created": micros(schedule.created_at),
                 "updated": micros(schedule.updated_at),
                 "enabled": flag(schedule.enabled),
+                "snoozed": micros(None if schedule.enabled else schedule.pause_until),
                 "deleted": micros(schedule.deleted_at),
                 "key": concurrency_key(schedule),
                 "own": flag(stops_only_its_own(schedule)),

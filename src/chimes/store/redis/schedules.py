@@ -19,7 +19,7 @@ from chimes.store.redis.message_rows import posted
 from chimes.store.redis.run_rows import new_fields, task_row
 from chimes.store.redis.schedule_rows import all_fields
 from chimes.store.redis.settling import Settling
-from chimes.store.redis.wire import Wire, micros, moment, rows, text
+from chimes.store.redis.wire import Wire, flag, micros, moment, rows, text
 
 
 class RedisSchedules(RedisFiring):
@@ -117,18 +117,17 @@ class RedisSchedules(RedisFiring):
 
 
 def _counted(before: Schedule | None, after: Schedule, quotas: Sequence[Quota]) -> list[Wire]:
-    """For each quota that the schedule counts against from now on: its number, its limit, and the
-    sets that hold together what counts against it. Counted by the script that writes (S25)."""
+    """For each quota that the schedule counts against from now on: its number, its limit, whether
+    only active ones count, and the sets that hold together what does. Counted by the script that
+    writes (S25)."""
     found: list[Wire] = []
     for number, quota in enumerate(quotas):
         if not counts_against(after, quota) or (before and counts_against(before, quota)):
             continue
         sets = [f"schedules:owner:{after.owner}"]
-        if quota.active:
-            sets.append("due")
         if quota.namespace is not None:
             sets.append(f"schedules:namespace:{quota.namespace}")
-        found.append(["quota", str(number), str(quota.limit), *sets])
+        found.append(["quota", str(number), str(quota.limit), flag(quota.active), *sets])
     return found
 
 

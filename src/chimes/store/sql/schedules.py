@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import func, select, text
+from sqlalchemy import case, func, select, text
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
 from chimes.model.access import Quota
@@ -35,6 +35,11 @@ from chimes.store.sql.rows.parts import maybe_moment
 from chimes.store.sql.rows.schedule import schedule_values
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import WAITING, runs, schedules
+
+#: As in `counts_against`.
+_ACTIVE = case(
+    (schedules.c.enabled == 1, schedules.c.next_run_at), else_=schedules.c.pause_until
+).is_not(None)
 
 
 class SqlSchedules(SqlBase):
@@ -140,12 +145,10 @@ def _check_quotas(
 
 def _reached(tx: Tx, new: Schedule, quota: Quota) -> bool:
     """Whether its owner had as many before; counts no further than it has to."""
-    query = ScheduleQuery(
-        owner=new.owner, namespace=quota.namespace, enabled=True if quota.active else None
-    )
+    query = ScheduleQuery(owner=new.owner, namespace=quota.namespace)
     conditions = schedule_conditions(query, tx.dialect)
     if quota.active:
-        conditions = [*conditions, schedules.c.next_run_at.is_not(None)]
+        conditions = [*conditions, _ACTIVE]
     others = select(schedules.c.id).where(*conditions, schedules.c.id != new.id)
     return len(tx.rows(others.limit(quota.limit))) >= quota.limit
 

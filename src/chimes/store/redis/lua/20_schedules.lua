@@ -5,6 +5,7 @@ local SCHEDULE = {
 }
 local LISTED = {
   'name', 'owner', 'created', 'updated', 'enabled', 'deleted', 'next_run', 'namespace',
+  'snoozed',
 }
 
 local function shown_schedule(id)
@@ -37,6 +38,8 @@ local function stands(id, s)
     at('schedules:idle', id, '0')
   end
   if s.enabled == '1' then at('schedules:enabled', id, '') end
+  -- A pause that ends by itself.
+  if s.snoozed ~= '' then at('schedules:snoozed', id, s.snoozed) end
   return found
 end
 

@@ -102,17 +102,30 @@ function wrong.inbox(e)
   if (call('HGET', inbox_key(e[2]), 'rev') or '') ~= e[3] then return 'changed' end
 end
 
--- Its number, the limit, sets that hold together what counts against it.
+-- How many are in all of these sets; counted up to the limit, which is not 0.
+local function in_all(sets, limit)
+  local asked = {#sets}
+  for _, set in ipairs(sets) do asked[#asked + 1] = C .. set end
+  asked[#asked + 1] = 'LIMIT'
+  asked[#asked + 1] = limit
+  return call('ZINTERCARD', unpack(asked))
+end
+
+-- Its number, the limit, whether only active ones count, sets that hold together what does.
 function wrong.quota(e)
   local limit = tonumber(e[3])
-  local sets = {}
-  for place = 4, #e do sets[#sets + 1] = C .. e[place] end
-  sets[#sets + 1] = 'LIMIT'
-  sets[#sets + 1] = limit
-  -- A limit of 0 means none to Redis.
-  if limit <= 0 or call('ZINTERCARD', #e - 3, unpack(sets)) >= limit then
-    return 'quota:' .. e[2]
+  local reached = limit <= 0
+  if not reached and e[4] == '1' then
+    -- Nothing is in both: what is due is not paused.
+    local sets = {unpack(e, 5)}
+    sets[#sets + 1] = 'due'
+    local count = in_all(sets, limit)
+    sets[#sets] = 'schedules:snoozed'
+    reached = count + in_all(sets, limit) >= limit
+  elseif not reached then
+    reached = in_all({unpack(e, 5)}, limit) >= limit
   end
+  if reached then return 'quota:' .. e[2] end
 end
 
 function wrong.head(e)
