@@ -5,9 +5,11 @@ from __future__ import annotations
 import string
 from dataclasses import replace
 from datetime import UTC, datetime
+from time import process_time
 
 import pytest
 
+from chimes.delivery import plain_text
 from chimes.delivery.inbox import inbox_item, undelivered
 from chimes.delivery.message import LONGEST_OUTPUT, message_of
 from chimes.delivery.plain_text import plain
@@ -203,3 +205,50 @@ def test_a_notice_of_what_was_not_delivered_hides_secrets() -> None:
     assert notice.title == "Not delivered by webhook: Morning report: succeeded"
     assert "https://example.com/h?token=***: HTTP 404" in notice.text
     assert notice.text.endswith("all is well")
+
+
+# F67: an answer is hostile data; these took from one to twelve seconds each
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "[" * 60_000,
+        "![" * 30_000,
+        "![" * 2500,
+        "[ a b c d " * 4900,
+        ">" * 90 + "a\n" * 2000,
+        ">" * 30 + "a\n" * 4900,
+        "|a|b|\n|-|-|\n" + "|a|b|\n" * 9000,
+        "  - a\n" * 4900,
+        "*a " * 20_000,
+    ],
+    ids=lambda text: f"{text[:4]!r} x {len(text)}",
+)
+def test_no_text_costs_seconds(hostile: str) -> None:
+    began = process_time()
+    assert "a" in plain(hostile) or hostile == plain(hostile)
+    assert process_time() - began < 1
+
+
+def test_what_is_nested_too_deep_is_shown_as_it_is() -> None:
+    deep = ">" * 60 + " do not miss this"
+    assert plain(deep) == deep
+
+
+# The inbox takes Markdown; text is made for those who send it, and once for all of them
+def test_text_is_made_once_and_not_for_the_inbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def made(text: str) -> str:
+        parsed.append(text)
+        return "made"
+
+    monkeypatch.setattr(plain_text, "_parsed", made)
+    plain.cache_clear()
+    run = an_ended_run("only *once*")
+    inbox_item(a_letter(run, a_recipient(Channel.INBOX)))
+    undelivered(a_letter(run), "no")
+    assert parsed == []
+    for channel in (Channel.TELEGRAM, Channel.EMAIL, Channel.TELEGRAM):
+        assert a_letter(run, a_recipient(channel)).message.text.endswith("made")
+    assert parsed == ["only *once*"]
+    plain.cache_clear()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 
 from chimes.delivery.plain_text import one_line, plain, shown
 from chimes.delivery.words import language_of, say, word
@@ -29,7 +30,7 @@ _USUAL_STOPS = ("stop", "end_turn", "completed")
 _LINKS = ("http://", "https://")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Message:
     run_id: RunId
     schedule_id: ScheduleId | None
@@ -39,16 +40,26 @@ class Message:
     language: str
     #: One line.
     title: str
-    #: All of it, without markup.
-    text: str
     #: What there is below the title, as Markdown.
     markdown: str
+    #: What its text is made of: the lines above the output, the output, those below it.
+    head: str
+    output: str
+    is_markdown: bool
+    tail: str
     #: Those that are to be sent as files, oldest first.
     files: tuple[Artifact, ...] = ()
     #: All of them.
     artifacts: tuple[Artifact, ...] = ()
     #: The run for programs, as JSON.
     facts: Mapping[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def text(self) -> str:
+        """All of it, without markup. Made when it is first asked for: long ones take their time,
+        and an inbox needs none."""
+        output = plain(self.output) if self.is_markdown else self.output
+        return _paragraphs([self.head], [output], [self.tail])
 
 
 def message_of(
@@ -67,8 +78,6 @@ def message_of(
     way = [say(language, "open", url=f"{public_url}/runs/{delivery.run_id}")] if public_url else []
     status = run.status.value if run is not None else ""
     first = f"Run {delivery.run_id}: {status}".rstrip(": ")
-    plain_output = plain(output) if is_markdown else output
-    text = _paragraphs([first, title, *about], [plain_output, *rest], links, way)
     fenced = output if is_markdown or not output else _fenced(output)
     return Message(
         run_id=delivery.run_id,
@@ -77,8 +86,11 @@ def message_of(
         status=status,
         language=language,
         title=title,
-        text=text,
         markdown=_paragraphs(about, [fenced], rest),
+        head=_paragraphs([first, title, *about]),
+        output=output,
+        is_markdown=is_markdown,
+        tail=_paragraphs(rest, links, way),
         files=files,
         artifacts=artifacts,
         facts=_facts(delivery, run, output),

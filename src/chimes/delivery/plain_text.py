@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.tree import SyntaxTreeNode
 
-DEEPEST = 100
+DEEPEST = 40
+#: A longer text, or one with more of what a parser stops at, stays as it is: what somebody else's
+#: program says must not cost seconds (F67).
+LONGEST_PARSED = 50_000
+MOST_MARKS = 5000
+_MARKS = re.compile(r"[\n\[\]!*_`~<>|&#\\]")
 _LINKED = ("http://", "https://", "mailto:")
 #: Not to be shown: they make text look like another one (S60), or are no text at all.
 _UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -27,16 +32,26 @@ def one_line(text: str) -> str:
     return " ".join(shown(text).split())
 
 
+@lru_cache(maxsize=8)
 def plain(markdown: str) -> str:
+    """Kept for a while: the same is said to several recipients, and at several attempts."""
+    text = shown(markdown)
+    if len(text) > LONGEST_PARSED or len(_MARKS.findall(text)) > MOST_MARKS:
+        return text.strip()
+    return _parsed(text) or text.strip()
+
+
+def _parsed(text: str) -> str:
+    """Nothing, if it is nested so deep that the parser would leave some of it out."""
     from markdown_it.tree import SyntaxTreeNode
 
-    text = shown(markdown)
     try:
-        found = _block(SyntaxTreeNode(_parser().parse(text))).strip()
+        tokens = _parser().parse(text)
+        if any(token.level >= DEEPEST - 1 for token in tokens):
+            return ""
+        return _block(SyntaxTreeNode(tokens)).strip()
     except RecursionError:
-        found = ""
-    # The parser leaves out what is nested too deep.
-    return found or text.strip()
+        return ""
 
 
 @lru_cache(maxsize=1)

@@ -224,7 +224,7 @@ class Deliverer:
         self, delivery: Delivery, run: Run | None, language: str, zone: str
     ) -> Letter:
         def make() -> Letter:
-            return Letter(
+            letter = Letter(
                 delivery_id=delivery.id,
                 recipient=delivery.recipient,
                 owner=delivery.owner,
@@ -238,6 +238,9 @@ class Deliverer:
                 now=self._time.now(),
                 progress=Progress(delivery.progress),
             )
+            if delivery.recipient.channel is not Channel.INBOX:
+                _ = letter.message.text  # made here, beside the event loop, and kept
+            return letter
 
         return await asyncio.to_thread(make) if _is_long(run) else make()
 
