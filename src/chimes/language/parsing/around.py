@@ -34,7 +34,7 @@ _CHANGED = re.compile(
     r"|(?:second|third|2nd|3rd|next)[ -]to|last but|penultimate|stop|cancel|than|at most|at least"
     r"|within|before|after|until|till|except|unless|almost|nearly|minus|plus|any time)"
     r"|ไม่ใช่|ไม่ต้อง|ไม่|อย่า|ห้าม|เลิก|ยกเลิก|อย่างน้อย|อย่างมาก|มากสุด|น้อยกว่า|มากกว่า|เกือบ|ไม่ถึง"
-    r"|(?<!要)不|不是|不要|不用|不必|别|勿|至少|最多|少于|多于|不到|不超过|超过|将近|接近|取消|停止"
+    r"|农历|阴历|旧历|(?<!要)不|不是|不要|不用|不必|别|勿|至少|最多|少于|多于|不到|不超过|超过|将近|接近|取消|停止"
     r"|(?<![a-z])[0-9]+ (?:days?|weeks?) (?:before|after))[ ,]*$"
 )
 #: A phrase may begin with these.
@@ -51,13 +51,14 @@ _DOTTED = re.compile(r"[ ,]*[0-9]{1,2}\.[0-9]{2}(?! ?(?:น|[ap]\.?m))")
 #: What no task begins with: the rest of a time that was not read.
 _LEFT_OVER = re.compile(
     r" ?,? ?(?:[:.-]{1,3} ?[0-9]|(?!1:1(?![0-9]))[0-9]+ ?(?:$|:)|[+%]|-?ish(?![a-z])"
-    r"|(?:and|or|to|และ|กับ|หรือ|ถึง|和|及|或|到|至) ?(?:at )?[0-9]"
+    r"|(?:and|to|และ|กับ|ถึง|和|及|到|至) ?(?:at )?[0-9]|(?:or|and a half|ago)(?![a-z])|หรือ|或"
+    r"|(?:twice|thrice|three times)(?![a-z])|วันละ|(?:สอง|สาม|สี่) ?ครั้ง|[两二三四]次|แรก|สุดท้าย"
     r"|(?:except|excluding|but|unless|until|till|through|thru|starting|beginning|during"
-    r"|minus|plus|give or take|not (?:on|in|at|before|after|during)|if|whenever"
+    r"|minus|plus|give or take|not (?:on|in|at|before|after|during)"
     r"|only (?:on|in|if|when))(?![a-z])"
     r"|(?:นี้|หน้า(?!ที่)|ถัดไป|ที่แล้ว)|ยกเว้น|เว้นแต่|จนกว่า|จนถึง|เฉพาะ|[0-9]+ ?ครั้ง|ที่ ?[0-9]+ ?นาที"
     r"|บวก ?[0-9]|ลบ ?[0-9]"
-    r"|除了|除去|除非|直到|仅限|左右|早晚|不到|刚过|差(?=[0-9一二两三四五六七八九十])"
+    r"|除了|除去|除非|直到|仅限|左右|之间|期间|早晚|不到|刚过|差(?=[0-9一二两三四五六七八九十])"
     r"|[加减](?=[0-9一二两三四五六七八九十])|多钟|半(?!小时|个|天|年|价|程|马|场|夜|身|球)"
     r"|起(?![床飞草身来诉航跑步夜锅驾名重火])"
     r"|[0-9]* ?(?:[ap]\.?m\.?|o'?clock)(?![a-z])"

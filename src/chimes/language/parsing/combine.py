@@ -38,6 +38,12 @@ SingleDay = Date | RelativeDay | RelativeWeekday | RelativeMonthDay
 Days = Daily | Named | MonthDays | Date
 P = TypeVar("P")
 _NIGHT_ENDS = 6
+#: The hours of Thai that go with a portion: 9 โมงเช้า, บ่าย 3 โมง, 5 โมงเย็น.
+_SIXES: dict[Portion, range] = {
+    "morning": range(6, 12),
+    "afternoon": range(1, 6),
+    "evening": range(4, 7),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +177,8 @@ def _placed(clock: Clock, portions: Iterable[Portion]) -> Clock:
     """The clock, on the half of the day that it was said to be in."""
     plain = replace(clock, sure="certain", marked=False, whole=False, sixes=False)
     for portion in portions:
-        if clock.sixes and portion in ("dawn", "morning", "night"):
-            raise Ask("ambiguous", readings=_halves(clock))
+        if clock.sixes and clock.hour not in _SIXES.get(portion, ()):
+            raise Ask("ambiguous", readings=_halves(clock) if clock.sure == "open" else ())
         if clock.midnight:
             raise Ask("ambiguous")
         if clock.sure == "certain" and portion == "night" and clock.hour < _NIGHT_ENDS:
@@ -196,7 +202,7 @@ def _placed(clock: Clock, portions: Iterable[Portion]) -> Clock:
 def _halves(clock: Clock) -> tuple[str, str]:
     """The two times of day that an open hour may be."""
     late = clock.hour % 12 + 12
-    early = clock.hour + 6 if clock.sixes else late - 12
+    early = clock.hour + 6 if clock.sixes and clock.hour < _NIGHT_ENDS else late - 12
     return f"{early:02}:{clock.minute:02}", f"{late:02}:{clock.minute:02}"
 
 

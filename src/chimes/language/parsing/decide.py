@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chimes.language.parsing import en_words, th_words, zh_words
 from chimes.language.parsing.around import check_before, check_behind
@@ -51,7 +51,7 @@ _OF_TASK = re.compile(
 )
 #: "This", "next", directly at a phrase that does not know it: another week is meant, or one only.
 _WHICH_BEFORE = re.compile(r"(?:(?<![a-z])(?:this|next|last|past|coming) |[这本下上]个?)$")
-_YEAR_BEFORE = re.compile(r"(?:[0-9]{2,4}|年|ปี)[ ,]*$")
+_YEAR_BEFORE = re.compile(r"(?:[0-9]{2,4}|(?:年|月)(?:之?后|以后)?|ปี|years?|years? on)[ ,]*$")
 #: So near to a day, a time is surely its time.
 _NEAR = 12
 #: No request is longer.
@@ -110,9 +110,11 @@ def _trimmed(text: str, phrase: Phrase) -> Phrase:
             continue
         less = phrase.first(count)
         if any(isinstance(part, Clock) for part in less.parts) and _asked(less) is None:
-            same = _asked(phrase) is None and meaning(less) == meaning(phrase)
-            if same or named["adverb"]:
+            if named["adverb"]:
                 return less
+            if _asked(phrase) is None and replace(meaning(phrase), weekday=None) == meaning(less):
+                # Still read, so that a weekday that is not that of the date is asked about.
+                return replace(phrase, stretches=less.stretches, trimmed=True)
     return phrase
 
 

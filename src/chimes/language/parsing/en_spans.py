@@ -122,6 +122,7 @@ RULES: list[Rule] = [
         NO_INTERVAL,
     ),
     rule(rf"(?:in|{_EVERY.rstrip()}) {NUMBER} ?(?:-|to|or) ?{NUMBER} ?{_UNIT}", AMBIGUOUS),
+    rule(rf"in (?:a few|a couple of|several|some) {_UNIT_WORD}s?{_END}", NO_INTERVAL),
     rule(rf"in (?:about|around|roughly|approximately|maybe|almost) {DURATION}", AMBIGUOUS),
     rule(r"at :[0-9]{2}(?:(?:,| and) ?:[0-9]{2}){0,11}(?![0-9])", _minutes),
     rule(
@@ -160,7 +161,8 @@ RULES: list[Rule] = [
     ),
     rule(r"from(?![a-z])", SPAN_OR_RESIDUE),
     rule(
-        rf"for (?:the )?(?:next |first )?(?:an?|{NUMBER}) (?:day|week|month|year|time)s?(?! of){_END}"
+        rf"for (?:the )?(?:next |first )?(?:an?|{NUMBER}) (?:day|week|month|year|time)s?(?! of)"
+        rf"{_END}"
         rf"|onwards?{_END}|at the latest{_END}|or so{_END}|-?ish{_END}",
         LIMITED,
     ),

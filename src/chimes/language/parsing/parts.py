@@ -37,7 +37,7 @@ class Clock:
     marked: bool = False
     #: A whole hour without minutes, which in `9-17` stands for all of the hour.
     whole: bool = False
-    #: Counted by six from morning or noon: 3 โมง is 15:00, or 09:00, but never 03:00.
+    #: Counted as in Thai: 3 โมง is 15:00, or 09:00, but never 03:00; 9 โมง is never 21:00.
     sixes: bool = False
 
 

@@ -46,7 +46,15 @@ def _made(found: re.Match[str], hour: int, *, usual: bool = False) -> tuple[Part
     whole = not any(found[each] for each in ("half", "m1", "m2", "m3", "m4"))
     sure: Sure = "usual" if usual else "certain"
     return (
-        Clock(hour, minute, sure=sure, midnight=hour == 0, marked=bool(found["at"]), whole=whole),
+        Clock(
+            hour,
+            minute,
+            sure=sure,
+            midnight=hour == 0,
+            marked=bool(found["at"]),
+            whole=whole,
+            sixes=usual,
+        ),
     )
 
 
@@ -66,7 +74,7 @@ def _counted(base: int, first: int, last: int, *, usual: bool = False) -> Meanin
                 sure="open",
                 marked=bool(found["at"]),
                 whole=True,
-                sixes=1 <= hour <= 5,
+                sixes=True,
             ),
         )
 

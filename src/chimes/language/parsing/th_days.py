@@ -227,7 +227,9 @@ RULES: list[Rule] = [
         )
     ),
     rule(rf"{EVERY}(?:ต้น|กลาง|ปลาย)เดือน|(?:ต้น|กลาง|ปลาย)เดือน", Problem(("date",))),
-    rule(rf"{EVERY}{_NTH}{_OF_MONTH}?", _nth_weekday(every=True)),
+    rule(rf"{EVERY}{_NTH}{_OF_MONTH}", _nth_weekday(every=True)),
+    # Of the month, or the fifth day of it?
+    rule(rf"{EVERY}{_NTH}", AMBIGUOUS),
     rule(rf"{_NTH}{_OF_EACH}", _nth_weekday(every=True)),
     rule(rf"{_NTH}{_OF_MONTH}", _nth_weekday(every=False)),
     rule(

@@ -68,6 +68,7 @@ RULES: list[Rule] = [
     rule(rf"{DURATION} ?(?:ข้างหน้า|จากนี้|นับจากนี้|ต่อจากนี้)", _delay),
     rule(rf"อีก ?[0-9]+{_NO_UNIT_BEHIND}", NO_UNIT),
     rule(rf"(?:อีก|{EVERY}) ?(?:-[0-9]+|[0-9]{{7,}}|[0-9]+[/⁄][0-9]+) ?{_UNIT}", NO_INTERVAL),
+    rule(rf"อีก ?(?:ไม่กี่|หลาย) ?{_UNIT}", NO_INTERVAL),
     rule(rf"อีก ?(?:ประมาณ|ราว ?ๆ?|สัก|เกือบ) ?{DURATION}", AMBIGUOUS),
     rule(rf"(?:อีก|{EVERY}) ?{NUMBER} ?(?:-|ถึง|หรือ)? ?{NUMBER} ?{_UNIT}", AMBIGUOUS),
     rule(rf"(?:ตอน|ที่)? ?นาทีที่ ?(?P<n>{NUMBER})", _minute),
