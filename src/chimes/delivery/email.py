@@ -17,7 +17,7 @@ from email.utils import format_datetime, parseaddr
 from urllib.parse import unquote, urlsplit
 
 from chimes.delivery.base import Letter, Refused, Result, Retry, Sent
-from chimes.delivery.fetching import Fetcher, File
+from chimes.delivery.fetching import Fetcher, Fetching, File
 from chimes.delivery.message import link_line
 from chimes.delivery.plain_text import one_line
 from chimes.errors import ConfigError
@@ -111,16 +111,23 @@ class Email:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def send(self, letter: Letter) -> Result:
-        fetched = [(each, await self._fetcher.fetch(each)) for each in letter.message.files]
+        async with self._fetcher.fetching(len(letter.message.files)) as fetching:
+            mail = await self._mail(letter, fetching)
+            if mail is None:
+                return Refused(error="this is no e-mail address", code="bad_address")
+            return await self._in_thread(mail)
+
+    async def _mail(self, letter: Letter, fetching: Fetching) -> EmailMessage | None:
+        """Alone with what is in it: the files as they came are gone when it is sent."""
+        fetched = [(each, await fetching.fetch(each)) for each in letter.message.files]
         files = [file for _, file in fetched if file is not None]
         links = [link_line(artifact) for artifact, file in fetched if file is None]
         try:
             to = Address(addr_spec=letter.recipient.to)
-            mail = mail_of(letter, self._sender, to, files, links)
+            return mail_of(letter, self._sender, to, files, links)
         except Exception:
             # Saved under other rules; see `sender_of`.
-            return Refused(error="this is no e-mail address", code="bad_address")
-        return await self._in_thread(mail)
+            return None
 
     async def _in_thread(self, mail: EmailMessage) -> Result:
         assert self._threads is not None, "open() comes first"

@@ -6,11 +6,12 @@ Plain text without any parse mode: whatever an output holds, it is only text (S6
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
 from chimes.delivery.base import Letter, Refused, Result, Retry, Sent
 from chimes.delivery.bot_api import BotApi, BotApiError
-from chimes.delivery.fetching import Fetcher
+from chimes.delivery.fetching import Fetcher, Fetching
 from chimes.delivery.message import Message, link_line
 from chimes.delivery.plain_text import one_line
 from chimes.delivery.splitting import split
@@ -74,9 +75,12 @@ class Telegram:
                 raise
         return _number(await self._api.call("sendMessage", plain))
 
-    async def document(self, chat: str, artifact: Artifact) -> bool:
+    def fetching(self, count: int) -> AbstractAsyncContextManager[Fetching]:
+        return self._fetcher.fetching(count)
+
+    async def document(self, chat: str, artifact: Artifact, fetching: Fetching) -> bool:
         """False: it cannot be had, or Telegram does not take it."""
-        file = await self._fetcher.fetch(artifact)
+        file = await fetching.fetch(artifact)
         if file is None:
             return False
         try:
@@ -150,9 +154,14 @@ class _Sending:
             if place >= progress.parts:
                 await self._message(text, with_buttons=place == len(texts) - 1)
                 progress.parts = place + 1
-        for place, artifact in enumerate(message.files, len(texts)):
-            if place >= progress.parts:
-                if not await self._channel.document(self._chat, artifact):
+        left = [
+            (place, artifact)
+            for place, artifact in enumerate(message.files, len(texts))
+            if place >= progress.parts
+        ]
+        async with self._channel.fetching(len(left)) as fetching:
+            for place, artifact in left:
+                if not await self._channel.document(self._chat, artifact, fetching):
                     await self._message(link_line(artifact)[:LONGEST_MESSAGE])
                 progress.parts = place + 1
         return self._receipt
