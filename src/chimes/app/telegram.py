@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import logging
@@ -16,6 +17,7 @@ from chimes.doors.telegram.commands import Verb
 from chimes.doors.telegram.conversation import Conversation
 from chimes.doors.telegram.conversation import Services as ChatServices
 from chimes.doors.telegram.polling import LongPolling
+from chimes.doors.telegram.username import Username
 from chimes.errors import StoreError
 from chimes.service.preferences import PreferenceService
 from chimes.service.prompts import Dispatch
@@ -52,6 +54,7 @@ class Telegram:
             else:
                 await self._poll()
         finally:
+            await self.bot.close()
             await self.api.close()
 
     async def _register(self) -> None:
@@ -61,7 +64,7 @@ class Telegram:
                 await self.api.call(
                     "setWebhook",
                     {
-                        "url": f"{self.webhook_url.rstrip('/')}/telegram/webhook",
+                        "url": webhook_address(self.webhook_url),
                         "secret_token": self.secret,
                         "allowed_updates": list(UPDATES),
                     },
@@ -76,10 +79,14 @@ class Telegram:
                 await asyncio.Event().wait()
 
     async def _poll(self) -> None:
+        # While a webhook is registered, asking is refused.
+        with contextlib.suppress(BotApiError):
+            await self.api.call("deleteWebhook", {})
         pause = FIRST_PAUSE
         while True:
             try:
-                await self.polling.once()
+                if not await self.polling.in_turn():
+                    await asyncio.sleep(FIRST_PAUSE)
             except NotYet:
                 await asyncio.sleep(FIRST_PAUSE)
             except BotApiError as error:
@@ -109,6 +116,7 @@ def telegram_of(settings: Settings, services: Services) -> Telegram | None:
     if not token:
         return None
     api = BotApi(token=token, url=settings.telegram_api_url)
+    bot_id = token.partition(":")[0]
 
     def pressed(data: str, chat: str) -> tuple[Verb, str] | None:
         found = decode(data, chat=chat, token=token)
@@ -130,15 +138,24 @@ def telegram_of(settings: Settings, services: Services) -> Telegram | None:
         ),
         default_zone=settings.softnix_default_timezone,
         read_button=pressed,
+        username=Username(api),
+        bot_id=bot_id,
     )
-    bot = Bot(conversation, api, services.store)
+    bot = Bot(conversation, api, services.store, bot_id=bot_id)
     return Telegram(
         bot=bot,
-        polling=LongPolling(bot, api),
+        polling=LongPolling(bot, api, services.store),
         api=api,
         secret=settings.telegram_webhook_secret or webhook_secret(token),
         webhook_url=settings.telegram_webhook_url,
     )
+
+
+def webhook_address(url: str) -> str:
+    """Given as the address of the server, or of the webhook itself."""
+    path = "/telegram/webhook"
+    base = url.rstrip("/")
+    return base if base.endswith(path) else base + path
 
 
 def webhook_secret(token: str) -> str:

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from chimes.config.reading import (
     Read,
+    chats,
     choice,
     duration,
     flag,
@@ -112,7 +113,7 @@ _ALL = (
     Field("agent_callback_url", text, secret_part=True),
     Field("telegram_token", text, secret=True),
     Field("telegram_api_url", text, secret_part=True),
-    Field("telegram_allowed_chats", names),
+    Field("telegram_allowed_chats", chats),
     Field("telegram_webhook_url", text, secret_part=True),
     Field("telegram_webhook_secret", text, secret=True),
     Field("telegram_per_minute", number(1, 10_000), ("SOFTNIX_TELEGRAM_RATE_LIMIT_PER_MINUTE",)),

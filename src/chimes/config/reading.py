@@ -128,6 +128,14 @@ def names(value: object) -> tuple[str, ...]:
     return tuple(text(each) for each in value if each.strip())
 
 
+def chats(value: object) -> tuple[str, ...]:
+    """Numbers of Telegram chats; those of groups are negative."""
+    given = names([str(each) for each in value] if isinstance(value, list | tuple) else value)
+    if not all(each.removeprefix("-").isdecimal() for each in given):
+        raise Expected("numbers of chats, such as 123456789 or -1001234567890")
+    return given
+
+
 def choice(*known: str) -> Read:
     def read(value: object) -> str:
         word = value.strip().lower() if isinstance(value, str) else ""

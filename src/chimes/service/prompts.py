@@ -55,7 +55,8 @@ def prompt_draft(
         namespace=NAMESPACE,
         name=name_of(prompt),
         owner=owner,
-        trigger=trigger,
+        # An interval counts from a moment that people can say.
+        trigger=trigger.anchored(now.replace(microsecond=0)),
         target=AgentTarget(prompt=prompt),
         policy=policy,
         enabled=enabled,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +53,7 @@ class BotApiStub:
         async with self._changed:
             if self.answers:
                 status, answer = self.answers.popleft()
+                self._changed.notify_all()
                 return web.json_response(answer, status=status)
             self.sent.append((method, body))
             self._changed.notify_all()
@@ -77,6 +79,10 @@ class BotApiStub:
             self.updates.append(update)
             self._changed.notify_all()
         return int(update["update_id"])
+
+    async def wait_until(self, what: Callable[[], bool]) -> None:
+        async with self._changed:
+            await self._changed.wait_for(what)
 
     def texts(self, chat: int = 7) -> list[str]:
         return [

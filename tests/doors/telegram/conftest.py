@@ -60,6 +60,10 @@ def pressed(data: str, chat: str) -> tuple[Verb, str] | None:
     return (verbs[found.action], found.object_id) if found else None
 
 
+async def chimes_bot() -> str:
+    return "chimes_bot"
+
+
 def chats_on(store: MemoryStore, clock: SettableClock, **given: Any) -> Chats:
     schedules = ScheduleService(store, check_target=lambda target: None)
     services = Services(
@@ -74,6 +78,7 @@ def chats_on(store: MemoryStore, clock: SettableClock, **given: Any) -> Chats:
         "dispatch": Dispatch(),
         "default_zone": "Asia/Bangkok",
         "read_button": pressed,
+        "username": chimes_bot,
     }
     return Chats(
         clock=clock,

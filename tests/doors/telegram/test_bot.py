@@ -18,9 +18,10 @@ from chimes.doors.telegram.replies import Reply
 from chimes.doors.telegram.routes import SECRET_HEADER, telegram_door
 from chimes.model.access import Owner, OwnerType, Role
 from chimes.model.listing import ScheduleQuery
+from tests.builders import a_node
 from tests.doors.rig import serving
 from tests.doors.telegram.bot_api import TOKEN, BotApiStub, message
-from tests.doors.telegram.conftest import Chats
+from tests.doors.telegram.conftest import NOW, Chats
 
 WORDS = "/schedule every day at 9:00 water the plants"
 SECRET = "the-secret-of-the-webhook"
@@ -44,13 +45,15 @@ class Line:
 async def line(chats: Chats, bot_api: BotApiStub) -> AsyncIterator[Line]:
     api = BotApi(token=TOKEN, url=bot_api.url, timeout=timedelta(seconds=5))
     bot = Bot(chats.conversation, api, chats.store)
-    yield Line(bot, api, LongPolling(bot, api), chats)
+    yield Line(bot, api, LongPolling(bot, api, chats.store), chats)
+    await bot.close()
     await api.close()
 
 
 async def test_polling_answers_and_confirms(line: Line, bot_api: BotApiStub) -> None:
     await bot_api.say(WORDS)
     assert await line.polling.once() == 1
+    await line.bot.flush()
     (answer,) = bot_api.texts()
     assert "Schedule created" in answer
     assert len(bot_api.updates) == 1, "not confirmed before it was dealt with"
@@ -66,6 +69,7 @@ async def test_an_update_counts_once_whoever_gets_it(line: Line, bot_api: BotApi
     assert sum(each is True for each in handled) == 1
     assert all(each in (True, False) or isinstance(each, NotYet) for each in handled)
     assert await line.schedules() == 1
+    await line.bot.flush()
     assert len(bot_api.texts()) == 1
     assert not await line.bot.take(update)
     assert line.bot.counts["duplicates"] >= 1
@@ -75,7 +79,7 @@ async def test_an_update_counts_once_whoever_gets_it(line: Line, bot_api: BotApi
 async def test_an_update_that_somebody_left_is_taken_over(line: Line, bot_api: BotApiStub) -> None:
     store = line.chats.store
     begun = (await store.now()).isoformat()
-    await store.remember_request("telegram", "9", begun, keep=timedelta(days=1))
+    await store.remember_request("telegram:", "9", begun, keep=timedelta(days=1))
     with pytest.raises(NotYet):
         await line.bot.take(message(9, WORDS))
     line.chats.clock.advance(LOST_AFTER)
@@ -94,8 +98,41 @@ async def test_an_answer_is_tried_again(line: Line, bot_api: BotApiStub) -> None
 async def test_a_refused_answer_undoes_nothing(line: Line, bot_api: BotApiStub) -> None:
     bot_api.answers.append((403, {"ok": False, "error_code": 403, "description": "blocked"}))
     assert await line.bot.take(message(5, WORDS))
+    await line.bot.flush()
     assert await line.schedules() == 1
     assert bot_api.texts() == []
+
+
+async def test_a_chat_that_is_held_back_holds_up_no_other(line: Line, bot_api: BotApiStub) -> None:
+    busy = {"ok": False, "error_code": 429, "parameters": {"retry_after": 20}}
+    bot_api.answers.append((429, busy))
+    async with asyncio.timeout(5):
+        assert await line.bot.take(message(5, "/schedules", chat=7))
+        await bot_api.wait_until(lambda: not bot_api.answers)
+        assert await line.bot.take(message(6, "/schedules", chat=8))
+        await bot_api.wait_until(lambda: bool(bot_api.texts(8)))
+    assert bot_api.texts(7) == []
+
+
+# A date that no calendar has, and whatever else may come
+@pytest.mark.parametrize("date", [2**50, 10**12, -5, True, "now"])
+async def test_an_odd_update_stops_nobody(line: Line, bot_api: BotApiStub, date: object) -> None:
+    await line.bot.take(message(5, "/schedules", date=date))
+    await line.bot.take(message(6, "/schedules"))
+    await line.bot.flush()
+    assert bot_api.texts()
+
+
+async def test_nodes_take_turns(line: Line, chats: Chats, bot_api: BotApiStub) -> None:
+    lease = timedelta(minutes=5)
+    for name in ("a", "b"):
+        await chats.store.join(a_node(name), lease)
+    other = LongPolling(line.bot, line.api, chats.store)
+    chats.clock.set(NOW.replace(second=0))
+    assert [await line.polling.in_turn(), await other.in_turn()] == [True, False]
+    assert await line.polling.in_turn(), "for the whole of its turn"
+    chats.clock.set(NOW.replace(second=11))
+    assert [await other.in_turn(), await line.polling.in_turn()] == [True, False]
 
 
 async def test_long_answers_are_split(line: Line, bot_api: BotApiStub) -> None:
@@ -175,6 +212,16 @@ class TestRoutes:
         assert answer.json() == {"processed": 1}
         assert (await client.post("/telegram/poll?limit=0")).status_code == 422
 
+    async def test_a_poll_beside_another_says_so(
+        self, client: httpx2.AsyncClient, line: Line, bot_api: BotApiStub
+    ) -> None:
+        number = await bot_api.say(WORDS)
+        begun = (await line.chats.store.now()).isoformat()
+        keep = timedelta(days=1)
+        await line.chats.store.remember_request("telegram:", str(number), begun, keep=keep)
+        answer = await client.post("/telegram/poll")
+        assert (answer.status_code, answer.json()["code"]) == (409, "under_way")
+
     async def test_counts_and_record(
         self, client: httpx2.AsyncClient, line: Line, bot_api: BotApiStub
     ) -> None:
@@ -183,6 +230,8 @@ class TestRoutes:
         await line.bot.take(message(7, "/schedules", chat=99))
         counts = (await client.get("/telegram/metrics")).json()
         assert (counts["updates"], counts["unauthorized"]) == (3, 1)
+        strangers = (await client.get("/telegram/audit?chat_id=99")).json()["items"]
+        assert [row["event"] for row in strangers] == ["refused"]
         rows = (await client.get("/telegram/audit?chat_id=7")).json()["items"]
         commands = [row for row in rows if row["event"] == "telegram_command"]
         assert [(r["chat_id"], r["update_id"], r["command"], r["ok"]) for r in commands] == [

@@ -11,6 +11,7 @@ import pytest
 from chimes.delivery.telegram_buttons import Action, encode
 from chimes.model.access import Actor, Owner, OwnerType, Quota, Role
 from chimes.model.ids import ScheduleId
+from chimes.model.kept_state import KeptState
 from chimes.model.listing import AuditQuery, RunQuery, ScheduleQuery
 from chimes.model.recipient import Channel
 from chimes.model.schedule import Schedule
@@ -169,6 +170,8 @@ async def test_people_in_a_group_talk_to_each_other(chats: Chats) -> None:
     assert "Schedule created" in await chats.say(
         "/schedule@chimes_bot tomorrow at 9:00 we meet", chat=-100, chat_type="supergroup"
     )
+    other = "/schedule@another_bot tomorrow at 9:00 we meet"
+    assert await chats.say(other, chat=-100, chat_type="supergroup") == ""
 
 
 # S58
@@ -191,9 +194,10 @@ async def test_thirty_messages_a_minute(chats: Chats) -> None:
     assert set(answers[31:]) == {""}
     # Another chat has its own allowance, and time brings more.
     assert "No schedules" in await chats.say("/schedules", chat=8)
-    chats.clock.advance(2.0)
-    assert "No schedules" in await chats.say("/schedules")
+    chats.clock.advance(59.0)
     assert await chats.say("/schedules") == ""
+    chats.clock.advance(1.0)
+    assert "No schedules" in await chats.say("/schedules")
 
 
 async def test_the_same_update_makes_the_same_schedule(chats: Chats) -> None:
@@ -284,6 +288,14 @@ class TestLanguage:
         answer = await chats.say("/schedule every day at 9:00 stretch")
         assert "timezone=Europe/Berlin" in answer
         assert "Mars" in await chats.say("/timezone Mars/Base")
+        assert "ไม่มีเขตเวลา" in await chats.say("/timezone Mars/Base", language_code="th")
+
+    async def test_an_interval_counts_from_a_whole_second(self, chats: Chats) -> None:
+        chats.clock.advance(0.25)
+        answer = await chats.say("/schedule every 15 minutes check the site")
+        assert "cron=@every 15m0s" in answer
+        assert "timezone=Asia/Bangkok" in answer
+        assert (await only(chats)).next_run_at == NOW + timedelta(minutes=15)
 
 
 # R1.35, S57
@@ -331,6 +343,20 @@ class TestLinks:
         await chats.say(f"/link {code.text}")
         async for item in chats.store.dump():
             assert code.text not in repr(item)
+
+    async def test_what_the_chat_made_before_stays_in_its_hands(self, chats: Chats) -> None:
+        before = id_in(await chats.say(THAI, sender=70))
+        await self.linked(chats)
+        assert before in await chats.say("/schedules", sender=70)
+        assert "Schedule paused" in await chats.say(f"/schedule_pause {before}", sender=70)
+        assert "Schedule deleted" in await chats.say(f"/schedule_delete {before}", sender=70)
+
+    async def test_codes_do_not_pile_up(self, chats: Chats) -> None:
+        codes = [await chats.conversation.links.new_code(self.ANNA) for _ in range(5)]
+        assert "not valid" in await chats.say(f"/link {codes[0].text}")
+        assert "confirm" in await chats.say(f"/link {codes[-1].text}")
+        kept = [item async for item in chats.store.dump() if isinstance(item, KeptState)]
+        assert not [state for state in kept if state.name.startswith("telegram:link:")]
 
     async def test_it_can_be_undone(self, chats: Chats) -> None:
         await self.linked(chats)

@@ -73,7 +73,7 @@ async def new_link(request: Request, door: ToDoorway, actor: Caller) -> Response
     code = await bot.conversation.links.new_code(actor)
     shown = {"command": f"/link {HIDDEN}", "expires_at": time_out(code.expires_at), "code": HIDDEN}
     told = shown | {"command": f"/link {code.text}", "code": code.text}
-    username = await bot.username()
+    username = await bot.conversation.username()
     if username:
         told["url"] = f"https://t.me/{username}?start={code.text}"
     return OneTimeAnswer(told, kept=shown, status_code=201)

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from chimes.delivery.bot_api import BotApi, BotApiError
-from chimes.delivery.splitting import split
+from chimes.delivery.bot_api import BotApi
 from chimes.doors.telegram.conversation import Conversation
+from chimes.doors.telegram.outgoing import Outgoing
 from chimes.doors.telegram.replies import Reply
 from chimes.doors.telegram.speaking import Settled
-from chimes.doors.telegram.updates import Incoming, read_update, update_id_of
+from chimes.doors.telegram.updates import Incoming, read_update
+from chimes.errors import StoreError
 from chimes.store.port import Remembered, Store
 
 _log = logging.getLogger("chimes.telegram")
-_SCOPE = "telegram"
 #: Telegram keeps updates for a day; nothing older comes again.
 _KEEP = timedelta(days=2)
 #: Who has begun with an update and not ended within this time is gone.
 LOST_AFTER = timedelta(seconds=20)
-_TRIES = 3
-_LONGEST_PAUSE = 30.0
 UPDATES = ("message", "callback_query")
-#: Of the Bot API, in UTF-16 code units.
-LONGEST_MESSAGE = 4096
 
 
 class NotYet(Exception):
@@ -34,12 +28,16 @@ class NotYet(Exception):
 
 
 class Bot:
-    def __init__(self, conversation: Conversation, api: BotApi, store: Store) -> None:
+    def __init__(
+        self, conversation: Conversation, api: BotApi, store: Store, *, bot_id: str = ""
+    ) -> None:
+        """`bot_id`: updates are numbered for each bot by itself."""
         self._conversation = conversation
         self._api = api
         self._store = store
-        self._username = ""
-        self.counts: Counter[str] = Counter()
+        self._scope = f"telegram:{bot_id}"
+        self._outgoing = Outgoing(api)
+        self.counts: Counter[str] = self._outgoing.counts
 
     @property
     def conversation(self) -> Conversation:
@@ -48,34 +46,73 @@ class Bot:
     async def take(self, update: object) -> bool:
         """Whether it was dealt with now. Raises NotYet, or StoreError: then nothing is lost by
         sending it again."""
-        update_id = update_id_of(update)
-        if update_id is None:
+        incoming = self._read(update)
+        if incoming is None:
             return False
-        key = str(update_id)
+        if not self._conversation.knows(incoming.chat_id):
+            # Strangers cost no record of their updates.
+            self._settle(incoming, await self._conversation.handle(incoming))
+            return True
+        key = str(incoming.update_id)
         if not await self._is_ours(key):
             self.counts["duplicates"] += 1
             return False
-        incoming = read_update(update)
-        settled = await self._conversation.handle(incoming) if incoming else Settled()
-        self._count(settled)
-        if incoming is not None:
-            await self._answer(incoming, settled)
-        await self._store.answer_request(_SCOPE, key, Remembered(fingerprint=key, status=200))
+        self._settle(incoming, await self._handled(incoming))
+        done = Remembered(fingerprint=key, status=200)
+        await self._store.answer_request(self._scope, key, done)
         return True
+
+    def _read(self, update: object) -> Incoming | None:
+        try:
+            return read_update(update)
+        except Exception:
+            # Whatever is wrong with it, those behind it are waiting.
+            _log.exception("an update cannot be read")
+            self.counts["unreadable"] += 1
+            return None
+
+    async def _handled(self, incoming: Incoming) -> Settled:
+        try:
+            return await self._conversation.handle(incoming)
+        except StoreError:
+            raise
+        except Exception:
+            _log.exception("an update could not be dealt with")
+            return Settled(event="broken", ok=False)
+
+    def _settle(self, incoming: Incoming, settled: Settled) -> None:
+        """The answers go out beside the next updates: one chat that Telegram holds back must not
+        hold up the others."""
+        self._count(settled)
+        if incoming.callback_id:
+            self._outgoing.press(incoming.chat_id, incoming.callback_id, settled.notice)
+        for reply in settled.replies:
+            self._outgoing.put(reply)
+
+    async def flush(self) -> None:
+        """Until every answer was sent or given up."""
+        await self._outgoing.empty()
+
+    async def close(self) -> None:
+        await self._outgoing.close()
+
+    async def send(self, reply: Reply) -> bool:
+        """At once; whether Telegram took it."""
+        return await self._outgoing.send(reply)
 
     async def _is_ours(self, key: str) -> bool:
         """False: it has been dealt with. One that somebody began with long ago is taken over: all
         that is done about an update can be done again."""
         now = await self._store.now()
         begun = now.isoformat()
-        known = await self._store.remember_request(_SCOPE, key, begun, keep=_KEEP)
+        known = await self._store.remember_request(self._scope, key, begun, keep=_KEEP)
         if known is None:
             return True
         if known.status:
             return False
         if now - datetime.fromisoformat(known.fingerprint) < LOST_AFTER:
             raise NotYet
-        await self._store.answer_request(_SCOPE, key, Remembered(fingerprint=begun))
+        await self._store.answer_request(self._scope, key, Remembered(fingerprint=begun))
         return True
 
     def _count(self, settled: Settled) -> None:
@@ -83,52 +120,3 @@ class Bot:
         self.counts[settled.event] += 1
         if settled.command:
             self.counts["failed" if not settled.ok else "ok"] += 1
-
-    async def _answer(self, incoming: Incoming, settled: Settled) -> None:
-        if incoming.callback_id:
-            # The client of the one who pressed shows a clock until then.
-            await self._tell("answerCallbackQuery", {"callback_query_id": incoming.callback_id})
-        for reply in settled.replies:
-            await self.send(reply)
-
-    async def username(self) -> str:
-        """As Telegram knows the bot; empty if it cannot be asked now."""
-        if not self._username:
-            try:
-                me = await self._api.call("getMe", {})
-            except BotApiError:
-                return ""
-            self._username = str(me.get("username", "")) if isinstance(me, dict) else ""
-        return self._username
-
-    async def send(self, reply: Reply) -> bool:
-        parts: Sequence[str] = split(reply.text, LONGEST_MESSAGE)
-        for part in parts:
-            told: dict[str, object] = {
-                "chat_id": reply.chat_id,
-                "text": part,
-                "link_preview_options": {"is_disabled": True},
-            }
-            if not await self._tell("sendMessage", told):
-                return False
-        return True
-
-    async def _tell(self, method: str, params: dict[str, object]) -> bool:
-        """An answer that cannot be given does not undo what was done."""
-        for attempt in range(_TRIES):
-            try:
-                await self._api.call(method, params)
-            except BotApiError as error:
-                self.counts["send_errors"] += 1
-                again = error.status in (0, 429) or error.status >= 500
-                if not again or attempt == _TRIES - 1:
-                    _log.warning(
-                        "an answer could not be sent",
-                        extra={"method": method, "status": error.status, "error": str(error)},
-                    )
-                    return False
-                pause = error.retry_after or timedelta(seconds=1 << attempt)
-                await asyncio.sleep(min(pause.total_seconds(), _LONGEST_PAUSE))
-            else:
-                return True
-        return False

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-_COMMAND = re.compile(r"/([A-Za-z0-9_]{1,64})(?:@[A-Za-z0-9_]+)?(?:\s+|$)(.*)", re.DOTALL)
+_COMMAND = re.compile(r"/([A-Za-z0-9_]{1,64})(?:@([A-Za-z0-9_]+))?(?:\s+|$)(.*)", re.DOTALL)
 
 
 class Verb(StrEnum):
@@ -49,6 +49,8 @@ class Command:
     argument: str = ""
     #: As it was written, for an answer.
     name: str = ""
+    #: The bot that was meant, where one was named.
+    bot: str = ""
 
 
 def read_command(text: str) -> Command:
@@ -56,4 +58,9 @@ def read_command(text: str) -> Command:
     if found is None:
         return Command(verb=Verb.WORDS, argument=text.strip())
     name = found[1].lower()
-    return Command(verb=_NAMES.get(name, Verb.UNKNOWN), argument=found[2].strip(), name=name)
+    return Command(
+        verb=_NAMES.get(name, Verb.UNKNOWN),
+        argument=found[3].strip(),
+        name=name,
+        bot=found[2] or "",
+    )

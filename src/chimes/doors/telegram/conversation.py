@@ -6,6 +6,7 @@ door.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from datetime import timedelta
 
 from chimes.doors.telegram.commands import Command, Verb, read_command
 from chimes.doors.telegram.links import Links
+from chimes.doors.telegram.record import PREVIEW, note_command, note_refusal
 from chimes.doors.telegram.replies import (
     Reply,
     created_text,
@@ -36,11 +38,11 @@ from chimes.errors import (
     StoreError,
 )
 from chimes.language import parse
+from chimes.model.access import Actor
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
-from chimes.service.audit import entry
 from chimes.service.preferences import PreferenceService
 from chimes.service.prompts import Dispatch, prompt_draft, run_id_for, short_id_for
 from chimes.service.runs import RunService
@@ -52,7 +54,6 @@ _log = logging.getLogger("chimes.telegram")
 SNOOZE = timedelta(hours=1)
 LISTED = 20
 RUNS_LISTED = 5
-_PREVIEW = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +78,10 @@ class Conversation:
         dispatch: Dispatch,
         default_zone: str,
         read_button: ReadButton,
+        username: Callable[[], Awaitable[str]],
+        bot_id: str = "",
     ) -> None:
+        """`username`: the bot's own, empty while nobody knows it."""
         self._services = services
         self._store = services.store
         self._schedules = services.schedules
@@ -93,6 +97,8 @@ class Conversation:
         )
         self._dispatch = dispatch
         self._read_button = read_button
+        self.username = username
+        self._bot_id = bot_id
         self._verbs: Mapping[Verb, Callable[[Speaker, str], Awaitable[str]]] = {
             Verb.CREATE: self._create,
             Verb.LIST: self._list,
@@ -114,15 +120,35 @@ class Conversation:
     async def handle(self, incoming: Incoming) -> Settled:
         """Never raises for what somebody wrote; a store that cannot answer is raised, so that the
         update comes again."""
+        if not self._door.knows(incoming.chat_id):
+            return await self._refused(incoming, await self._door.turn_away(incoming))
         speaker = await self._door.admit(incoming)
         if isinstance(speaker, Settled):
-            return speaker
+            return await self._refused(incoming, speaker)
         command = self._wanted(incoming)
-        if command is None:
-            return Settled(event="ignored")
+        if command is None or not await self._is_meant(command):
+            return Settled(event="ignored", notice=say("not_ours", speaker.language))
         if command.verb.changes and too_old(incoming, speaker.now):
             return self._settled(speaker, command, say("expired", speaker.language), ok=False)
-        return await self._carried_out(speaker, command, incoming)
+        return await self._carried_out(speaker, command)
+
+    def knows(self, chat_id: str) -> bool:
+        """Whether the chat is one of those that are answered."""
+        return self._door.knows(chat_id)
+
+    async def _refused(self, incoming: Incoming, settled: Settled) -> Settled:
+        if settled.replies:
+            now = await self._store.now()
+            chat_id, update_id = incoming.chat_id, incoming.update_id
+            await note_refusal(self._store, chat_id, update_id, settled.event, now)
+        return settled
+
+    async def _is_meant(self, command: Command) -> bool:
+        """In a group with several bots a command names its own."""
+        if not command.bot:
+            return True
+        own = await self.username()
+        return not own or command.bot.lower() == own.lower()
 
     def _wanted(self, incoming: Incoming) -> Command | None:
         if incoming.button is not None:
@@ -136,7 +162,7 @@ class Conversation:
             return None
         return command
 
-    async def _carried_out(self, speaker: Speaker, command: Command, incoming: Incoming) -> Settled:
+    async def _carried_out(self, speaker: Speaker, command: Command) -> Settled:
         language = speaker.language
         ok = True
         try:
@@ -154,7 +180,7 @@ class Conversation:
             _log.exception("an update could not be dealt with")
             text, ok = say("failed", language), False
         settled = self._settled(speaker, command, text, ok=ok)
-        await self._note(speaker, settled, command, incoming)
+        await note_command(self._store, speaker, command, settled)
         return settled
 
     def _settled(self, speaker: Speaker, command: Command, text: str, *, ok: bool) -> Settled:
@@ -174,7 +200,7 @@ class Conversation:
                     lines += [say("examples", language), *error.examples]
                 return "\n".join(lines)
             case NotFound() | NotAllowed():
-                return say("not_found", language, id=argument[:_PREVIEW])
+                return say("not_found", language, id=argument[:PREVIEW])
             case QuotaExceeded():
                 return say("quota", language, limit=error.details.get("limit", ""))
             case InvalidTrigger() if command.verb in (Verb.CREATE, Verb.WORDS):
@@ -182,30 +208,6 @@ class Conversation:
             case InvalidInput() | Conflict():
                 return say("invalid", language, message=error.message)
         return say("failed", language)
-
-    async def _note(
-        self, speaker: Speaker, settled: Settled, command: Command, incoming: Incoming
-    ) -> None:
-        """R1.36: what was asked for, beside what the services write about what was done."""
-        note = entry(
-            speaker.actor,
-            "telegram_command",
-            "chat",
-            speaker.chat.id,
-            at=speaker.now,
-            owner=speaker.actor.owner,
-            changes={
-                "update_id": incoming.update_id,
-                "command": settled.command,
-                # A code that links the chat is a secret.
-                "arg_preview": ""
-                if command.verb in (Verb.LINK, Verb.START)
-                else command.argument[:_PREVIEW],
-                "ok": settled.ok,
-            },
-            allowed=settled.ok,
-        )
-        await self._store.append_audit(note)
 
     # --- what ---------------------------------------------------------------------------------
     async def _create(self, speaker: Speaker, words: str) -> str:
@@ -217,7 +219,7 @@ class Conversation:
         there = Recipient(channel=Channel.TELEGRAM, to=speaker.chat.id, language=speaker.language)
         draft = prompt_draft(
             # The same update makes the same schedule, however often it is handled.
-            schedule_id=short_id_for(_request(speaker)),
+            schedule_id=short_id_for(self._request(speaker)),
             prompt=parsed.task,
             trigger=parsed.trigger,
             owner=speaker.actor.owner,
@@ -229,68 +231,83 @@ class Conversation:
             schedule = await self._schedules.create(speaker.actor, draft)
         except AlreadyExists:
             schedule = await self._schedules.get(speaker.actor, draft.id)
-        return created_text(schedule, speaker.language)
+        return created_text(schedule, speaker.language, zone=parsed.timezone)
 
     async def _list(self, speaker: Speaker, argument: str) -> str:
-        query = ScheduleQuery(
-            owner=speaker.actor.owner,
-            sort=ScheduleSort.CREATED_AT,
-            descending=True,
-            limit=LISTED,
-        )
-        page = await self._schedules.find(speaker.actor, query)
-        if not page.items:
+        found: list[Schedule] = []
+        more = False
+        for actor in speaker.actors:
+            query = ScheduleQuery(
+                owner=actor.owner, sort=ScheduleSort.CREATED_AT, descending=True, limit=LISTED
+            )
+            page = await self._schedules.find(actor, query)
+            found += page.items
+            more |= page.next is not None
+        if not found:
             return say("none", speaker.language, example=EXAMPLES[speaker.language])
-        return list_text(page.items, more=page.next is not None, language=speaker.language)
+        shown = found[:LISTED]
+        return list_text(shown, more=more or len(found) > LISTED, language=speaker.language)
 
     async def _list_runs(self, speaker: Speaker, argument: str) -> str:
-        schedule = await self._named(speaker, argument, Verb.RUNS)
+        actor, schedule = await self._named(speaker, argument, Verb.RUNS)
         query = RunQuery(schedule_id=schedule.id, limit=RUNS_LISTED)
-        page = await self._runs.find(speaker.actor, query)
+        page = await self._runs.find(actor, query)
         return runs_text(schedule, page.items, speaker.language)
 
     async def _pause(self, speaker: Speaker, argument: str) -> str:
-        schedule = await self._named(speaker, argument, Verb.PAUSE)
-        await self._schedules.pause(speaker.actor, schedule.id)
+        actor, schedule = await self._named(speaker, argument, Verb.PAUSE)
+        await self._schedules.pause(actor, schedule.id)
         return say("paused", speaker.language, id=schedule.id)
 
     async def _resume(self, speaker: Speaker, argument: str) -> str:
-        schedule = await self._named(speaker, argument, Verb.RESUME)
-        after = await self._schedules.resume(speaker.actor, schedule.id)
+        actor, schedule = await self._named(speaker, argument, Verb.RESUME)
+        after = await self._schedules.resume(actor, schedule.id)
         at = local(after.next_run_at, after.trigger.zone) if after.next_run_at else "-"
         return say("resumed", speaker.language, id=schedule.id, next=at)
 
     async def _run(self, speaker: Speaker, argument: str) -> str:
-        schedule = await self._named(speaker, argument, Verb.RUN)
+        actor, schedule = await self._named(speaker, argument, Verb.RUN)
         run = await self._schedules.run_now(
-            speaker.actor, schedule.id, run_id=run_id_for(_request(speaker))
+            actor, schedule.id, run_id=run_id_for(self._request(speaker))
         )
         return say("started", speaker.language, id=schedule.id, run=run.id)
 
     async def _retry(self, speaker: Speaker, argument: str) -> str:
-        run, _ = await self._runs.retry(
-            speaker.actor, RunId(argument), new_id=run_id_for(_request(speaker))
-        )
+        run = None
+        for actor in speaker.actors:
+            with contextlib.suppress(NotFound):
+                run, _ = await self._runs.retry(
+                    actor, RunId(argument), new_id=run_id_for(self._request(speaker))
+                )
+        if run is None:
+            raise NotFound()
         return say("started_again", speaker.language, run=run.id)
 
     async def _delete(self, speaker: Speaker, argument: str) -> str:
-        schedule = await self._named(speaker, argument, Verb.DELETE)
-        await self._schedules.delete(speaker.actor, schedule.id)
+        actor, schedule = await self._named(speaker, argument, Verb.DELETE)
+        await self._schedules.delete(actor, schedule.id)
         return say("deleted", speaker.language, id=schedule.id)
 
     async def _snooze(self, speaker: Speaker, argument: str) -> str:
-        schedule = await self._named(speaker, argument, Verb.SNOOZE)
+        actor, schedule = await self._named(speaker, argument, Verb.SNOOZE)
         until = speaker.now + SNOOZE
-        await self._schedules.pause(speaker.actor, schedule.id, until=until)
+        await self._schedules.pause(actor, schedule.id, until=until)
         at = local(until, schedule.trigger.zone)
         return say("snoozed", speaker.language, id=schedule.id, until=at)
 
-    async def _named(self, speaker: Speaker, argument: str, verb: Verb) -> Schedule:
-        """The schedule that is meant; one of somebody else is not found (S59)."""
+    async def _named(self, speaker: Speaker, argument: str, verb: Verb) -> tuple[Actor, Schedule]:
+        """The schedule that is meant, and on whose behalf; one of somebody else is not found
+        (S59)."""
         if not argument:
             raise InvalidInput(say("which", speaker.language, command=f"/{verb.value}"))
         wanted = ScheduleId(argument.split(maxsplit=1)[0])
-        return await self._schedules.get(speaker.actor, wanted)
+        for actor in speaker.actors:
+            with contextlib.suppress(NotFound):
+                return actor, await self._schedules.get(actor, wanted)
+        raise NotFound()
+
+    def _request(self, speaker: Speaker) -> str:
+        return f"telegram:{self._bot_id}:{speaker.chat.id}:{speaker.update_id}"
 
     # --- the chat itself ----------------------------------------------------------------------
     async def _help(self, speaker: Speaker, argument: str) -> str:
@@ -322,10 +339,9 @@ class Conversation:
     async def _set_zone(self, speaker: Speaker, argument: str) -> str:
         if not argument:
             return say("timezone_which", speaker.language, zone=speaker.zone)
-        zone = parse_zone(argument).name
+        try:
+            zone = parse_zone(argument).name
+        except InvalidTrigger:
+            raise InvalidInput(say("timezone_bad", speaker.language, zone=argument[:60])) from None
         await self.links.keep(replace(speaker.chat, timezone=zone))
         return say("timezone_set", speaker.language, zone=zone)
-
-
-def _request(speaker: Speaker) -> str:
-    return f"telegram:{speaker.chat.id}:{speaker.update_id}"

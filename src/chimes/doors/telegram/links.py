@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from chimes.errors import NotFound
 from chimes.model.access import Actor, Owner, OwnerType
+from chimes.model.audit import AuditEntry
 from chimes.service.audit import entry
 from chimes.store.port import Store
 
@@ -60,14 +61,18 @@ class Links:
         known = {name: str(found[name]) for name in _CHAT_FIELDS if found.get(name)}
         return Chat(id=chat_id, **known)
 
-    async def keep(self, chat: Chat) -> None:
+    async def keep(self, chat: Chat, note: AuditEntry | None = None) -> None:
         fields = {name: value for name, value in asdict(chat).items() if value and name != "id"}
-        await self._store.set_state(_chat_key(chat.id), _dump(fields) if fields else None)
+        await self._store.set_state(_chat_key(chat.id), _dump(fields) if fields else None, note)
 
     async def new_code(self, actor: Actor) -> NewCode:
         now = await self._store.now()
         code = secrets.token_urlsafe(_CODE_BYTES)
         until = now + CODE_LASTS
+        # One code of an owner at a time: those that nobody used must not pile up.
+        before = await self._store.set_state(_newest_key(actor.owner), _code_key(code))
+        if before is not None:
+            await self._store.set_state(before.value, None)
         value = {"owner": str(actor.owner), "until": until.isoformat()}
         note = entry(actor, "telegram_code", "owner", str(actor.owner), at=now, owner=actor.owner)
         await self._store.set_state(_code_key(code), _dump(value), note)
@@ -85,7 +90,7 @@ class Links:
         owner = owner_of(str(found["owner"]))
         until = (now + CODE_LASTS).isoformat()
         asked = {"user_id": user_id, "until": until}
-        await self._change_links(owner, lambda known: {**known, chat_id: asked})
+        await self._change_links(owner, lambda known: {**_fresh(known, now), chat_id: asked})
         return owner
 
     async def waiting(self, owner: Owner) -> list[Asked]:
@@ -117,8 +122,7 @@ class Links:
             actor, "telegram_link", "chat", chat_id, at=now, owner=actor.owner,
             changes={"owner": [before.owner, chat.owner]},
         )  # fmt: skip
-        await self.keep(chat)
-        await self._store.append_audit(note)
+        await self.keep(chat, note)
         await self._change_links(
             actor.owner, lambda known: {**known, chat_id: {"user_id": chat.user_id, "until": ""}}
         )
@@ -132,8 +136,8 @@ class Links:
             actor, "telegram_unlink", "chat", chat.id, at=now, owner=owner,
             changes={"owner": [chat.owner, ""]},
         )  # fmt: skip
-        await self.keep(Chat(id=chat.id, language=chat.language, timezone=chat.timezone))
-        await self._store.append_audit(note)
+        own = Chat(id=chat.id, language=chat.language, timezone=chat.timezone)
+        await self.keep(own, note)
         await self._change_links(
             owner, lambda known: {each: said for each, said in known.items() if each != chat.id}
         )
@@ -177,12 +181,22 @@ def _asked(found: Mapping[str, object]) -> list[Asked]:
     return waiting
 
 
+def _fresh(known: Mapping[str, object], now: datetime) -> dict[str, object]:
+    """Without those that waited in vain."""
+    over = {each.chat_id for each in _asked(known) if datetime.fromisoformat(each.until) <= now}
+    return {chat_id: said for chat_id, said in known.items() if chat_id not in over}
+
+
 def _chat_key(chat_id: str) -> str:
     return f"telegram:chat:{chat_id}"
 
 
 def _code_key(code: str) -> str:
     return f"telegram:link:{hashlib.sha256(code.encode()).hexdigest()}"
+
+
+def _newest_key(owner: Owner) -> str:
+    return f"telegram:code:{owner}"
 
 
 def _links_key(owner: Owner) -> str:

@@ -11,7 +11,7 @@ from chimes.doors.telegram.texts import Language, say
 from chimes.language.describe import describe
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.triggers import Cron, Once
+from chimes.triggers import Every, Once, format_duration_go
 
 #: C10, in the words of the seed.
 _STATUSES = {
@@ -27,17 +27,20 @@ class Reply:
     chat_id: str
 
 
-def created_text(schedule: Schedule, language: Language) -> str:
-    """`Schedule created`, and what was understood: nobody has to trust a guess."""
+def created_text(schedule: Schedule, language: Language, *, zone: str) -> str:
+    """`Schedule created`, and what was understood: nobody has to trust a guess. `zone`: of the
+    words, also where an interval has none of its own."""
     trigger = schedule.trigger
     lines = [say("created", language, id=schedule.id), describe(trigger, language)]
     if isinstance(trigger, Once):
         lines += ["type=one_time", f"run_at={_iso(trigger.instant)}"]
     else:
         lines.append("type=cron")
-        if isinstance(trigger, Cron):
+        if isinstance(trigger, Every):
+            lines.append(f"cron=@every {format_duration_go(trigger.every)}")
+        else:
             lines.append(f"cron={trigger.expression}")
-    lines.append(f"timezone={trigger.zone}")
+    lines.append(f"timezone={zone}")
     lines.append(f"next_run_at={_iso(schedule.next_run_at)}")
     return "\n".join(lines)
 

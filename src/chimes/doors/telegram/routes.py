@@ -16,7 +16,7 @@ from chimes.doors.context import Doorway
 from chimes.doors.door import DoorRouter
 from chimes.doors.problems import native_answer
 from chimes.doors.telegram.bot import Bot, NotYet
-from chimes.doors.telegram.polling import LongPolling
+from chimes.doors.telegram.polling import AT_ONCE, LongPolling
 from chimes.doors.telegram.speaking import DOOR
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotAuthenticated
 from chimes.model.access import Actor
@@ -56,7 +56,9 @@ def telegram_door(
         if webhook:
             raise Conflict("updates come by webhook here", code="webhook")
         try:
-            handled = await polling.once(wait=polling.at_once, limit=limit)
+            handled = await polling.once(wait=AT_ONCE, limit=limit)
+        except NotYet:
+            raise Conflict("an update is just being dealt with", code="under_way") from None
         except BotApiError as error:
             raise Conflict(f"Telegram: {error.description}", code="telegram_error") from None
         return JSONResponse({"processed": handled})

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from chimes.doors.telegram.links import Chat, Links
 from chimes.doors.telegram.replies import Reply
 from chimes.doors.telegram.texts import Language, language_of, language_of_text, say
 from chimes.doors.telegram.updates import Incoming
-from chimes.model.access import Actor, Role
+from chimes.doors.telegram.window import MinuteWindow
+from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.service.preferences import PreferenceService
 from chimes.store.port import Store
 
@@ -29,6 +30,8 @@ class Settled:
     event: str = "ignored"
     command: str = ""
     ok: bool = True
+    #: Shown to the one who pressed a button.
+    notice: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +45,14 @@ class Speaker:
     update_id: int
     sender_id: str
     now: datetime
+
+    @property
+    def actors(self) -> tuple[Actor, ...]:
+        """A chat that acts for a user still has what it made before."""
+        own = Owner(type=OwnerType.CHAT, id=self.chat.id)
+        if self.actor.owner == own:
+            return (self.actor,)
+        return (self.actor, replace(self.actor, owner=own))
 
 
 class Doorkeeper:
@@ -60,25 +71,28 @@ class Doorkeeper:
         self._preferences = preferences
         self._allowed = frozenset(allowed)
         self._per_minute = per_minute
+        self._window = MinuteWindow(per_minute)
         self._default_zone = default_zone
 
-    async def admit(self, incoming: Incoming) -> Speaker | Settled:
-        """The speaker, or how the matter ends without one."""
-        if incoming.chat_id not in self._allowed:
-            return await self._stranger(incoming)
-        chat = await self._links.chat(incoming.chat_id)
-        if incoming.second_hand or (chat.user_id and incoming.sender_id != chat.user_id):
-            return Settled(event="not_listened_to", ok=False)
-        speaker = await self._speaker(incoming, chat)
-        return await self._too_many(speaker) or speaker
+    def knows(self, chat_id: str) -> bool:
+        return chat_id in self._allowed
 
-    async def _stranger(self, incoming: Incoming) -> Settled:
+    async def turn_away(self, incoming: Incoming) -> Settled:
+        """A stranger: told once an hour, and then on record (S56)."""
         bucket = f"telegram:stranger:{incoming.chat_id}"
         taken = await self._store.take_tokens(bucket, rate=_STRANGERS, burst=1)
         replies: tuple[Reply, ...] = ()
         if taken.granted and not incoming.second_hand:
             replies = (Reply(chat_id=incoming.chat_id, text=say("unauthorized", "en")),)
         return Settled(replies=replies, event="unauthorized", ok=False)
+
+    async def admit(self, incoming: Incoming) -> Speaker | Settled:
+        """The speaker, or how the matter ends without one."""
+        chat = await self._links.chat(incoming.chat_id)
+        if incoming.second_hand or (chat.user_id and incoming.sender_id != chat.user_id):
+            return Settled(event="not_listened_to", ok=False)
+        speaker = await self._speaker(incoming, chat)
+        return await self._too_many(speaker) or speaker
 
     async def _speaker(self, incoming: Incoming, chat: Chat) -> Speaker:
         owner = chat.acts_for
@@ -103,14 +117,16 @@ class Doorkeeper:
     async def _too_many(self, speaker: Speaker) -> Settled | None:
         """R1.37: across all nodes. The first refusal is said, the rest is silence."""
         name, rate = f"telegram:chat:{speaker.chat.id}", self._per_minute / 60
-        taken = await self._store.take_tokens(name, rate=rate, burst=self._per_minute)
-        if taken.granted:
-            return None
+        wait = self._window.wait(speaker.chat.id, speaker.now)
+        if wait is None:
+            taken = await self._store.take_tokens(name, rate=rate, burst=self._per_minute)
+            if taken.granted:
+                return None
+            wait = taken.wait
         told = await self._store.take_tokens(f"{name}:told", rate=1 / 60, burst=1)
         replies: tuple[Reply, ...] = ()
         if told.granted:
-            wait = max(1, round(taken.wait.total_seconds()))
-            text = say("busy", speaker.language, seconds=wait)
+            text = say("busy", speaker.language, seconds=max(1, round(wait.total_seconds())))
             replies = (Reply(chat_id=speaker.chat.id, text=text),)
         return Settled(replies=replies, event="rate_limited", ok=False)
 

@@ -146,6 +146,16 @@ _TEXTS: dict[str, tuple[str, str, str]] = {
         "เขียนเขตเวลา เช่น /timezone Asia/Bangkok ตอนนี้ใช้ {zone}",
         "请写时区，例如 /timezone Asia/Bangkok。现在是 {zone}。",
     ),
+    "timezone_bad": (
+        "There is no time zone {zone}. Write one such as Asia/Bangkok.",
+        "ไม่มีเขตเวลา {zone} เขียนเช่น Asia/Bangkok",
+        "没有时区 {zone}。请写例如 Asia/Bangkok。",
+    ),
+    "not_ours": (
+        "Not found",
+        "ไม่พบ",
+        "找不到",
+    ),
     "link_asked": (
         "Almost done: confirm this chat where you are logged in ({hint}).",
         "เกือบเสร็จแล้ว ยืนยันแชตนี้ในระบบที่เข้าใช้อยู่ ({hint})",

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+#: The year 10000: no date of ours.
+_LATEST = 253_402_300_800
 #: Marks of a message that nobody in the chat has just written himself (S56).
 _SECOND_HAND = ("forward_origin", "forward_date", "forward_from", "via_bot", "sender_chat")
 
@@ -73,7 +75,7 @@ def _incoming(
         return None
     date = message.get("date")
     # The message under a button is the bot's own, of any age: what counts is the press.
-    sent = button is None and isinstance(date, int) and 0 < date < 2**40
+    sent = button is None and isinstance(date, int) and 0 < date < _LATEST
     return Incoming(
         update_id=update_id,
         chat_id=chat_id,
