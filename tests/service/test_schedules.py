@@ -112,6 +112,7 @@ class TestCreate:
                 "out_of_range",
             ),
             ({"trigger": Every("50ms")}, "trigger.every", "interval_too_short"),
+            ({"trigger": Cron("@every 1ms")}, "trigger.expression", "interval_too_short"),
             ({"trigger": Cron("0 0 31 2 *")}, "trigger", "never_fires"),
             ({"trigger": Once("2020-01-01T00:00:00Z")}, "trigger", "never_fires"),
             (

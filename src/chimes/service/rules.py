@@ -13,7 +13,7 @@ from chimes.model.schedule import Schedule
 from chimes.model.sync_policy import exclusive, is_pair_key
 from chimes.model.target import SyncTarget, Target
 from chimes.service.targets import longest_timeout
-from chimes.triggers import Every, Trigger, never_fires
+from chimes.triggers import Cron, Every, Trigger, never_fires
 
 NAME_LIMIT = 200
 ID_LIMIT = 200
@@ -149,10 +149,11 @@ def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
 
 def check_interval(trigger: Trigger, shortest: timedelta, now: datetime) -> None:
     """An interval by itself; a cron expression by its next fires, because only one with a seconds
-    field can be this fast, and it shows soon (S24)."""
+    field can be this fast, and it shows soon (S24). `@every` is an interval, too."""
+    interval = isinstance(trigger, Cron) and "@every" in trigger.expression
     if isinstance(trigger, Every):
         closest = trigger.every
-    elif shortest <= _SECOND:
+    elif shortest <= _SECOND and not interval:
         return
     else:
         fires = [fire.at for fire in trigger.fires(now, _FIRES_LOOKED_AT)]
