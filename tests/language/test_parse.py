@@ -353,6 +353,35 @@ def test_a_question_says_what_was_not_read() -> None:
     assert "except" in found.message
 
 
+# UX A.4: the question names the readings.
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ("tomorrow at 5 x", "05:00 or 17:00?"),
+        ("พรุ่งนี้ 3 โมง x", "09:00 หรือ 15:00?"),
+        ("พรุ่งนี้เช้า 3 โมง x", "09:00 หรือ 15:00?"),
+        ("明天12点 x", "00:00 还是 12:00？"),
+        ("明天3点半 x", "03:30 还是 15:30？"),
+        ("Friday at 3pm x", "Only the coming one, or every week?"),
+        ("next Friday at 3pm x", "The one of this week, or of the next?"),
+        ("พรุ่งนี้ เที่ยงคืน x", "ต้นวันนั้น หรือสิ้นวันนั้น?"),
+        ("every day at 9am EST x", "In which time zone?"),
+        ("每天9点美国时间x", "是哪个时区？"),
+        ("03/04/2027 9:00 x", "Which date exactly?"),
+    ],
+)
+def test_a_question_names_the_readings(text: str, choice: str) -> None:
+    assert choice in asked(text).message
+
+
+# Tomorrow there is today here: which of them?
+def test_a_relative_day_in_a_zone_with_another_date_is_asked_about() -> None:
+    assert asked("tomorrow at 9am New York time x").missing == ("ambiguous",)
+    later = datetime(2026, 11, 16, 12, tzinfo=UTC)
+    found = said("tomorrow at 9am New York time x", now=later).trigger
+    assert found == Once("2026-11-17T09:00:00", timezone=NEW_YORK)
+
+
 def test_a_question_is_invalid_input() -> None:
     found = asked("every day x")
     assert isinstance(found, InvalidInput)

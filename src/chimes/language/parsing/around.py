@@ -8,7 +8,7 @@ from chimes.language.parsing import en_numbers, en_spans, th_numbers, th_spans, 
 from chimes.language.parsing.asking import Ask
 from chimes.language.parsing.parts import Clock, Date, Delay, Interval, RelativeDay
 from chimes.language.parsing.scan import Phrase
-from chimes.language.parsing.text import Text, is_chinese
+from chimes.language.parsing.text import is_chinese
 
 _UNIT = (
     r"(?:(?:hours?|hrs?|minutes?|mins?|seconds?|days?|weeks?|months?|years?)(?![a-z])"
@@ -78,7 +78,14 @@ _ZONE_NAME = re.compile(
     r"|(?:us|usa|eu|american?|california|texas|florida|brazil|canada|russian?|french|european)"
     r" (?:local |standard )?time(?![a-z]))"
 )
-_OTHER_TIME = re.compile(r"[ ,(]*(?:in )?(?P<name>[a-z][a-z/_.]*(?: [a-z.]+)?) time(?![a-z])")
+#: "Story time", "log time" are tasks; `Mars time` is a zone that nobody knows.
+_OTHER_TIME = re.compile(
+    r"[ ,(]*(?:in )?(?!(?:story|quality|family|game|play|bed|lunch|dinner|tea|coffee|break|snack|nap"
+    r"|free|full|part|real|first|next|last|long|prime|show|reading|screen|meal|movie|prayer|bath"
+    r"|meeting|study|quiet|bible|work|team|travel|response|run|load|build|log|track|book|find|save"
+    r"|spend|make|take|check|report|enter|submit|block|sync|record|the|my|our|your|some|all) )"
+    r"(?:(?:south|north|east|west|sri|costa|new|san|los|el|saudi) )?[a-z][a-z/_.]* time(?![a-z])"
+)
 _THAI_TIME = re.compile(
     r" ?(?:ตามเวลา|เวลา) ?(?!กิน|ทาน|เข้า|เลิก|พัก|นอน|ตื่น|ทำ|เรียน|ประชุม|ออก|อาหาร|งาน|ส่ง|เดิม)[ก-ฮเแโใไ]"
 )
@@ -97,9 +104,8 @@ _FOR_TH = re.compile(rf"(?:เป็นเวลา|นาน|ตลอด|ภ�
 _FOR_ZH = re.compile(rf"(?:持续|连续|为期|共) ?{zh_spans.DURATION}")
 
 
-def check_before(text: Text, chosen: Phrase, lead: str) -> None:
+def check_before(folded: str, chosen: Phrase, lead: str) -> None:
     """`lead`: what stands before the phrase, without a request. Raises Ask."""
-    folded = text.folded
     joined = _JOINERS.match(folded, chosen.start)
     start = joined.end() if joined else chosen.start
     first = chosen.parts[0]
@@ -130,15 +136,14 @@ def check_before(text: Text, chosen: Phrase, lead: str) -> None:
         raise Ask("ambiguous")
 
 
-def check_behind(text: Text, chosen: Phrase) -> None:
+def check_behind(folded: str, chosen: Phrase) -> None:
     """Raises Ask."""
-    folded = text.folded
     for index, (_, end) in enumerate(chosen.stretches):
         left = _LEFT_OVER.match(folded, end) or _GLUED_HALF.match(folded, end)
         if left:
             raise Ask("residue", words=_whole_words(folded, left))
         if index == len(chosen.stretches) - 1:
-            _check_zone(text, chosen, end)
+            _check_zone(folded, chosen, end)
     if any(isinstance(part, Delay | Interval) for part in chosen.parts):
         _check_duration(folded, chosen)
 
@@ -149,19 +154,16 @@ def _whole_words(folded: str, found: re.Match[str]) -> str:
     return folded[found.start() : more.end() if more else found.end()].strip()
 
 
-def _check_zone(text: Text, chosen: Phrase, end: int) -> None:
+def _check_zone(folded: str, chosen: Phrase, end: int) -> None:
     """`9am |California time`, of which nothing is known."""
     if not any(isinstance(part, Clock) for part in chosen.parts):
         return
-    folded = text.folded
     found = (
         _ZONE_NAME.match(folded, end)
+        or _OTHER_TIME.match(folded, end)
         or _THAI_TIME.match(folded, end)
         or _CHINESE_TIME.match(folded, end)
     )
-    if found is None and (other := _OTHER_TIME.match(folded, end)):
-        # A name, not "story time".
-        found = other if text.raw[text.origin[other.start("name")]].isupper() else None
     if found:
         raise Ask("residue", words=_whole_words(folded, found).strip(" ,("), choice="zone")
 

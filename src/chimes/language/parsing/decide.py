@@ -84,7 +84,7 @@ def decide(text: Text) -> Decision:
     if zone := _zone_at_end(folded, found, chosen):
         chosen = chosen.joined(zone)
         said = meaning(chosen)
-    _check_around(text, chosen, [each for each in found if not _within(each, chosen)])
+    _check_around(folded, chosen, [each for each in found if not _within(each, chosen)])
     return Decision(said, _task(text, chosen))
 
 
@@ -214,9 +214,8 @@ def _zone_at_end(text: str, found: list[Phrase], chosen: Phrase) -> Phrase | Non
     return last if all(isinstance(part, InZone) for part in last.parts) else None
 
 
-def _check_around(given: Text, chosen: Phrase, others: list[Phrase]) -> None:
+def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
     """Words of time that the chosen phrase left out, and that may bear on it."""
-    text = given.folded
     first = chosen.parts[0]
     year = _YEAR_BEFORE.search(text, 0, chosen.start)
     if year and isinstance(first, Date) and first.year is None:
@@ -229,8 +228,8 @@ def _check_around(given: Text, chosen: Phrase, others: list[Phrase]) -> None:
         trimmed = chosen.trimmed and start == chosen.end
         if unread and start != chosen.start and not trimmed:
             raise Ask("residue", words=unread[0].strip(" ,"))
-    check_before(given, chosen, _without_request(text[: chosen.start]))
-    check_behind(given, chosen)
+    check_before(text, chosen, _without_request(text[: chosen.start]))
+    check_behind(text, chosen)
     for other in others:
         said = text[other.start : other.end]
         ahead = other.start < chosen.start and _is_request(text[: other.start])
