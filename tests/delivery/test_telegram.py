@@ -133,6 +133,7 @@ async def test_a_text_without_end_is_a_bounded_number_of_messages(api: BotApi) -
                 error="Telegram answered 429: Too Many Requests: retry after 17",
                 code="rate_limited",
                 after=timedelta(seconds=17),
+                holds_back=True,
             ),
         ),
         (

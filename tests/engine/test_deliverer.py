@@ -460,3 +460,27 @@ async def test_an_idle_deliverer_leaves_the_store_alone(rig: Rig) -> None:
     await asyncio.sleep(1.2)  # six polls
     assert faults.count["next_delivery"] - before <= 1
     assert faults.count["claim_deliveries"] == 0
+
+
+# F75: a 429 waits, uses up no attempt, and holds the chat back; other chats are told meanwhile
+async def test_a_chat_that_asks_to_be_left_alone_is(rig: Rig) -> None:
+    asked = timedelta(seconds=90)
+
+    async def busy(letter: Letter) -> Result:
+        if letter.recipient.to != CHAT.to:
+            return Sent(receipt="other")
+        return Retry(error="429", code="rate_limited", after=asked, holds_back=True)
+
+    telegram = Recorded(Channel.TELEGRAM, busy)
+    await rig.engine(senders=[telegram])
+    await told(rig, CHAT)
+    await until(lambda: rig.told(DeliveryRetrying))
+    await told(rig, CHAT, replace(CHAT, to="8"))
+    (other,) = await finished(rig)
+    assert other.receipt == "other"
+    await until(lambda: len(rig.told(DeliveryRetrying)) == 2)
+    assert [letter.recipient.to for letter in telegram.letters].count(CHAT.to) == 1
+    now = await rig.now()
+    for waiting in await deliveries(rig, DeliveryState.PENDING):
+        assert (waiting.attempts, waiting.code) == (0, "rate_limited")
+        assert timedelta(seconds=70) < waiting.available_at - now <= asked

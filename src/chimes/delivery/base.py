@@ -52,6 +52,9 @@ class Retry:
     code: str
     #: At least so long, says the other side.
     after: timedelta | None = None
+    #: Too much at once: nothing is wrong with the letter, and nothing else should be sent there
+    #: before that time (F75).
+    holds_back: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

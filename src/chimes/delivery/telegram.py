@@ -101,7 +101,10 @@ class Telegram:
                 why = said.removeprefix("not reached: ")
                 return Retry(error=f"Telegram cannot be reached: {why}", code="unreachable")
             case 429:
-                return Retry(error=text, code="rate_limited", after=error.retry_after)
+                asked = error.retry_after
+                return Retry(
+                    error=text, code="rate_limited", after=asked, holds_back=asked is not None
+                )
             case 401 | 404:
                 self._say_once()
                 return Retry(error=BAD_TOKEN, code="bad_token")

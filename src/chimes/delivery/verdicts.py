@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from chimes.delivery.base import Letter, Result, Retry, Sent
 from chimes.delivery.inbox import undelivered
-from chimes.model.delivery import MOST_ATTEMPTS, Delivery, DeliveryVerdict, retry_wait
+from chimes.model.delivery import (
+    MOST_ATTEMPTS,
+    MOST_HELD_BACK,
+    Delivery,
+    DeliveryVerdict,
+    held_back_wait,
+    retry_wait,
+)
 from chimes.model.recipient import Channel
 
 
@@ -20,9 +27,13 @@ def verdict_of(delivery: Delivery, letter: Letter | None, result: Result) -> Del
             receipt=result.receipt,
             inbox=result.inbox,
         )
-    retry_in = None
-    if isinstance(result, Retry) and delivery.attempts < MOST_ATTEMPTS:
-        retry_in = retry_wait(delivery.attempts, result.after)
+    retry_in, counts = None, True
+    if isinstance(result, Retry):
+        counts = not result.holds_back or delivery.fence > MOST_HELD_BACK
+        if not counts:
+            retry_in = held_back_wait(delivery.fence, result.after)
+        elif delivery.attempts < MOST_ATTEMPTS:
+            retry_in = retry_wait(delivery.attempts, result.after)
     notice = None
     if retry_in is None and letter is not None and delivery.recipient.channel is not Channel.INBOX:
         # A dead letter is read where its owner can read it (F75).
@@ -31,6 +42,7 @@ def verdict_of(delivery: Delivery, letter: Letter | None, result: Result) -> Del
         delivery_id=delivery.id,
         fence=delivery.fence,
         retry_in=retry_in,
+        counts=counts,
         progress=progress,
         error=result.error,
         code=result.code,

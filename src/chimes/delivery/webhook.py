@@ -93,7 +93,8 @@ def _judged(reply: Reply, letter: Letter) -> Result:
         return Refused(error=f"{text}: not followed", code="redirect")
     if status in (408, 429) or status >= 500:
         asked = wait_asked(reply.retry_after, letter.now) if status in (429, 503) else None
-        return Retry(error=text, code=f"http_{status}", after=asked)
+        holds_back = status == 429 and asked is not None
+        return Retry(error=text, code=f"http_{status}", after=asked, holds_back=holds_back)
     return Refused(error=text, code="gone" if status == 410 else f"http_{status}")
 
 

@@ -27,6 +27,7 @@ from chimes.engine.events import (
     SchedulesFired,
     SenderBroken,
 )
+from chimes.engine.held_back import HeldBack
 from chimes.engine.lifecycle import AtOnce, Rest, Told
 from chimes.engine.readers import Readers
 from chimes.engine.storetime import StoreTime
@@ -89,6 +90,7 @@ class Deliverer:
         self._taken: tuple[Delivery, ...] = ()
         self._taken_at = -math.inf
         self._busy: Counter[Channel] = Counter()
+        self._held_back = HeldBack(clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self.idle = asyncio.Event()
         self.idle.set()
@@ -211,7 +213,7 @@ class Deliverer:
         began = self._clock.monotonic()
         try:
             letter = await self._letter(delivery, run, language, zone)
-            result = self._given_up(delivery) or await self._sent(letter)
+            result = self._not_now(delivery) or await self._sent(letter)
         except Exception as error:
             self._tell(SenderBroken(delivery=delivery, error=error))
             text = f"{type(error).__name__} in the channel itself"
@@ -244,11 +246,11 @@ class Deliverer:
 
         return await asyncio.to_thread(make) if _is_long(run) else make()
 
-    @staticmethod
-    def _given_up(delivery: Delivery) -> Refused | None:
-        """One whose senders all died is not sent for ever."""
+    def _not_now(self, delivery: Delivery) -> Result | None:
+        """One whose senders all died is not sent for ever; where we were told to come back later,
+        nothing is sent before."""
         if delivery.attempts <= MOST_ATTEMPTS:
-            return None
+            return self._held_back.answer(delivery.recipient)
         return Refused(
             error=f"begun {MOST_ATTEMPTS} times, and no sender lived to say what became of it",
             code="lost",
@@ -269,6 +271,7 @@ class Deliverer:
         except TimeoutError:
             result = Retry(error=f"timed out after {LONGEST_SENDING:g} s", code="timeout")
         hit("deliver.after_send")
+        self._held_back.note(letter.recipient, result)
         return result
 
 

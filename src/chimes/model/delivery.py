@@ -18,10 +18,14 @@ from chimes.model.recipient import Occasion, Recipient
 from chimes.model.run import Origin, Run, RunStatus
 
 DELIVERY_NAMESPACE = uuid.UUID("5b9f0c3e-8f0b-5a86-b2b7-6f3d1d0a7c11")
-#: In total, the first one included.
-MOST_ATTEMPTS = 8
+#: In total, the first one included: with the waits below, about a day.
+MOST_ATTEMPTS = 32
 FIRST_WAIT = timedelta(seconds=5)
 LONGEST_WAIT = timedelta(hours=1)
+#: Claims of a delivery up to which being told to come back later uses up no attempt.
+MOST_HELD_BACK = 200
+#: Between two of those, unless the other side asks for more.
+HELD_BACK_WAIT = timedelta(minutes=5)
 
 _FAILED = frozenset({RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN, RunStatus.MISSED})
 
@@ -47,7 +51,8 @@ class Delivery:
     #: Why it was written: success, failure or recovery; `always` for any other end.
     occasion: Occasion
     state: DeliveryState = DeliveryState.PENDING
-    #: Begun so far.
+    #: Begun so far, since it was last tried again by hand; without those that were told to come
+    #: back later.
     attempts: int = 0
     #: Rises with every claim; a verdict carries it.
     fence: int = 0
@@ -103,6 +108,8 @@ class DeliveryVerdict:
     fence: int
     sent: bool = False
     retry_in: timedelta | None = None
+    #: Whether this attempt is one of the MOST_ATTEMPTS; only for those that are tried again.
+    counts: bool = True
     progress: int = 0
     error: str = ""
     code: str = ""
@@ -175,6 +182,9 @@ def delivery_settled(delivery: Delivery, verdict: DeliveryVerdict, now: datetime
     )
     if verdict.sent:
         return replace(after, state=DeliveryState.DELIVERED, finished_at=now)
+    if verdict.retry_in is not None and not verdict.counts:
+        begun = max(0, delivery.attempts - 1)
+        return replace(after, attempts=begun, available_at=now + verdict.retry_in)
     if verdict.retry_in is not None and delivery.attempts < MOST_ATTEMPTS:
         return replace(after, available_at=now + verdict.retry_in)
     return replace(after, state=DeliveryState.DEAD, finished_at=now)
@@ -194,3 +204,10 @@ def retry_wait(attempts: int, asked: timedelta | None = None) -> timedelta:
     doubled = 1 << max(0, min(attempts - 1, 20))
     wait = min(FIRST_WAIT * doubled, LONGEST_WAIT)
     return wait if asked is None else max(wait, min(asked, timedelta(days=1)))
+
+
+def held_back_wait(claims: int, asked: timedelta | None = None) -> timedelta:
+    """The same for one that was told to come back later, after this many claims: its turn comes
+    within minutes, so that a busy chat is not left for hours."""
+    own = min(retry_wait(claims), HELD_BACK_WAIT)
+    return own if asked is None else max(own, min(asked, timedelta(days=1)))
