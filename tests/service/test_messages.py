@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from chimes.errors import NotFound
-from chimes.model.access import Actor
+from chimes.errors import NotAllowed, NotFound
+from chimes.model.access import Actor, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.delivery import Delivery
-from chimes.model.ids import DeliveryId
+from chimes.model.ids import DeliveryId, KeyId
+from chimes.model.inbox import READ
 from chimes.model.listing import InboxQuery
 from chimes.service import messages
 from chimes.service.messages import MessageService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
-from tests.builders import a_delivery, an_item
+from tests.builders import ALICE, BOB, a_delivery, an_item
 
 
 class Forgetful(MemoryStore):
@@ -43,3 +44,34 @@ async def test_one_request_marks_no_more_than_is_bearable(monkeypatch: pytest.Mo
     service = MessageService(store)
     assert await service.read_all(Actor(), InboxQuery()) == 2
     assert await store.count_unread(InboxQuery()) == 3
+
+
+# S04: to see everything is not to have everybody's inbox
+@pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMIN])
+async def test_an_inbox_is_ones_own_unless_another_is_named(role: Role) -> None:
+    store = MemoryStore(SettableClock())
+    service = MessageService(store)
+    theirs = await store.add_inbox(an_item(owner=ALICE))
+    own = await store.add_inbox(an_item(owner=BOB))
+    caller = Actor(owner=BOB, role=role, key_id=KeyId("k"))
+    page, unread = await service.inbox(caller, InboxQuery())
+    assert ([item.id for item in page.items], unread) == ([own.id], 1)
+    page, _ = await service.inbox(caller, InboxQuery(owner=ALICE))
+    assert [item.id for item in page.items] == [theirs.id]
+    assert await service.read_all(caller, InboxQuery()) == 1
+    assert await store.count_unread(InboxQuery(owner=ALICE)) == 1
+
+
+async def test_a_message_is_changed_by_its_owner_or_an_admin() -> None:
+    store = MemoryStore(SettableClock())
+    service = MessageService(store)
+    theirs = await store.add_inbox(an_item(owner=ALICE))
+    operator = Actor(owner=BOB, role=Role.OPERATOR, key_id=KeyId("k"))
+    with pytest.raises(NotAllowed):
+        await service.change(operator, theirs.id, READ)
+    with pytest.raises(NotAllowed):
+        await service.read_all(operator, InboxQuery(owner=ALICE))
+    own = await store.add_inbox(an_item(owner=BOB))
+    await service.change(operator, own.id, READ)
+    admin = Actor(owner=BOB, key_id=KeyId("a"))
+    assert (await service.change(admin, theirs.id, READ)).read_at is not None

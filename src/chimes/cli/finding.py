@@ -36,15 +36,17 @@ def find_delivery(backend: Backend, reference: str) -> Json:
     return _by_id(backend, "deliveries", reference, "delivery", "chimes deliveries")
 
 
-def find_message(backend: Backend, reference: str) -> Json:
-    return _by_id(backend, "inbox", reference, "message", "chimes inbox")
+def find_message(backend: Backend, reference: str, owner: str | None = None) -> Json:
+    return _by_id(backend, "inbox", reference, "message", "chimes inbox", owner=owner)
 
 
-def _by_id(backend: Backend, kind: str, reference: str, name: str, command: str) -> Json:
+def _by_id(
+    backend: Backend, kind: str, reference: str, name: str, command: str, **query: object
+) -> Json:
     found = _exact(backend, kind, reference)
     if found is not None:
         return found
-    rows = list(islice(pages(backend, f"/{kind}"), _MOST))
+    rows = list(islice(pages(backend, f"/{kind}", **query), _MOST))
     alike = [row for row in rows if _begins(row, reference)]
     return _only(alike, name, reference, [str(row["id"]) for row in rows], command)
 

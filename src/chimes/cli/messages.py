@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 import click
 
 from chimes.cli.backend import Backend, pages, patch, path_of, post
@@ -38,6 +40,7 @@ _DELIVERY_COLUMNS = [
 @click.option("--archived", is_flag=True, help="What was put away.")
 @click.option("--read", metavar="ID", help="Mark this message as read.")
 @click.option("--read-all", is_flag=True, help="Mark everything as read.")
+@click.option("--owner", metavar="TYPE:ID", help="Whose inbox, such as user:alice; else your own.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True)
 @output_options
 @client_options
@@ -50,6 +53,7 @@ def inbox(
     archived: bool,
     read: str | None,
     read_all: bool,
+    owner: str | None,
     limit: int,
 ) -> None:
     """List what schedules delivered, newest first; or show one MESSAGE and mark it as read.
@@ -61,19 +65,24 @@ def inbox(
       chimes inbox --read 5b9f0c
     """
     if read_all:
-        marked = post(backend, "/inbox/read-all", {}).get("marked")
+        marked = post(backend, f"/inbox/read-all{_of(owner)}", {}).get("marked")
         echo(f"{marked} marked as read")
     elif read is not None:
-        output.rows([_mark(backend, find_message(backend, read))], _ITEM_COLUMNS)
+        output.rows([_mark(backend, find_message(backend, read, owner))], _ITEM_COLUMNS)
     elif message is not None:
-        _show(output, _mark(backend, find_message(backend, message)))
+        _show(output, _mark(backend, find_message(backend, message, owner)))
     else:
         query = {
             "unread": "true" if unread else None,
             "starred": "true" if starred else None,
             "archived": "true" if archived else None,
+            "owner": owner,
         }
         output.rows(pages(backend, "/inbox", limit, **query), _ITEM_COLUMNS)
+
+
+def _of(owner: str | None) -> str:
+    return "" if owner is None else f"?{urlencode({'owner': owner})}"
 
 
 @click.command("deliveries", cls=Command)
@@ -101,6 +110,7 @@ def deliveries(
       chimes deliveries --dead
       chimes deliveries 0199ab
       chimes deliveries retry 5b9f0c
+      chimes deliveries retry --dead --channel email
     """
     if run == "retry" and delivery is not None:
         found = find_delivery(backend, delivery)
@@ -109,14 +119,27 @@ def deliveries(
         return
     if delivery is not None:
         raise click.UsageError("Only `chimes deliveries retry ID` has a second argument.")
+    if run == "retry" and dead:
+        _retry_all(backend, output, channel)
+        return
     if run == "retry":
-        raise click.UsageError("Which one? Try `chimes deliveries retry ID`.")
+        raise click.UsageError(
+            "Which one? Try `chimes deliveries retry ID`, or `chimes deliveries retry --dead`."
+        )
     query = {
         "run_id": None if run is None else find_run(backend, run)["id"],
         "state": "dead" if dead else None,
         "channel": channel,
     }
     output.rows(pages(backend, "/deliveries", limit, **query), _DELIVERY_COLUMNS)
+
+
+def _retry_all(backend: Backend, output: Output, channel: str | None) -> None:
+    """Every dead letter. They are listed first: one that dies again meanwhile is not looked at
+    twice."""
+    found = list(pages(backend, "/deliveries", None, state="dead", channel=channel))
+    again = (post(backend, path_of("deliveries", each["id"], "retry"), {}) for each in found)
+    output.rows(again, _DELIVERY_COLUMNS)
 
 
 def _mark(backend: Backend, item: Json) -> Json:

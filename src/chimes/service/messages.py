@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NoReturn
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
-from chimes.model.access import Actor
+from chimes.model.access import Actor, Owner, Role
 from chimes.model.delivery import Delivery, DeliveryState, InboxItem
 from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.inbox import READ, InboxChange, inbox_changed
@@ -62,8 +62,7 @@ class MessageService:
     # --- the inbox ----------------------------------------------------------------------------
     async def inbox(self, actor: Actor, query: InboxQuery) -> tuple[Page[InboxItem], int]:
         """A page, and how many unread ones there are on all pages."""
-        if not actor.sees_everything:
-            query = replace(query, owner=actor.owner)
+        query = _inbox_of(actor, query)
         return await self._store.list_inbox(query), await self._store.count_unread(query)
 
     async def item(self, actor: Actor, item_id: InboxId) -> InboxItem:
@@ -80,7 +79,7 @@ class MessageService:
         def changed(item: InboxItem, now: datetime) -> InboxItem:
             if not actor.may_see(item.owner):
                 raise NotFound
-            if not actor.may_operate(item.owner):
+            if not _may_change(actor, item.owner):
                 raise NotAllowed()
             until = change.snoozed_until
             if isinstance(until, datetime) and until <= now:
@@ -95,10 +94,9 @@ class MessageService:
 
     async def read_all(self, actor: Actor, query: InboxQuery) -> int:
         """Marks what the question finds as read; how many."""
-        if not actor.may_operate(query.owner or actor.owner):
+        query = _inbox_of(actor, query)
+        if not _may_change(actor, query.owner or actor.owner):
             raise NotAllowed()
-        if not actor.sees_everything:
-            query = replace(query, owner=actor.owner)
         query = replace(query, unread=True, after=None, limit=_PAGE)
         marked = 0
         while marked < MOST_MARKED:
@@ -110,6 +108,20 @@ class MessageService:
                 break
             query = replace(query, after=page.next)
         return marked
+
+
+def _inbox_of(actor: Actor, query: InboxQuery) -> InboxQuery:
+    """The caller's own, unless it names somebody whose messages it may see. Where there are no keys
+    the caller is the one user of this machine, and all of them are its own."""
+    if actor.key_id is None and actor.administers:
+        return query
+    named = query.owner is not None and actor.may_see(query.owner)
+    return query if named else replace(query, owner=actor.owner)
+
+
+def _may_change(actor: Actor, owner: Owner) -> bool:
+    """What somebody has read is no part of what an operator does for others."""
+    return actor.may_operate(owner) and (owner == actor.owner or actor.role is Role.ADMIN)
 
 
 class _Seen(Exception):
