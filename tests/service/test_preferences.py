@@ -59,12 +59,17 @@ async def test_bad_choices_change_nothing(
 
 async def test_who_chooses_for_whom(preferences: PreferenceService) -> None:
     agent = Actor(role=Role.MEMBER, owner=ALICE, scopes=(Scope.AGENT, Scope.AGENT_SCHEDULES))
-    for actor in (VIEWER, STRANGER, agent):
+    narrowed = replace(VIEWER, scopes=(Scope.READ,))
+    for actor in (narrowed, STRANGER, agent):
         with pytest.raises(NotAllowed):
             await preferences.change(actor, BANGKOK, owner=ALICE)
-    await preferences.change(OPERATOR, BANGKOK)
-    with pytest.raises(NotAllowed):
-        await preferences.change(OPERATOR, BANGKOK, owner=ALICE)
+    for actor in (OPERATOR, VIEWER):
+        await preferences.change(actor, BANGKOK)
+        assert (await preferences.of(actor.owner)).timezone == "Asia/Bangkok"
+    for actor in (OPERATOR, replace(VIEWER, owner=BOB)):
+        with pytest.raises(NotAllowed):
+            await preferences.change(actor, BANGKOK, owner=ALICE)
+    await preferences.change(MEMBER, {"timezone": None})
     await preferences.change(ADMIN, BANGKOK, owner=ALICE)
     assert (await preferences.of(ALICE)).timezone == "Asia/Bangkok"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.language.choosing import LANGUAGES, known
-from chimes.model.access import Actor, Owner, Role
+from chimes.model.access import Actor, Owner
 from chimes.service.audit import entry
 from chimes.store.port import Store
 from chimes.triggers.zone import parse_zone
@@ -72,8 +72,9 @@ class PreferenceService:
 
 
 def _may_choose(actor: Actor, owner: Owner) -> bool:
-    """An operator writes no schedules, but is somebody with a language."""
-    own = actor.role is Role.OPERATOR and owner == actor.owner and not actor.scopes
+    """Whoever writes no schedules is somebody with a language all the same. (A viewer's key without
+    scopes is a person's; a narrowed one changes nothing but what its scopes say.)"""
+    own = owner == actor.owner and not actor.scopes
     return own or actor.may_write(owner)
 
 
