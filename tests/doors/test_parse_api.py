@@ -84,6 +84,7 @@ async def test_the_words_are_in_the_language_of_the_reader_else_of_the_text(rig:
         ("ทุกวัน สรุปข่าว", "time"),
         ("tomorrow call the supplier", "time"),
         ("明天12点开会", "ambiguous"),
+        ("", "time"),
     ],
 )
 async def test_what_is_open_is_asked_and_nothing_is_guessed(
@@ -108,7 +109,6 @@ async def test_what_is_open_is_asked_and_nothing_is_guessed(
     ("body", "pointer"),
     [
         ({}, "/text"),
-        ({"text": ""}, "/text"),
         ({"text": 5}, "/text"),
         ({"text": "x" * 60_000}, "/text"),
         ({"text": DAILY, "timezone": "Mars/Base"}, "/timezone"),

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from chimes.clock import Clock
 from chimes.doors.context import Doorway
-from chimes.errors import NotAuthenticated, RateLimited, StoreError
+from chimes.errors import ChimesError, NotAuthenticated, QuotaExceeded, RateLimited, StoreError
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.service.audit import entry
 from chimes.service.limits import RateLimiter, SharedLimiter
@@ -70,12 +70,14 @@ class Gatekeeper:
             allowance.limit, allowance.remaining, round(allowance.reset)
         )
 
-    async def refused(self, request: Request, actor: Actor) -> None:
-        """Leave a trace of something that a known caller was not allowed to do (S08)."""
+    async def refused(self, request: Request, actor: Actor, why: ChimesError) -> None:
+        """Leave a trace of something that a known caller was not allowed to do (S08), or that its
+        quota did not allow."""
         verb = f"{request.method} {request.url.path}"[:200]
-        await self._note(actor, "refused", "request", verb)
+        reason = why.message if isinstance(why, QuotaExceeded) else ""
+        await self._note(actor, "refused", "request", verb, reason)
 
-    async def _note(self, actor: Actor, verb: str, kind: str, what: str) -> None:
+    async def _note(self, actor: Actor, verb: str, kind: str, what: str, reason: str = "") -> None:
         try:
             self._notes.take(f"{verb} {actor.key_id or actor.address}")
             note = entry(
@@ -85,6 +87,7 @@ class Gatekeeper:
                 what,
                 at=await self._store.now(),
                 owner=actor.owner,
+                reason=reason,
                 allowed=False,
             )
             await self._store.append_audit(note)

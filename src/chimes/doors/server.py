@@ -37,7 +37,7 @@ from chimes.doors.envelope import Envelope
 from chimes.doors.limits import RequestLimits
 from chimes.doors.operations import operations
 from chimes.doors.problems import answer_to, request_id
-from chimes.errors import ChimesError, NotAllowed, StoreError
+from chimes.errors import ChimesError, NotAllowed, QuotaExceeded, StoreError
 
 _log = logging.getLogger("chimes.http")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -101,8 +101,8 @@ async def _answer(request: Request, error: Exception) -> Response:
         if request.method == "OPTIONS":
             return Response(status_code=204, headers=allowed)
         error = HTTPException(405, headers=allowed)
-    if isinstance(error, NotAllowed) and "actor" in request.scope["state"]:
-        await request.app.state.gatekeeper.refused(request, request.state.actor)
+    if isinstance(error, NotAllowed | QuotaExceeded) and "actor" in request.scope["state"]:
+        await request.app.state.gatekeeper.refused(request, request.state.actor, error)
     if isinstance(error, StoreError):
         _log.warning("the store failed", exc_info=error, extra={"request_id": request_id(request)})
     return answer_to(request, error)

@@ -25,7 +25,7 @@ router = APIRouter(prefix="/api/v1", tags=["time"], route_class=NativeRoute, res
 class ParseIn(Body):
     """A sentence in Thai, English or Chinese that says when, and then what."""
 
-    text: Annotated[str, Field(min_length=1, examples=["ทุกวัน 09:00 สรุปข่าว AI"])]
+    text: Annotated[str, Field(examples=["ทุกวัน 09:00 สรุปข่าว AI"])]
     timezone: str | None = Field(
         default=None, description="IANA name; left out: the owner's, then the system's."
     )

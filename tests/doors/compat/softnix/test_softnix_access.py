@@ -121,6 +121,12 @@ async def test_the_21st_active_schedule(with_keys: Rig) -> None:
     text = {"text": "ทุกวัน 09:00 สรุปข่าว"}
     words = await with_keys.client.post("/schedules/from-text", json=text, headers=alice)
     assert words.status_code == 409
+    notes = await with_keys.store.list_audit(AuditQuery(verb="refused", owner="user:alice"))
+    assert [(note.object_id, note.allowed) for note in notes] == [
+        ("POST /schedules/from-text", False),
+        ("POST /schedules", False),
+    ]
+    assert "20 active schedules" in notes[0].reason
     assert await with_keys.snapshot() == before
     paused = await post(with_keys, alice, enabled=False)
     assert paused.status_code == 200

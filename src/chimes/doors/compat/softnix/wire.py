@@ -32,7 +32,7 @@ _OWNER = frozenset({"owner_type", "owner_id"})
 _DELIVERY = frozenset({"delivery_channel", "delivery_target"})
 _TASK = frozenset({"task", "task_prompt"})
 _WHEN = frozenset({"schedule_type", "run_at", "cron_expr", "timezone", "enabled"})
-#: What the service writes itself; an item that is sent back as it was read may carry it.
+#: What the service writes itself, and nobody else (S07).
 _BOOKKEEPING = frozenset(
     {"id", "next_run_at", "last_dispatched_at", "created_at", "updated_at", "deleted_at"}
 )
@@ -63,7 +63,11 @@ def zone_from(given: Given) -> str | None:
 
 
 def checked_item(data: object) -> Given:
-    return _object(data, _SETTABLE | _BOOKKEEPING)
+    if isinstance(data, Mapping):
+        for name in data:
+            if name in _BOOKKEEPING:
+                raise InvalidInput(f"{name} cannot be set", field=name)
+    return _object(data, _SETTABLE)
 
 
 def checked_text_request(data: object) -> Given:
