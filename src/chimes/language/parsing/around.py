@@ -80,7 +80,7 @@ _ZONE_NAME = re.compile(
 )
 #: "Story time", "log time" are tasks; `Mars time` is a zone that nobody knows.
 _OTHER_TIME = re.compile(
-    r"[ ,(]*(?:in )?(?!(?:story|quality|family|game|play|bed|lunch|dinner|tea|coffee|break|snack|nap"
+    r"[ ,(]*(?:in )?(?!(?:story|quality|family|game|play|bed|lunch|dinner|tea|coffee|break|nap"
     r"|free|full|part|real|first|next|last|long|prime|show|reading|screen|meal|movie|prayer|bath"
     r"|meeting|study|quiet|bible|work|team|travel|response|run|load|build|log|track|book|find|save"
     r"|spend|make|take|check|report|enter|submit|block|sync|record|the|my|our|your|some|all) )"
