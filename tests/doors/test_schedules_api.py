@@ -58,6 +58,7 @@ async def test_create_answers_the_whole_object(any_rig: Rig) -> None:
         "enabled": True,
         "pause": None,
         "depends_on": None,
+        "delivery": [],
         "next_run_at": "2030-01-16T02:00:00Z",
         "next_slot": "2030-01-16T02:00:00Z",
         "last_slot": None,

@@ -108,6 +108,11 @@ class PrivateServer(Server):
     def pause(self) -> None:
         """Connections stay, and nothing answers any more."""
         self._signal_all(signal.SIGSTOP)
+        # The signal is on its way when kill returns; until it arrives the server may answer.
+        deadline = time.monotonic() + STOP_SECONDS
+        while not all(map(_stands_still, (self.pid, *_children(self.pid)))):
+            assert time.monotonic() < deadline, "the server does not stand still"
+            time.sleep(0.01)
 
     def resume(self) -> None:
         self._signal_all(signal.SIGCONT)
@@ -220,6 +225,14 @@ def _spawner() -> ThreadPoolExecutor:
     """A thread that lives as long as the process: for the kernel the parent of a process is the
     thread that started it, and the death of that thread would end the server."""
     return ThreadPoolExecutor(1, thread_name_prefix="servers")
+
+
+def _stands_still(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in "TtZX"
 
 
 def _children(pid: int) -> list[int]:

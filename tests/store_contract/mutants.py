@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from chimes.clock import Clock
+from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.delivery import Delivery, DeliveryVerdict, outbox
 from chimes.model.ids import NodeId, RunId, ScheduleId
@@ -227,8 +228,9 @@ class TornChange(MemoryStore):
         audit: AuditEntry | None = None,
         *,
         runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
+        quotas: Sequence[Quota] = (),
     ) -> Schedule:
-        return await super().change_schedule(schedule_id, change, audit)
+        return await super().change_schedule(schedule_id, change, audit, quotas=quotas)
 
 
 class ForgetsPurge(MemoryStore):
