@@ -22,6 +22,7 @@ SETTINGS = Settings(
     lease=timedelta(seconds=1.2),
     poll_interval=timedelta(seconds=0.2),
     shutdown_grace=timedelta(seconds=3),
+    telegram_allowed_chats=("7",),
 )
 
 

@@ -34,6 +34,7 @@ from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.run import AttemptEnd, Outcome, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.triggers import Once
 from tests.builders import ALICE, a_delivery, an_item
 from tests.engine.rig import Faults, Rig, eventually, until
 from tests.store_contract.stores import KINDS, Home
@@ -99,6 +100,9 @@ class _rig:
     async def __aenter__(self) -> Rig:
         self._rig = Rig(await self._home.open(), self._name)
         self._rig.runner.script = [ANSWER]
+        self._rig.settings = replace(
+            self._rig.settings, telegram_allowed_chats=("1", "7", "8", "9")
+        )
         return self._rig
 
     async def __aexit__(self, *_: object) -> None:
@@ -484,3 +488,82 @@ async def test_a_chat_that_asks_to_be_left_alone_is(rig: Rig) -> None:
     for waiting in await deliveries(rig, DeliveryState.PENDING):
         assert (waiting.attempts, waiting.code) == (0, "rate_limited")
         assert timedelta(seconds=70) < waiting.available_at - now <= asked
+
+
+# S05, R1.36: asked again when it is sent, whatever was allowed when it was saved
+@pytest.mark.parametrize(
+    ("allowed", "state", "owner", "code"),
+    [
+        ((), None, ALICE, "not_allowed"),
+        (("8",), {"owner": str(ALICE)}, ALICE, "not_allowed"),
+        (("7",), None, ALICE, ""),
+        (("7",), {"owner": str(ALICE)}, ALICE, ""),
+        (("7",), {"owner": "user:bob"}, ALICE, "not_linked"),
+        (("7",), {"left": str(ALICE), "language": "th"}, ALICE, "not_linked"),
+        (("7",), {"left": "user:bob"}, ALICE, ""),
+        (("7",), {"owner": str(ALICE)}, Owner(type=OwnerType.CHAT, id="7"), ""),
+    ],
+)
+async def test_a_chat_is_written_to_only_while_that_is_allowed(
+    rig: Rig,
+    allowed: tuple[str, ...],
+    state: dict[str, str] | None,
+    owner: Owner,
+    code: str,
+) -> None:
+    if state is not None:
+        await rig.store.set_state("telegram:chat:7", json.dumps(state))
+    telegram = Recorded()
+    await rig.engine(senders=[Inbox(), telegram], telegram_allowed_chats=allowed)
+    await rig.due_now(policy=Policy(delivery=(CHAT,)), owner=owner)
+    (done,) = await finished(rig)
+    assert (done.code, len(telegram.letters)) == (code, 0 if code else 1)
+    notices = (await rig.store.list_inbox(InboxQuery(owner=owner))).items
+    assert [done.error in item.text for item in notices] == ([True] if code else [])
+    if code == "not_allowed":
+        assert "CHIMES_TELEGRAM_ALLOWED_CHATS" in done.error
+
+
+async def test_mail_goes_to_allowed_domains_only(rig: Rig) -> None:
+    email = Recorded(Channel.EMAIL)
+    await rig.engine(senders=[email], smtp_allowed=("Example.com",))
+    mails = [Recipient(channel=Channel.EMAIL, to=f"ada@{at}") for at in ("example.com", "evil.org")]
+    await told(rig, *mails)
+    found = {each.recipient.to: each for each in await finished(rig, 2)}
+    assert [letter.recipient.to for letter in email.letters] == ["ada@example.com"]
+    assert found["ada@evil.org"].code == "not_allowed"
+    assert "CHIMES_SMTP_ALLOWED" in found["ada@evil.org"].error
+
+
+# Nobody's key is a mail relay
+async def test_an_owner_sends_so_many_mails_an_hour(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "EMAILS_AN_HOUR", 2)
+    email = Recorded(Channel.EMAIL)
+    await rig.engine(senders=[email])
+    to = [Recipient(channel=Channel.EMAIL, to=f"{name}@example.com") for name in "abc"]
+    await told(rig, *to)
+    await finished(rig, 2)
+    await until(lambda: rig.told(DeliveryRetrying))
+    (waiting,) = await deliveries(rig, DeliveryState.PENDING)
+    assert (waiting.code, waiting.attempts, len(email.letters)) == ("rate_limited", 0, 2)
+    assert waiting.available_at - await rig.now() > timedelta(minutes=20)
+    await rig.due_now(policy=Policy(delivery=(to[2],)), owner=Owner(type=OwnerType.USER, id="bob"))
+    await finished(rig, 3)
+
+
+# For want of a zone that the reader chose
+async def test_a_message_goes_by_the_clock_of_its_schedule(rig: Rig) -> None:
+    await rig.engine(senders=[Inbox()], default_timezone="Europe/Berlin")
+    soon = await rig.now()
+    trigger = Once(at=soon, timezone="Asia/Bangkok")
+    await told(rig, INBOX, trigger=trigger)
+    await finished(rig)
+    (item,) = (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items
+    assert "(Asia/Bangkok)" in item.text
+    await rig.store.set_state(f"me:{ALICE}", json.dumps({"timezone": "Asia/Tokyo"}))
+    await told(rig, INBOX, trigger=trigger)
+    await finished(rig, 2)
+    texts = [item.text for item in (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items]
+    assert sum("(Asia/Tokyo)" in text for text in texts) == 1

@@ -119,6 +119,7 @@ _ALL = (
     Field("telegram_per_minute", number(1, 10_000), ("SOFTNIX_TELEGRAM_RATE_LIMIT_PER_MINUTE",)),
     Field("smtp_url", text, secret_part=True),
     Field("smtp_from", text),
+    Field("smtp_allowed", names),
     Field("public_url", text),
 )
 

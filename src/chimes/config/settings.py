@@ -91,7 +91,7 @@ class Settings:
     agent_callback_url: str = ""
     telegram_token: str = ""
     telegram_api_url: str = "https://api.telegram.org"
-    #: Chats that the bot answers; empty: nobody.
+    #: Chats that the bot answers, and that results are sent to; empty: nobody.
     telegram_allowed_chats: tuple[str, ...] = ()
     #: Where Telegram can reach this server; empty: long polling.
     telegram_webhook_url: str = ""
@@ -102,5 +102,7 @@ class Settings:
     #: smtp://user:password@host:port, or smtps://; empty: no e-mail.
     smtp_url: str = ""
     smtp_from: str = ""
+    #: Domains that mail may be sent to; empty: any.
+    smtp_allowed: tuple[str, ...] = ()
     #: The address of the dashboard, for links in messages.
     public_url: str = ""

@@ -49,6 +49,8 @@ NEVER = timedelta(days=36500)
 LOOK_EVERY = 15.0
 #: Seconds until the next look if what is due is for others.
 IN_VAIN = 5.0
+#: That one owner's runs may send.
+EMAILS_AN_HOUR = 100
 #: From this length on a text is prepared beside the event loop.
 LONG_TEXT = 4000
 
@@ -188,13 +190,17 @@ class Deliverer:
             return
         runs = await self._runs({each.run_id for each in self._taken})
         readers = Readers(self._store, self._settings)
-        ready = [(each, runs.get(each.run_id), await readers.of(each)) for each in self._taken]
+        ready = [
+            (each, await readers.of(each), await self._not_now(each, readers))
+            for each in self._taken
+        ]
         self._taken = ()
-        for delivery, run, (language, zone) in ready:
+        for delivery, (language, zone), answer in ready:
             channel = delivery.recipient.channel
             self._busy[channel] += 1
             self.idle.clear()
-            task = asyncio.create_task(self._deliver(delivery, run, language, zone))
+            run = runs.get(delivery.run_id)
+            task = asyncio.create_task(self._deliver(delivery, run, language, zone, answer))
             self._tasks.add(task)
             task.add_done_callback(partial(self._done, channel))
 
@@ -209,11 +215,20 @@ class Deliverer:
             self.idle.set()
         self._stirred.set()
 
-    async def _deliver(self, delivery: Delivery, run: Run | None, language: str, zone: str) -> None:
+    async def _deliver(
+        self,
+        delivery: Delivery,
+        run: Run | None,
+        language: str,
+        zone: str,
+        answer: Result | None,
+    ) -> None:
+        """`answer`: what is known without sending it."""
         began = self._clock.monotonic()
         try:
             letter = await self._letter(delivery, run, language, zone)
-            result = self._not_now(delivery) or await self._sent(letter)
+            answer = answer or self._held_back.answer(delivery.recipient)
+            result = answer or await self._sent(letter)
         except Exception as error:
             self._tell(SenderBroken(delivery=delivery, error=error))
             text = f"{type(error).__name__} in the channel itself"
@@ -246,14 +261,32 @@ class Deliverer:
 
         return await asyncio.to_thread(make) if _is_long(run) else make()
 
-    def _not_now(self, delivery: Delivery) -> Result | None:
-        """One whose senders all died is not sent for ever; where we were told to come back later,
-        nothing is sent before."""
-        if delivery.attempts <= MOST_ATTEMPTS:
-            return self._held_back.answer(delivery.recipient)
-        return Refused(
-            error=f"begun {MOST_ATTEMPTS} times, and no sender lived to say what became of it",
-            code="lost",
+    async def _not_now(self, delivery: Delivery, readers: Readers) -> Result | None:
+        """One whose senders all died is not sent for ever; some may not be sent at all."""
+        if delivery.attempts > MOST_ATTEMPTS:
+            return Refused(
+                error=f"begun {MOST_ATTEMPTS} times, and no sender lived to say what became of it",
+                code="lost",
+            )
+        if delivery.recipient.channel not in self._senders:
+            return None
+        refusal = await readers.refusal(delivery)
+        if refusal is not None or delivery.recipient.channel is not Channel.EMAIL:
+            return refusal
+        return await self._too_many(delivery)
+
+    async def _too_many(self, delivery: Delivery) -> Retry | None:
+        """Nobody's schedules make a mail relay of us."""
+        taken = await self._store.take_tokens(
+            f"email:{delivery.owner}", rate=EMAILS_AN_HOUR / 3600, burst=EMAILS_AN_HOUR
+        )
+        if taken.granted:
+            return None
+        return Retry(
+            error=f"more than {EMAILS_AN_HOUR} e-mails an hour: it waits for its turn",
+            code="rate_limited",
+            after=taken.wait,
+            holds_back=True,
         )
 
     async def _sent(self, letter: Letter) -> Result:

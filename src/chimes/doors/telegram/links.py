@@ -30,6 +30,8 @@ class Chat:
     user_id: str = ""
     language: str = ""
     timezone: str = ""
+    #: Whose it was last, until it is linked again: nothing of theirs is sent to it any more.
+    left: str = ""
 
     @property
     def acts_for(self) -> Owner:
@@ -136,7 +138,7 @@ class Links:
             actor, "telegram_unlink", "chat", chat.id, at=now, owner=owner,
             changes={"owner": [chat.owner, ""]},
         )  # fmt: skip
-        own = Chat(id=chat.id, language=chat.language, timezone=chat.timezone)
+        own = Chat(id=chat.id, language=chat.language, timezone=chat.timezone, left=chat.owner)
         await self.keep(own, note)
         await self._change_links(
             owner, lambda known: {each: said for each, said in known.items() if each != chat.id}
@@ -164,7 +166,7 @@ class Links:
         return _load(found.value) if found else {}
 
 
-_CHAT_FIELDS = ("owner", "user_id", "language", "timezone")
+_CHAT_FIELDS = ("owner", "user_id", "language", "timezone", "left")
 
 
 def owner_of(text: str) -> Owner:
