@@ -12,14 +12,17 @@ from pathlib import Path
 from chimes.app.joined_offers import JoinedOffers
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings, StoreLocation, store_location
+from chimes.engine.putting_off import plan_without_prompts
 from chimes.errors import ConfigError, InvalidInput
 from chimes.model.defaults import RunDefaults
 from chimes.model.egress import Egress, EgressByMode, EgressRules
+from chimes.model.planning import plan
 from chimes.model.recipient_rules import check_recipients
 from chimes.model.target import Target
 from chimes.model.target_rules import check_target
 from chimes.service.access import AccessService
 from chimes.service.quotas import OwnerQuotas
+from chimes.service.run_quotas import RunLimits
 from chimes.service.runs import RunService
 from chimes.service.schedules import Limits, ScheduleService
 from chimes.service.sources import KnownSources
@@ -30,6 +33,7 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 #: RELIABILITY 8, where keys are on.
 SHORTEST_FOR_MEMBERS = timedelta(seconds=10)
 SHORTEST_FOR_ADMINS = timedelta(seconds=1)
+RUN_LIMITS = RunLimits(running=50, in_a_day=10_000)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,12 +112,20 @@ async def build_services(
         active=settings.max_active_per_owner,
         keys_on=True,
     )
-    while_open = Limits(quotas=replace(quotas, keys_on=False))
+    # Without keys whoever is on this machine is an admin; the members there are come from chats.
+    while_open = Limits(
+        quotas=replace(quotas, keys_on=False), shortest_interval_member=SHORTEST_FOR_MEMBERS
+    )
     limits = Limits(
         quotas=quotas,
         shortest_interval_member=SHORTEST_FOR_MEMBERS,
         shortest_interval_admin=SHORTEST_FOR_ADMINS,
+        runs=RUN_LIMITS,
     )
+
+    def current() -> Limits:
+        return while_open if access.open_mode else limits
+
     prompts = agent_offers(settings)
     return Services(
         store=store,
@@ -122,10 +134,13 @@ async def build_services(
             check_target=_target_check(egress),
             check_recipients=partial(check_recipients, egress=egress),
             default_timezone=settings.default_timezone,
-            limits=lambda: while_open if access.open_mode else limits,
+            limits=current,
+            look=access.keys_on,
             offers=lambda: JoinedOffers(offers(), prompts),
+            planner=plan if settings.softnix_scheduler_enabled else plan_without_prompts,
+            capped=bool(settings.max_dispatch_per_tick),
         ),
-        runs=RunService(store),
+        runs=RunService(store, limits=lambda: current().runs),
         access=access,
         egress=egress,
         sources=sources or KnownSources(),

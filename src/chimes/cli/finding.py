@@ -46,7 +46,7 @@ def _by_id(
     found = _exact(backend, kind, reference)
     if found is not None:
         return found
-    rows = list(islice(pages(backend, f"/{kind}", **query), _MOST))
+    rows = list(islice(pages(backend, f"/{kind}", None, **query), _MOST))
     alike = [row for row in rows if _begins(row, reference)]
     return _only(alike, name, reference, [str(row["id"]) for row in rows], command)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from chimes.errors import Conflict, NotAllowed, NotFound
@@ -13,13 +14,17 @@ from chimes.model.run import LogEntry, Reason, Run
 from chimes.model.source import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget
 from chimes.service.audit import entry
+from chimes.service.run_quotas import NO_RUN_LIMITS, RunLimits, RunQuotas
 from chimes.service.schedule_changes import refuse_agents
 from chimes.store.port import Store
 
 
 class RunService:
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self, store: Store, *, limits: Callable[[], RunLimits] = lambda: NO_RUN_LIMITS
+    ) -> None:
         self._store = store
+        self._quotas = RunQuotas(store, limits)
 
     async def get(self, actor: Actor, run_id: RunId) -> Run:
         run = await self._store.get_run(run_id)
@@ -60,6 +65,7 @@ class RunService:
         if not run.status.terminal:
             raise Conflict(f"the run has not ended yet: {run.status}", code="not_ended")
         refuse_agents(actor, run.target)
+        await self._quotas.check(actor, run.owner)
         now = await self._store.now()
         again = retry_run(run, now)
         if new_id is not None:

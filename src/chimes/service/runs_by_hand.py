@@ -37,6 +37,8 @@ class RunsByHand(ScheduleChanges):
         self._check_recipients(order.policy.delivery)
         await check_chats(self._store, actor, order.policy.delivery)
         order = completed(order, await self.defaults_of(order.target))
+        await self._look()
+        await self._run_quotas.check(actor, owner)
         now = await self._store.now()
         run = ordered_run(order, owner, run_id or manual_run_id(now), now)
         note = entry(actor, "start", "run", run.id, at=now, owner=owner, changes=order_shown(order))
@@ -69,6 +71,8 @@ class RunsByHand(ScheduleChanges):
         if not actor.may_operate(schedule.owner):
             raise NotAllowed()
         refuse_agents(actor, schedule.target)
+        await self._look()
+        await self._run_quotas.check(actor, schedule.owner)
         now = await self._store.now()
         is_task = isinstance(schedule.target, SyncTarget)
         run = manual_run(schedule, now, beside_others=beside_others and not is_task)
@@ -115,6 +119,8 @@ class RunsByHand(ScheduleChanges):
         )
         if dry_run or not open_slots:
             return Backfill(slots=open_slots, runs=())
+        await self._look()
+        await self._run_quotas.check(actor, schedule.owner, count=len(open_slots))
         runs = [backfill_run(schedule, slot, taken.get(slot), now) for slot in open_slots]
         note = entry(
             actor,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -14,12 +14,12 @@ from chimes.errors import (
     StaleVersion,
     StoreUnavailable,
 )
-from chimes.model.access import Actor, Owner, Role
+from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
-from chimes.model.planning import plan
+from chimes.model.planning import AnyFiring, FireContext, Firing, plan
 from chimes.model.recipient import Recipient
 from chimes.model.recipient_rules import check_recipients
 from chimes.model.run import Run
@@ -29,18 +29,20 @@ from chimes.model.schedule import (
 from chimes.model.target import AgentTarget, HttpTarget, SyncTarget, Target
 from chimes.service.audit import changes_between, entry
 from chimes.service.preferences import PreferenceService
+from chimes.service.prompts import NAMESPACE
 from chimes.service.quotas import QuotaRule, no_quotas
 from chimes.service.rules import (
     SHORTEST_INTERVAL,
     check_fires,
     check_interval,
 )
+from chimes.service.run_quotas import NO_RUN_LIMITS, RunLimits, RunQuotas
 from chimes.service.slots import (
     SlotIsDue,
     left_behind,
 )
 from chimes.service.targets import check_source, offered, usual_defaults
-from chimes.store.port import Store
+from chimes.store.port import Planner, Store
 from chimes.triggers import Every, Once, Trigger
 
 #: Here a schedule is known by its name (C22).
@@ -48,6 +50,8 @@ NAMED_NAMESPACE = "catbird"
 #: A change waits for what is due before it; after an outage there may be much of that.
 _FIRE_ROUNDS = 100
 _FIRE_BATCH = 500
+#: Where only one of them is wanted, which may be the last.
+_FIRE_ALL = 100_000
 #: What never has anything run.
 _HOLD_BACK = ("pause", "delete")
 
@@ -59,6 +63,11 @@ class Limits:
     quotas: QuotaRule = no_quotas
     shortest_interval_member: timedelta = SHORTEST_INTERVAL
     shortest_interval_admin: timedelta = SHORTEST_INTERVAL
+    runs: RunLimits = NO_RUN_LIMITS
+
+
+async def _nothing_to_see() -> None:
+    """Where the limits do not change."""
 
 
 class ScheduleChanges:
@@ -70,17 +79,26 @@ class ScheduleChanges:
         check_recipients: Callable[[Sequence[Recipient]], None] = check_recipients,
         default_timezone: str = "UTC",
         limits: Callable[[], Limits] = Limits,
+        look: Callable[[], Awaitable[object]] = _nothing_to_see,
         offers: Callable[[], Mapping[str, RunDefaults]] = dict,
+        planner: Planner = plan,
+        capped: bool = False,
     ) -> None:
-        """`offers`: what an application of this process can carry out (`target.needs`) and how,
-        also while no node of it has joined yet."""
+        """`look`: awaited before `limits` is asked about a change, so that these are of now.
+        `offers`: what an application of this process can carry out (`target.needs`) and how, also
+        while no node of it has joined yet. `planner`, `capped`: how the schedulers fire, and
+        whether only so many in a tick."""
         self._store = store
         self._check_target = check_target
         self._check_recipients = check_recipients
         self._default_timezone = default_timezone
         self._preferences = PreferenceService(store)
         self._limits = limits
+        self._look = look
         self._offers = offers
+        self._planner = planner
+        self._capped = capped
+        self._run_quotas = RunQuotas(store, lambda: limits().runs)
 
     async def get(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
         schedule = await self._store.get_schedule(schedule_id)
@@ -105,6 +123,7 @@ class ScheduleChanges:
             raise NotAllowed()
         if verb not in _HOLD_BACK:
             refuse_agents(actor, seen.target)
+        await self._look()
         changes: dict[str, object] = {}
         behind: list[Run] = []
 
@@ -114,7 +133,7 @@ class ScheduleChanges:
             after = apply(before, now)
             behind.clear()
             if runs is None and after.next_slot != before.next_slot:
-                behind.extend(left_behind(before, after, now))
+                behind.extend(left_behind(before, after, now, held=self._held(before, after)))
             # Filled here, inside the store's transaction, because only here both are known.
             changes.clear()
             changes.update(changes_between(before, after))
@@ -144,8 +163,28 @@ class ScheduleChanges:
                     quotas=self._limits().quotas(seen.owner),
                 )
             except SlotIsDue:
-                await self._store.fire_due(plan, limit=_FIRE_BATCH)
+                await self._fire(schedule_id)
         raise StoreUnavailable("the schedule is busy; try again")
+
+    def _held(self, before: Schedule, after: Schedule) -> bool:
+        """Whether what is due is held back, so that a change must not have it run."""
+        if self._planner is not plan and before.namespace == NAMESPACE:
+            return True
+        return self._capped and not after.enabled
+
+    async def _fire(self, schedule_id: ScheduleId) -> None:
+        """What is due and stands in the way of a change of this schedule. With a cap that is this
+        one alone, for the others have to wait for their turn."""
+
+        def only_this(schedule: Schedule, context: FireContext, now: datetime) -> AnyFiring:
+            if schedule.id != schedule_id:
+                return Firing(schedule=schedule, runs=())
+            return self._planner(schedule, context, now)
+
+        if self._capped:
+            await self._store.fire_due(only_this, limit=_FIRE_ALL)
+        else:
+            await self._store.fire_due(self._planner, limit=_FIRE_BATCH)
 
     async def _add(self, run: Run, note: AuditEntry) -> tuple[Run, bool]:
         """A run by hand. False: it was not added, its pair is busy with the one answered."""
@@ -199,11 +238,11 @@ class ScheduleChanges:
             return usual_defaults(target)
 
     def _check_trigger(
-        self, actor: Actor, trigger: Trigger, now: datetime, *, overdue: bool = False
+        self, actor: Actor, owner: Owner, trigger: Trigger, now: datetime, *, overdue: bool = False
     ) -> None:
-        """`overdue`: a single moment may have passed already."""
+        """`overdue`: a single moment may have passed already. A chat is never an admin."""
         limits = self._limits()
-        admin = actor.role is Role.ADMIN
+        admin = actor.role is Role.ADMIN and owner.type is not OwnerType.CHAT
         check_interval(
             trigger,
             limits.shortest_interval_admin if admin else limits.shortest_interval_member,

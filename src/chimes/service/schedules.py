@@ -115,7 +115,7 @@ class ScheduleService(RunsByHand):
         )
         self._target_allowed(actor, schedule.target, None)
         self._check_recipients(schedule.policy.delivery)
-        self._check_trigger(actor, schedule.trigger, now, overdue=overdue)
+        self._check_trigger(actor, schedule.owner, schedule.trigger, now, overdue=overdue)
         return with_overdue(planned(schedule, now), now) if overdue else planned(schedule, now)
 
     async def create(
@@ -132,6 +132,7 @@ class ScheduleService(RunsByHand):
         at once; otherwise it is refused (T14)."""
         if not actor.may_create(draft.owner):
             raise NotAllowed()
+        await self._look()
         defaults = await self.defaults_of(draft.target)
         if said is not None and defaults is not None:
             draft = started_as(draft, defaults, said)
@@ -186,7 +187,7 @@ class ScheduleService(RunsByHand):
                 if after == before:
                     return before
                 if trigger != before.trigger:
-                    self._check_trigger(actor, trigger, now, overdue=overdue)
+                    self._check_trigger(actor, before.owner, trigger, now, overdue=overdue)
             if after.enabled and not before.enabled:
                 after = replace(after, pause_note="", pause_until=None)
             changed = edited(before, after, now, actor.name)

@@ -59,18 +59,21 @@ class SlotIsDue(Exception):
     """A change that moves the cursor has to wait until the slot it stands on is fired."""
 
 
-def left_behind(before: Schedule, after: Schedule, now: datetime) -> list[Run]:
+def left_behind(
+    before: Schedule, after: Schedule, now: datetime, *, held: bool = False
+) -> list[Run]:
     """F55: a slot belongs to the version that was current at its instant. A change that moves the
     cursor away from a slot whose instant has passed must leave a row for it: one that is due is
     fired first; one that only waits for its jitter becomes a run that waits as long, or, if the
-    schedule is switched off, a skipped one."""
+    schedule is switched off, a skipped one. `held`: it was not to be fired yet, by what the
+    schedulers were told, and is left as skipped (R1.38)."""
     slot, due = before.next_slot, before.next_run_at
     if slot is None or due is None or slot > now:
         return []
-    if due <= now:
+    if due <= now and not held:
         raise SlotIsDue
     run = replace(slot_run(before, slot, now), concurrency_key=None)
-    if not after.enabled:
+    if held or not after.enabled:
         return [ended_at_once(run, RunStatus.SKIPPED, Reason.PAUSED, now)]
     if isinstance(run.target, SyncTarget):
         # Without its key it could be the second of its pair; with it, nobody would look (R4.18).
