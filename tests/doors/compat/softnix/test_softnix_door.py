@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
+from chimes.doors.compat.softnix import routes
+from chimes.model.access import Actor
+from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.planning import plan
 from chimes.model.policy import Backoff, Misfire, Overlap
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import RunStatus
+from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from tests.builders import NOW, a_run
 from tests.doors.rig import Rig
@@ -233,6 +237,39 @@ async def test_lists_by_owner_and_status_newest_change_first(softnix: Rig) -> No
     assert await listed("?owner_type=user&owner_id=bert") == []
     for bad in ("?status=odd", "?enabled=maybe", "?owner_type=robot"):
         assert (await softnix.client.get(f"/schedules{bad}")).status_code == 400
+
+
+# The seed's list has no pages, so there is an end to it; it is read page by page
+async def test_a_list_is_walked_and_has_an_end(
+    on_any_store: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = on_any_store
+    asked: list[ScheduleQuery] = []
+    find = rig.doorway.schedules.find
+
+    async def watched(actor: Actor, query: ScheduleQuery) -> Page[Schedule]:
+        asked.append(query)
+        return await find(actor, query)
+
+    monkeypatch.setattr(rig.doorway.schedules, "find", watched)
+    monkeypatch.setattr(routes, "_PAGE", 2)
+    monkeypatch.setattr(routes, "MOST_LISTED", 3)
+    made_here = []
+    for number in range(5):
+        rig.clock.advance(1)
+        owner = {"owner_type": "user", "owner_id": "anna"} if number % 2 else {}
+        made_here.append((await made(rig, **DAILY, **owner))["id"])
+    newest = made_here[::-1]
+
+    async def listed(query: str) -> list[str]:
+        answer = await rig.client.get(f"/schedules{query}")
+        return [item["id"] for item in answer.json()["items"]]
+
+    assert await listed("") == newest[:3]
+    assert [query.limit for query in asked] == [2, 2]
+    asked.clear()
+    assert await listed("?owner_type=user&owner_id=anna&enabled=true") == [newest[1], newest[3]]
+    assert {(str(query.owner), query.enabled) for query in asked} == {("user:anna", True)}
 
 
 # R1.21

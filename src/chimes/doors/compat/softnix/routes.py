@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from fastapi import Request
@@ -47,6 +48,11 @@ DOOR = "softnix"
 PREFIX = "/schedules"
 ACCEPTS = ("X-API-Key", "?api_key", "Bearer", "ApiKey")
 _AGENT = "agent"
+#: The seed's list has no pages; nobody reads more than this.
+MOST_LISTED = 1000
+_PAGE = 200
+#: How far a question is followed that few of them answer.
+_MOST_PAGES = 50
 Handler = Callable[..., Awaitable[Response]]
 
 
@@ -106,11 +112,23 @@ class _Schedules:
         actor = await _actor(request)
         asked = listing_from(request.query_params)
         query = ScheduleQuery(
-            kind=_AGENT, sort=ScheduleSort.UPDATED_AT, descending=True, limit=None
+            owner=asked.owner,
+            kind=_AGENT,
+            # A single moment that is over shows as switched off, and is not (R1.16).
+            enabled=True if asked.enabled else None,
+            sort=ScheduleSort.UPDATED_AT,
+            descending=True,
+            limit=_PAGE,
         )
-        page = await self._schedules.find(actor, query)
-        items = (item_from(schedule) for schedule in page.items)
-        return JSONResponse({"items": [item for item in items if asked.matches(item)]})
+        items: list[Item] = []
+        for _ in range(_MOST_PAGES):
+            page = await self._schedules.find(actor, query)
+            shown = map(item_from, page.items)
+            items += [item for item in shown if asked.matches(item)]
+            if page.next is None or len(items) >= MOST_LISTED:
+                break
+            query = replace(query, after=page.next)
+        return JSONResponse({"items": items[:MOST_LISTED]})
 
     async def one(self, request: Request, schedule_id: str) -> Response:
         """One schedule."""

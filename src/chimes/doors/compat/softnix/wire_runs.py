@@ -9,7 +9,7 @@ from chimes.doors.compat.softnix.defaults import CRON, MOST_RUNS_LISTED, ONE_TIM
 from chimes.doors.compat.softnix.wire import Item, expression_out, time_out
 from chimes.errors import InvalidInput
 from chimes.language import Parsed
-from chimes.model.access import OwnerType
+from chimes.model.access import Owner, OwnerType
 from chimes.model.run import Run, RunStatus
 from chimes.triggers import Once
 
@@ -42,6 +42,13 @@ class Listing:
     owner_type: str | None = None
     owner_id: str | None = None
     enabled: bool | None = None
+
+    @property
+    def owner(self) -> Owner | None:
+        """None: not named in full."""
+        if self.owner_type is None or self.owner_id is None:
+            return None
+        return Owner(type=OwnerType(self.owner_type), id=self.owner_id)
 
     def matches(self, item: Item) -> bool:
         return all(
