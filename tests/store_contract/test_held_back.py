@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chimes.engine.putting_off import plan_without_prompts
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery
 from chimes.model.planning import plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
+from chimes.service.putting_off import plan_without_prompts
 from chimes.service.schedules import ScheduleService
 from chimes.store.port import Store
 from chimes.testing import SettableClock

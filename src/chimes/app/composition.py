@@ -12,7 +12,6 @@ from pathlib import Path
 from chimes.app.joined_offers import JoinedOffers
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings, StoreLocation, store_location
-from chimes.engine.putting_off import plan_without_prompts
 from chimes.errors import ConfigError, InvalidInput
 from chimes.model.defaults import RunDefaults
 from chimes.model.egress import Egress, EgressByMode, EgressRules
@@ -21,6 +20,7 @@ from chimes.model.recipient_rules import check_recipients
 from chimes.model.target import Target
 from chimes.model.target_rules import check_target
 from chimes.service.access import AccessService
+from chimes.service.putting_off import plan_without_prompts
 from chimes.service.quotas import OwnerQuotas
 from chimes.service.run_quotas import RunLimits
 from chimes.service.runs import RunService

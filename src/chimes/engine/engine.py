@@ -26,7 +26,6 @@ from chimes.engine.maintenance import Maintenance
 from chimes.engine.membership import Membership
 from chimes.engine.oversight import SPACING, Oversight
 from chimes.engine.pools import Pool, pools_of
-from chimes.engine.putting_off import plan_without_prompts
 from chimes.engine.rejoining import Rejoining
 from chimes.engine.scheduler import Scheduler
 from chimes.engine.steps import FlowSteps
@@ -37,6 +36,7 @@ from chimes.failpoints import hit
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import NodeId, RunId
 from chimes.model.planning import plan
+from chimes.service.putting_off import plan_without_prompts
 from chimes.store.epoch import WithEpoch
 from chimes.store.port import Store
 from chimes.targets.base import TargetRunner

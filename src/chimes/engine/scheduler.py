@@ -15,12 +15,12 @@ from chimes.engine.events import Events, ScheduleBroken, SchedulesFired
 from chimes.engine.hands import Hands
 from chimes.engine.lifecycle import After, AtOnce, Rest, Until
 from chimes.engine.membership import Membership
-from chimes.engine.putting_off import is_put_off
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import AnyFiring, FireContext, OnTime, plan
 from chimes.model.schedule import Schedule
+from chimes.service.putting_off import is_put_off
 from chimes.store.port import Places, Planner, Store
 
 #: Schedules in one transaction: more would let the first of a crowd wait for the last.
