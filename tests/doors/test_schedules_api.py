@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from chimes.config import Settings
+from chimes.model.access import Role
+from tests.builders import ALICE, BOB
 from tests.doors.rig import CRON, HTTP, Rig, definition, serving
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -154,6 +156,30 @@ async def test_an_id_is_taken_once(any_rig: Rig) -> None:
     await any_rig.client.delete("/api/v1/schedules/one")
     after_delete = await any_rig.client.post("/api/v1/schedules", json=definition(id="one"))
     assert after_delete.status_code == 409
+
+
+# S04: that an id is taken cannot be hidden where ids are the client's; whose it is can
+async def test_a_taken_id_tells_nothing_of_its_owner(any_rig: Rig) -> None:
+    alice = await any_rig.key(Role.MEMBER, ALICE)
+    bob = await any_rig.key(Role.MEMBER, BOB)
+    target = {"kind": "http", "url": "http://example.org/"}
+    made = {"alice-has": alice, "bob-has": bob, "bob-had": bob}
+    for taken, headers in made.items():
+        body = definition(id=taken, target=target)
+        answer = await any_rig.client.post("/api/v1/schedules", json=body, headers=headers)
+        assert answer.status_code == 201, answer.text
+    await any_rig.client.delete("/api/v1/schedules/bob-had", headers=bob)
+    told = set()
+    for taken in made:
+        body = definition(id=taken, target=target)
+        answer = await any_rig.client.post("/api/v1/schedules", json=body, headers=bob)
+        assert answer.status_code == 409
+        problem = {name: text for name, text in answer.json().items() if name != "request_id"}
+        told.add(str(problem).replace(taken, "ID"))
+        assert "alice" not in answer.text.replace(taken, "")
+    assert len(told) == 1
+    hidden = await any_rig.client.get("/api/v1/schedules/alice-has", headers=bob)
+    assert hidden.status_code == 404
 
 
 # RELIABILITY 8: write-only secrets
