@@ -150,7 +150,7 @@ def test_a_very_long_output_is_cut_and_says_so() -> None:
 def test_the_way_to_the_run() -> None:
     run = an_ended_run()
     text = a_message(run, public_url="https://chimes.example").text
-    assert text.endswith(f"Open: https://chimes.example/runs/{run.id}")
+    assert text.endswith(f"Open: https://chimes.example/ui/runs/{run.id}")
 
 
 # S60: what would make a text look like another one is gone
@@ -213,12 +213,12 @@ def test_a_notice_of_what_was_not_delivered_hides_secrets() -> None:
     [
         "[" * 60_000,
         "![" * 30_000,
-        "![" * 2500,
-        "[ a b c d " * 4900,
+        "![" * 1400,
+        "[ a b c d " * 2900,
         ">" * 90 + "a\n" * 2000,
-        ">" * 30 + "a\n" * 4900,
+        ">" * 10 + "a\n" * 2900,
         "|a|b|\n|-|-|\n" + "|a|b|\n" * 9000,
-        "  - a\n" * 4900,
+        "  - a\n" * 1400,
         "*a " * 20_000,
     ],
     ids=lambda text: f"{text[:4]!r} x {len(text)}",
@@ -252,3 +252,21 @@ def test_text_is_made_once_and_not_for_the_inbox(monkeypatch: pytest.MonkeyPatch
         assert a_letter(run, a_recipient(channel)).message.text.endswith("made")
     assert parsed == ["only *once*"]
     plain.cache_clear()
+
+
+# C10: a chat and Softnix' API say `completed`; so does what they are told
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (RunStatus.SUCCEEDED, "completed"),
+        (RunStatus.TIMEOUT, "failed"),
+        (RunStatus.MISSED, "failed"),
+        (RunStatus.CANCELED, "canceled"),
+    ],
+)
+def test_a_run_of_softnix_ends_in_its_words(status: RunStatus, said: str) -> None:
+    run = an_ended_run(status=status)
+    seed = a_message(replace(run, namespace="softnix"))
+    assert seed.text.splitlines()[0] == f"Run {run.id}: {said}"
+    assert a_message(run).text.splitlines()[0] == f"Run {run.id}: {status.value}"
+    assert seed.status == status.value

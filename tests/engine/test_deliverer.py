@@ -567,3 +567,22 @@ async def test_a_message_goes_by_the_clock_of_its_schedule(rig: Rig) -> None:
     await finished(rig, 2)
     texts = [item.text for item in (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items]
     assert sum("(Asia/Tokyo)" in text for text in texts) == 1
+
+
+# F75: even if there is nothing that can be said about the run
+async def test_a_letter_that_cannot_be_made_ends_with_a_notice(
+    rig: Rig, at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> object:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(module, "message_of", broken)
+    telegram = Recorded()
+    await rig.engine(senders=[telegram])
+    await told(rig, CHAT, name="Morning report")
+    (dead,) = await finished(rig)
+    assert (dead.state, dead.code) == (DeliveryState.DEAD, "broken")
+    (item,) = (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items
+    assert item.title == "Not delivered by Telegram: Morning report: has ended"
+    assert (item.run_id, "ZeroDivisionError" in item.text) == (dead.run_id, True)
+    assert telegram.letters == []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from chimes.errors import NotAllowed, NotFound
+from chimes.errors import Conflict, NotAllowed, NotFound
 from chimes.model.access import Actor, Role
 from chimes.model.audit import AuditEntry
-from chimes.model.delivery import Delivery
+from chimes.model.delivery import LONGEST_HOLD, Delivery, DeliveryState, DeliveryVerdict
 from chimes.model.ids import DeliveryId, KeyId
 from chimes.model.inbox import READ
 from chimes.model.listing import InboxQuery
@@ -33,6 +35,32 @@ async def test_a_delivery_that_is_forgotten_meanwhile_is_not_found() -> None:
     await store.load([delivery])
     with pytest.raises(NotFound, match=delivery.id):
         await MessageService(store).retry(Actor(), delivery.id)
+
+
+# Tried again while somebody sends it, it would arrive twice
+async def test_what_is_being_sent_is_not_tried_again_by_hand() -> None:
+    clock = SettableClock()
+    store = MemoryStore(clock)
+    service = MessageService(store)
+    now = clock.now()
+    delivery = a_delivery(created_at=now, available_at=now)
+    await store.load([delivery])
+    assert (await service.retry(Actor(), delivery.id)).state is DeliveryState.PENDING
+    channels = [delivery.recipient.channel]
+    (begun,) = await store.claim_deliveries(
+        channels, limit=1, hold=LONGEST_HOLD, overdue=LONGEST_HOLD
+    )
+    with pytest.raises(Conflict) as refused:
+        await service.retry(Actor(), delivery.id)
+    assert refused.value.details["code"] == "under_way"
+    (later,) = await store.finish_deliveries(
+        [
+            DeliveryVerdict(
+                delivery_id=begun.id, fence=begun.fence, retry_in=timedelta(hours=1), error="no"
+            )
+        ]
+    )
+    assert (await service.retry(Actor(), later.id)).available_at == clock.now()
 
 
 async def test_one_request_marks_no_more_than_is_bearable(monkeypatch: pytest.MonkeyPatch) -> None:

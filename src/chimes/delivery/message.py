@@ -28,6 +28,17 @@ LONGEST_NAME = 120
 #: Say no more than that the answer is whole.
 _USUAL_STOPS = ("stop", "end_turn", "completed")
 _LINKS = ("http://", "https://")
+#: C10: where schedules come from Softnix' API or a chat, a run ends in the words of that product.
+SEED = "softnix"
+_SEED_WORDS = {
+    RunStatus.SUCCEEDED: "completed",
+    RunStatus.FAILED: "failed",
+    RunStatus.TIMEOUT: "failed",
+    RunStatus.UNKNOWN: "failed",
+    RunStatus.MISSED: "failed",
+    RunStatus.CANCELED: "canceled",
+    RunStatus.SKIPPED: "canceled",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +86,12 @@ def message_of(
     artifacts = artifacts_of(run)
     files = artifacts[-MOST_FILES:]
     links = _links(artifacts[:-MOST_FILES], language)
-    way = [say(language, "open", url=f"{public_url}/runs/{delivery.run_id}")] if public_url else []
+    way = (
+        [say(language, "open", url=f"{public_url}/ui/runs/{delivery.run_id}")] if public_url else []
+    )
     status = run.status.value if run is not None else ""
-    first = f"Run {delivery.run_id}: {status}".rstrip(": ")
+    said = _SEED_WORDS.get(run.status, status) if run and run.namespace == SEED else status
+    first = f"Run {delivery.run_id}: {said}".rstrip(": ")
     fenced = output if is_markdown or not output else _fenced(output)
     return Message(
         run_id=delivery.run_id,
@@ -94,6 +108,25 @@ def message_of(
         files=files,
         artifacts=artifacts,
         facts=_facts(delivery, run, output),
+    )
+
+
+def bare_message(delivery: Delivery, language: str) -> Message:
+    """All that can be said if there is something about the run that cannot be told."""
+    language = language_of(language)
+    title = _title(delivery, None, language)
+    return Message(
+        run_id=delivery.run_id,
+        schedule_id=delivery.schedule_id,
+        schedule_name=delivery.schedule_name,
+        status="",
+        language=language,
+        title=title,
+        markdown="",
+        head=_paragraphs([f"Run {delivery.run_id}", title]),
+        output="",
+        is_markdown=False,
+        tail="",
     )
 
 

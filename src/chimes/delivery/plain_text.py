@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.tree import SyntaxTreeNode
 
-DEEPEST = 40
+DEEPEST = 20
 #: A longer text, or one with more of what a parser stops at, stays as it is: what somebody else's
 #: program says must not cost seconds (F67).
 LONGEST_PARSED = 50_000
-MOST_MARKS = 5000
+MOST_MARKS = 3000
 _MARKS = re.compile(r"[\n\[\]!*_`~<>|&#\\]")
 _LINKED = ("http://", "https://", "mailto:")
 #: Not to be shown: they make text look like another one (S60), or are no text at all.

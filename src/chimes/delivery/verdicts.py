@@ -15,9 +15,8 @@ from chimes.model.delivery import (
 from chimes.model.recipient import Channel
 
 
-def verdict_of(delivery: Delivery, letter: Letter | None, result: Result) -> DeliveryVerdict:
-    """`letter`: None if not even that could be made."""
-    progress = delivery.progress if letter is None else letter.progress.parts
+def verdict_of(delivery: Delivery, letter: Letter, result: Result) -> DeliveryVerdict:
+    progress = letter.progress.parts
     if isinstance(result, Sent):
         return DeliveryVerdict(
             delivery_id=delivery.id,
@@ -35,7 +34,7 @@ def verdict_of(delivery: Delivery, letter: Letter | None, result: Result) -> Del
         elif delivery.attempts < MOST_ATTEMPTS:
             retry_in = retry_wait(delivery.attempts, result.after)
     notice = None
-    if retry_in is None and letter is not None and delivery.recipient.channel is not Channel.INBOX:
+    if retry_in is None and delivery.recipient.channel is not Channel.INBOX:
         # A dead letter is read where its owner can read it (F75).
         notice = undelivered(letter, result.error)
     return DeliveryVerdict(

@@ -16,7 +16,7 @@ from functools import partial
 from chimes.clock import Clock
 from chimes.config import Settings
 from chimes.delivery.base import Letter, Progress, Refused, Result, Retry, Sender
-from chimes.delivery.message import message_of
+from chimes.delivery.message import Message, bare_message, message_of
 from chimes.delivery.verdicts import verdict_of
 from chimes.engine.delivery_recorder import DeliveryRecorder
 from chimes.engine.events import (
@@ -32,7 +32,7 @@ from chimes.engine.lifecycle import AtOnce, Rest, Told
 from chimes.engine.readers import Readers
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
-from chimes.model.delivery import MOST_ATTEMPTS, Delivery
+from chimes.model.delivery import LONGEST_HOLD, MOST_ATTEMPTS, Delivery
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
 from chimes.model.recipient import Channel
@@ -41,7 +41,7 @@ from chimes.store.port import Store
 
 #: Seconds that one attempt may take, and how long its sender has before it counts as lost.
 LONGEST_SENDING = 150.0
-HOLD = timedelta(minutes=3)
+HOLD = LONGEST_HOLD
 #: What no node can send is given up after that.
 OVERDUE = timedelta(minutes=5)
 NEVER = timedelta(days=36500)
@@ -225,6 +225,7 @@ class Deliverer:
     ) -> None:
         """`answer`: what is known without sending it."""
         began = self._clock.monotonic()
+        letter: Letter | None = None
         try:
             letter = await self._letter(delivery, run, language, zone)
             answer = answer or self._held_back.answer(delivery.recipient)
@@ -232,34 +233,33 @@ class Deliverer:
         except Exception as error:
             self._tell(SenderBroken(delivery=delivery, error=error))
             text = f"{type(error).__name__} in the channel itself"
-            verdict = verdict_of(delivery, None, Retry(error=text, code="broken"))
-        else:
-            verdict = verdict_of(delivery, letter, result)
+            result = Retry(error=text, code="broken")
+        # Given up, its owner is to read so in any case (F75).
+        letter = letter or self._envelope(delivery, bare_message(delivery, language))
+        verdict = verdict_of(delivery, letter, result)
         self.recorder.put(verdict, delivery, self._clock.monotonic() - began)
 
     async def _letter(
         self, delivery: Delivery, run: Run | None, language: str, zone: str
     ) -> Letter:
         def make() -> Letter:
-            letter = Letter(
-                delivery_id=delivery.id,
-                recipient=delivery.recipient,
-                owner=delivery.owner,
-                message=message_of(
-                    delivery,
-                    run,
-                    language=language,
-                    zone=zone,
-                    public_url=self._settings.public_url.rstrip("/"),
-                ),
-                now=self._time.now(),
-                progress=Progress(delivery.progress),
-            )
+            url = self._settings.public_url.rstrip("/")
+            message = message_of(delivery, run, language=language, zone=zone, public_url=url)
             if delivery.recipient.channel is not Channel.INBOX:
-                _ = letter.message.text  # made here, beside the event loop, and kept
-            return letter
+                _ = message.text  # made here, beside the event loop, and kept
+            return self._envelope(delivery, message)
 
         return await asyncio.to_thread(make) if _is_long(run) else make()
+
+    def _envelope(self, delivery: Delivery, message: Message) -> Letter:
+        return Letter(
+            delivery_id=delivery.id,
+            recipient=delivery.recipient,
+            owner=delivery.owner,
+            message=message,
+            now=self._time.now(),
+            progress=Progress(delivery.progress),
+        )
 
     async def _not_now(self, delivery: Delivery, readers: Readers) -> Result | None:
         """One whose senders all died is not sent for ever; some may not be sent at all."""

@@ -20,6 +20,8 @@ from chimes.model.run import Origin, Run, RunStatus
 DELIVERY_NAMESPACE = uuid.UUID("5b9f0c3e-8f0b-5a86-b2b7-6f3d1d0a7c11")
 #: In total, the first one included: with the waits below, about a day.
 MOST_ATTEMPTS = 32
+#: How long a sender has before it counts as lost.
+LONGEST_HOLD = timedelta(minutes=3)
 FIRST_WAIT = timedelta(seconds=5)
 LONGEST_WAIT = timedelta(hours=1)
 #: Claims of a delivery up to which being told to come back later uses up no attempt.
@@ -69,6 +71,12 @@ class Delivery:
     #: What the other side calls it, e.g. the number of a message.
     receipt: str = ""
 
+    def may_be_under_way(self, now: datetime) -> bool:
+        """Whether somebody may just be sending it; one that only waits, not for long, looks the
+        same."""
+        pending = self.state is DeliveryState.PENDING and self.fence > 0
+        return pending and now < self.available_at <= now + LONGEST_HOLD
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
@@ -80,7 +88,8 @@ class Artifact:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InboxItem:
-    """A message in the owner's inbox. It holds its own text, because runs are forgotten earlier."""
+    """A message in the owner's inbox. It holds its own text: its run may be forgotten before it,
+    a starred one stays for good."""
 
     id: InboxId
     owner: Owner

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.model.access import Actor, Owner, Role
-from chimes.model.delivery import Delivery, DeliveryState, InboxItem
+from chimes.model.delivery import LONGEST_HOLD, Delivery, DeliveryState, InboxItem
 from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.inbox import READ, InboxChange, inbox_changed
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
@@ -39,18 +39,25 @@ class MessageService:
         return found[0]
 
     async def retry(self, actor: Actor, delivery_id: DeliveryId) -> Delivery:
-        """A dead letter, or one that waits, is tried again from now on."""
+        """A dead letter, or one that waits, is tried again from now on; but not one that somebody
+        may be sending: it would be sent twice."""
         delivery = await self.delivery(actor, delivery_id)
         if not actor.may_operate(delivery.owner):
             raise NotAllowed()
         if delivery.state is DeliveryState.DELIVERED:
             raise Conflict("it was delivered already", code="delivered")
+        now = await self._store.now()
+        if delivery.may_be_under_way(now):
+            minutes = LONGEST_HOLD.seconds // 60
+            raise Conflict(
+                f"it is being sent, or will be by itself within {minutes} minutes", code="under_way"
+            )
         note = entry(
             actor,
             "retry",
             "delivery",
             delivery_id,
-            at=await self._store.now(),
+            at=now,
             owner=delivery.owner,
             changes={"run_id": delivery.run_id, "channel": delivery.recipient.channel.value},
         )
