@@ -586,3 +586,28 @@ async def test_a_letter_that_cannot_be_made_ends_with_a_notice(
     assert item.title == "Not delivered by Telegram: Morning report: has ended"
     assert (item.run_id, "ZeroDivisionError" in item.text) == (dead.run_id, True)
     assert telegram.letters == []
+
+
+# A rolling restart gives up nothing: a node that has the channel was here a moment ago
+async def test_what_another_node_can_send_waits_for_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert timedelta(hours=1) <= module.OVERDUE
+    able = await rig.engine(senders=[Recorded()])
+    await eventually(lambda: rig.store.read_state("sends:telegram"), bool)
+    await able.drain(timedelta(seconds=5))
+    await rig.engine(senders=[Inbox()])
+    monkeypatch.setattr(module, "IN_VAIN", 0.1)
+    now = await rig.now()
+    long_ago = now - timedelta(hours=2)
+    await rig.store.load([a_delivery(recipient=CHAT, available_at=long_ago, created_at=long_ago)])
+    rig.store.wake()
+    (waiting,) = await eventually(
+        lambda: deliveries(rig), lambda found: [each.code for each in found] == ["waits"]
+    )
+    assert (waiting.state, waiting.attempts) == (DeliveryState.PENDING, 0)
+    telegram = Recorded()
+    await rig.engine(senders=[telegram])
+    await rig.store.retry_delivery(waiting.id)
+    (done,) = await finished(rig)
+    assert (done.state, len(telegram.letters)) == (DeliveryState.DELIVERED, 1)

@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from chimes.clock import Clock
@@ -42,8 +42,10 @@ from chimes.store.port import Store
 #: Seconds that one attempt may take, and how long its sender has before it counts as lost.
 LONGEST_SENDING = 150.0
 HOLD = LONGEST_HOLD
-#: What no node can send is given up after that.
-OVERDUE = timedelta(minutes=5)
+#: What no node can send is given up after that; nodes may be away for a while, one by one.
+OVERDUE = timedelta(hours=1)
+#: Seconds between two words to the others that a channel which is not everywhere is here.
+SAY_EVERY = 600.0
 NEVER = timedelta(days=36500)
 #: Seconds between two looks while nothing says that there is anything.
 LOOK_EVERY = 15.0
@@ -58,6 +60,8 @@ SETTING_OF = {
     Channel.TELEGRAM: "CHIMES_TELEGRAM_TOKEN",
     Channel.EMAIL: "CHIMES_SMTP_URL and CHIMES_SMTP_FROM",
 }
+#: The kept state of a channel: when a node that has it last said so.
+SENT_HERE = "sends:"
 
 
 class Deliverer:
@@ -88,6 +92,7 @@ class Deliverer:
         #: Whether a run has ended here that somebody is to be told of.
         self._told = False
         self._look_from = -math.inf
+        self._say_from = -math.inf
         self._seen: int | None = None
         self._taken: tuple[Delivery, ...] = ()
         self._taken_at = -math.inf
@@ -127,6 +132,7 @@ class Deliverer:
     # --- the duty -----------------------------------------------------------------------------
     async def once(self) -> Rest:
         self._stirred.clear()
+        await self._say_what_is_here()
         if self._taken:
             await self._begin()
         open_channels = [c for c, sender in self._senders.items() if self._free(sender) > 0]
@@ -151,6 +157,23 @@ class Deliverer:
         self._look_from = -math.inf
         await self._begin()
         return AtOnce()
+
+    async def _say_what_is_here(self) -> None:
+        """So that nobody who has it not gives up what waits for us: a channel may be slow."""
+        now = self._clock.monotonic()
+        rare = [channel for channel in SETTING_OF if channel in self._senders]
+        if not rare or now < self._say_from:
+            return
+        at = (await self._time.ask()).isoformat()
+        for channel in rare:
+            await self._store.set_state(SENT_HERE + channel.value, at)
+        self._say_from = now + SAY_EVERY
+
+    async def _is_elsewhere(self, channel: Channel) -> bool:
+        said = await self._store.read_state(SENT_HERE + channel.value)
+        if said is None:
+            return False
+        return await self._time.ask() - datetime.fromisoformat(said.value) < OVERDUE
 
     def _free(self, sender: Sender) -> int:
         return sender.places - self._busy[sender.channel]
@@ -268,10 +291,14 @@ class Deliverer:
                 error=f"begun {MOST_ATTEMPTS} times, and no sender lived to say what became of it",
                 code="lost",
             )
-        if delivery.recipient.channel not in self._senders:
-            return None
+        channel = delivery.recipient.channel
+        if channel not in self._senders:
+            if not await self._is_elsewhere(channel):
+                return None
+            error = f"waits for a node that can send by {channel}"
+            return Retry(error=error, code="waits", after=OVERDUE / 6, holds_back=True)
         refusal = await readers.refusal(delivery)
-        if refusal is not None or delivery.recipient.channel is not Channel.EMAIL:
+        if refusal is not None or channel is not Channel.EMAIL:
             return refusal
         return await self._too_many(delivery)
 
