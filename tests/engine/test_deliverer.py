@@ -17,6 +17,7 @@ from chimes.clock import SystemClock
 from chimes.delivery import verdicts
 from chimes.delivery.base import Letter, Refused, Result, Retry, Sent
 from chimes.delivery.inbox import Inbox
+from chimes.engine import admission
 from chimes.engine import deliverer as module
 from chimes.engine.events import (
     DeliveryEnded,
@@ -539,7 +540,7 @@ async def test_mail_goes_to_allowed_domains_only(rig: Rig) -> None:
 async def test_an_owner_sends_so_many_mails_an_hour(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "EMAILS_AN_HOUR", 2)
+    monkeypatch.setattr(admission, "EMAILS_AN_HOUR", 2)
     email = Recorded(Channel.EMAIL)
     await rig.engine(senders=[email])
     to = [Recipient(channel=Channel.EMAIL, to=f"{name}@example.com") for name in "abc"]
@@ -592,7 +593,7 @@ async def test_a_letter_that_cannot_be_made_ends_with_a_notice(
 async def test_what_another_node_can_send_waits_for_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert timedelta(hours=1) <= module.OVERDUE
+    assert timedelta(hours=1) <= admission.OVERDUE
     able = await rig.engine(senders=[Recorded()])
     await eventually(lambda: rig.store.read_state("sends:telegram"), bool)
     await able.drain(timedelta(seconds=5))

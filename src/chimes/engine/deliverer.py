@@ -10,14 +10,15 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from chimes.clock import Clock
 from chimes.config import Settings
-from chimes.delivery.base import Letter, Progress, Refused, Result, Retry, Sender
+from chimes.delivery.base import Letter, Progress, Result, Retry, Sender
 from chimes.delivery.message import Message, bare_message, message_of
 from chimes.delivery.verdicts import verdict_of
+from chimes.engine.admission import OVERDUE, Admission
 from chimes.engine.delivery_recorder import DeliveryRecorder
 from chimes.engine.events import (
     Event,
@@ -32,7 +33,7 @@ from chimes.engine.lifecycle import AtOnce, Rest, Told
 from chimes.engine.readers import Readers
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
-from chimes.model.delivery import LONGEST_HOLD, MOST_ATTEMPTS, Delivery
+from chimes.model.delivery import LONGEST_HOLD, Delivery
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
 from chimes.model.recipient import Channel
@@ -42,26 +43,13 @@ from chimes.store.port import Store
 #: Seconds that one attempt may take, and how long its sender has before it counts as lost.
 LONGEST_SENDING = 150.0
 HOLD = LONGEST_HOLD
-#: What no node can send is given up after that; nodes may be away for a while, one by one.
-OVERDUE = timedelta(hours=1)
-#: Seconds between two words to the others that a channel which is not everywhere is here.
-SAY_EVERY = 600.0
 NEVER = timedelta(days=36500)
 #: Seconds between two looks while nothing says that there is anything.
 LOOK_EVERY = 15.0
 #: Seconds until the next look if what is due is for others.
 IN_VAIN = 5.0
-#: That one owner's runs may send.
-EMAILS_AN_HOUR = 100
 #: From this length on a text is prepared beside the event loop.
 LONG_TEXT = 4000
-
-SETTING_OF = {
-    Channel.TELEGRAM: "CHIMES_TELEGRAM_TOKEN",
-    Channel.EMAIL: "CHIMES_SMTP_URL and CHIMES_SMTP_FROM",
-}
-#: The kept state of a channel: when a node that has it last said so.
-SENT_HERE = "sends:"
 
 
 class Deliverer:
@@ -92,12 +80,12 @@ class Deliverer:
         #: Whether a run has ended here that somebody is to be told of.
         self._told = False
         self._look_from = -math.inf
-        self._say_from = -math.inf
         self._seen: int | None = None
         self._taken: tuple[Delivery, ...] = ()
         self._taken_at = -math.inf
         self._busy: Counter[Channel] = Counter()
         self._held_back = HeldBack(clock)
+        self._admission = Admission(store, self._senders, time=time, clock=clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self.idle = asyncio.Event()
         self.idle.set()
@@ -132,7 +120,7 @@ class Deliverer:
     # --- the duty -----------------------------------------------------------------------------
     async def once(self) -> Rest:
         self._stirred.clear()
-        await self._say_what_is_here()
+        await self._admission.say_what_is_here()
         if self._taken:
             await self._begin()
         open_channels = [c for c, sender in self._senders.items() if self._free(sender) > 0]
@@ -157,23 +145,6 @@ class Deliverer:
         self._look_from = -math.inf
         await self._begin()
         return AtOnce()
-
-    async def _say_what_is_here(self) -> None:
-        """So that nobody who has it not gives up what waits for us: a channel may be slow."""
-        now = self._clock.monotonic()
-        rare = [channel for channel in SETTING_OF if channel in self._senders]
-        if not rare or now < self._say_from:
-            return
-        at = (await self._time.ask()).isoformat()
-        for channel in rare:
-            await self._store.set_state(SENT_HERE + channel.value, at)
-        self._say_from = now + SAY_EVERY
-
-    async def _is_elsewhere(self, channel: Channel) -> bool:
-        said = await self._store.read_state(SENT_HERE + channel.value)
-        if said is None:
-            return False
-        return await self._time.ask() - datetime.fromisoformat(said.value) < OVERDUE
 
     def _free(self, sender: Sender) -> int:
         return sender.places - self._busy[sender.channel]
@@ -214,7 +185,7 @@ class Deliverer:
         runs = await self._runs({each.run_id for each in self._taken})
         readers = Readers(self._store, self._settings)
         ready = [
-            (each, await readers.of(each), await self._not_now(each, readers))
+            (each, await readers.of(each), await self._admission.answer(each, readers))
             for each in self._taken
         ]
         self._taken = ()
@@ -284,46 +255,9 @@ class Deliverer:
             progress=Progress(delivery.progress),
         )
 
-    async def _not_now(self, delivery: Delivery, readers: Readers) -> Result | None:
-        """One whose senders all died is not sent for ever; some may not be sent at all."""
-        if delivery.attempts > MOST_ATTEMPTS:
-            return Refused(
-                error=f"begun {MOST_ATTEMPTS} times, and no sender lived to say what became of it",
-                code="lost",
-            )
-        channel = delivery.recipient.channel
-        if channel not in self._senders:
-            if not await self._is_elsewhere(channel):
-                return None
-            error = f"waits for a node that can send by {channel}"
-            return Retry(error=error, code="waits", after=OVERDUE / 6, holds_back=True)
-        refusal = await readers.refusal(delivery)
-        if refusal is not None or channel is not Channel.EMAIL:
-            return refusal
-        return await self._too_many(delivery)
-
-    async def _too_many(self, delivery: Delivery) -> Retry | None:
-        """Nobody's schedules make a mail relay of us."""
-        taken = await self._store.take_tokens(
-            f"email:{delivery.owner}", rate=EMAILS_AN_HOUR / 3600, burst=EMAILS_AN_HOUR
-        )
-        if taken.granted:
-            return None
-        return Retry(
-            error=f"more than {EMAILS_AN_HOUR} e-mails an hour: it waits for its turn",
-            code="rate_limited",
-            after=taken.wait,
-            holds_back=True,
-        )
-
     async def _sent(self, letter: Letter) -> Result:
         channel = letter.recipient.channel
-        sender = self._senders.get(channel)
-        if sender is None:
-            missing = SETTING_OF.get(channel, channel.value)
-            return Refused(
-                error=f"no node can send by {channel}: set {missing}", code="not_configured"
-            )
+        sender = self._senders[channel]
         hit("deliver.before_send")
         try:
             async with asyncio.timeout(LONGEST_SENDING):
