@@ -132,7 +132,8 @@ def test_today_and_every_day_from_words_over_http(
 @pytest.mark.parametrize(
     ("answers", "state", "attempts"),
     [
-        ([(429, 1), (200, 0)], "delivered", 2),
+        # Being told to come back later is no attempt.
+        ([(429, 1), (200, 0)], "delivered", 1),
         ([(500, 0), (200, 0)], "delivered", 2),
         ([(403, 0)], "dead", 1),
     ],
