@@ -31,6 +31,7 @@ async def test_a_run_is_told_of_on_every_channel(tmp_path: Path) -> None:
             f"sqlite:///{tmp_path / 'chimes.db'}",
             tmp_path,
             CHIMES_TELEGRAM_TOKEN=TOKEN,
+            CHIMES_TELEGRAM_ALLOWED_CHATS=f"7,{CHAT}",
             CHIMES_TELEGRAM_API_URL=api.url,
             CHIMES_SMTP_URL=f"smtp://127.0.0.1:{smtp.port}",
             CHIMES_SMTP_FROM="chimes@example.org",
