@@ -107,7 +107,7 @@ async def test_what_an_answer_means(status: str, expected: object) -> None:
 async def test_a_receiver_may_ask_for_time() -> None:
     result, _ = await sent([answer("429 Slow Down", Retry_After="90")])
     assert isinstance(result, Retry)
-    assert result.after == timedelta(seconds=90)
+    assert (result.after, result.holds_back) == (timedelta(seconds=90), True)
 
 
 # S33

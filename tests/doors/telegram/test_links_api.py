@@ -7,10 +7,14 @@ from datetime import timedelta
 
 import pytest
 
+from chimes.config import Settings
 from chimes.delivery.bot_api import BotApi
 from chimes.doors.telegram.bot import Bot
+from chimes.engine.readers import Readers
 from chimes.model.access import Owner, OwnerType, Role
 from chimes.model.listing import ScheduleQuery
+from chimes.model.recipient import Channel, Recipient
+from tests.builders import a_delivery
 from tests.doors.rig import Rig, serving
 from tests.doors.telegram.bot_api import TOKEN, BotApiStub
 from tests.doors.telegram.conftest import Chats
@@ -53,6 +57,13 @@ async def test_from_code_to_owner(with_bot: Rig, chats: Chats, bot_api: BotApiSt
     assert (await client.delete(f"{LINKS}/7", headers=bert)).status_code == 404
     assert (await client.delete(f"{LINKS}/7", headers=anna)).status_code == 204
     assert (await client.get(LINKS, headers=anna)).json() == {"items": [], "waiting": []}
+    # Nothing of hers is sent there any more (S05), also after the chat has changed its language.
+    await chats.say("/language th", sender=70)
+    readers = Readers(chats.store, Settings(telegram_allowed_chats=("7",)))
+    hers = a_delivery(owner=ANNA, recipient=Recipient(channel=Channel.TELEGRAM, to="7"))
+    refused = await readers.refusal(hers)
+    assert refused is not None
+    assert refused.code == "not_linked"
 
 
 async def test_a_viewer_links_nothing(with_bot: Rig) -> None:
