@@ -28,7 +28,7 @@ from chimes.engine.events import (
     SenderBroken,
 )
 from chimes.errors import StoreUnavailable
-from chimes.model.access import Owner, OwnerType
+from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
 from chimes.model.delivery import MOST_ATTEMPTS, Delivery, DeliveryState, DeliveryVerdict
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.policy import Misfire, Policy
@@ -495,8 +495,10 @@ async def test_a_chat_that_asks_to_be_left_alone_is(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("allowed", "state", "owner", "code"),
     [
-        ((), None, ALICE, "not_allowed"),
-        (("8",), {"owner": str(ALICE)}, ALICE, "not_allowed"),
+        ((), None, Owner(type=OwnerType.CHAT, id="7"), "not_allowed"),
+        (("8",), {"owner": str(ALICE)}, ALICE, ""),
+        ((), None, SYSTEM_OWNER, ""),
+        (("7",), {"owner": str(ALICE)}, SYSTEM_OWNER, ""),
         (("7",), None, ALICE, ""),
         (("7",), {"owner": str(ALICE)}, ALICE, ""),
         (("7",), {"owner": "user:bob"}, ALICE, "not_linked"),

@@ -56,10 +56,14 @@ class Readers:
                 return None
 
     async def _refused_chat(self, to: str, owner: Owner) -> Refused | None:
-        if to not in self._settings.telegram_allowed_chats:
-            error = f"chat {to} is not one that the bot may write to: CHIMES_TELEGRAM_ALLOWED_CHATS"
-            return Refused(error=error, code="not_allowed")
+        """What a chat made goes to it as long as it is allowed to make it; what a user made, as
+        long as the chat is the user's. What the system's own keys made goes where they said."""
         if owner == Owner(type=OwnerType.CHAT, id=to):
+            if to in self._settings.telegram_allowed_chats:
+                return None
+            error = f"chat {to} is not allowed any more: CHIMES_TELEGRAM_ALLOWED_CHATS"
+            return Refused(error=error, code="not_allowed")
+        if owner.type is not OwnerType.USER:
             return None
         chat = await self._chat(to)
         linked, left = _text(chat, "owner"), _text(chat, "left")
