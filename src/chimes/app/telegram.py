@@ -20,7 +20,7 @@ from chimes.doors.telegram.polling import LongPolling
 from chimes.doors.telegram.username import Username
 from chimes.errors import StoreError
 from chimes.service.preferences import PreferenceService
-from chimes.service.prompts import Dispatch
+from chimes.service.targets import agent_policy
 
 if TYPE_CHECKING:
     from chimes.app.composition import Services
@@ -131,11 +131,7 @@ def telegram_of(settings: Settings, services: Services) -> Telegram | None:
         ),
         allowed=settings.telegram_allowed_chats,
         per_minute=settings.telegram_per_minute,
-        dispatch=Dispatch(
-            attempts=settings.dispatch_attempts,
-            backoff=settings.dispatch_backoff,
-            timeout=settings.agent_timeout,
-        ),
+        policy=agent_policy(settings),
         default_zone=settings.softnix_default_timezone,
         read_button=pressed,
         username=Username(api),

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from chimes.model.access import Owner
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.policy import Backoff, Policy
-from chimes.model.recipient import Recipient
+from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.triggers import Trigger
@@ -20,24 +17,6 @@ from chimes.triggers import Trigger
 NAMESPACE = "softnix"
 _LONGEST_NAME = 80
 _ID_NAMESPACE = uuid.UUID("0f7f3a6e-2f5d-5c2b-8a55-40a4d1cf9b1e")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dispatch:
-    """How prompts are handed over: attempts are counted in total (R1.32, C14)."""
-
-    attempts: int = 3
-    backoff: timedelta = timedelta(seconds=5)
-    timeout: timedelta = timedelta(minutes=10)
-
-    def policy(self, delivery: Sequence[Recipient] = ()) -> Policy:
-        return Policy(
-            max_retries=self.attempts - 1,
-            retry_backoff=self.backoff,
-            backoff=Backoff.EXPONENTIAL,
-            timeout=self.timeout,
-            delivery=tuple(delivery),
-        )
 
 
 def prompt_draft(

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from chimes.config import Settings
 from chimes.delivery.telegram_buttons import Action, decode
 from chimes.doors.telegram.commands import Verb
 from chimes.doors.telegram.conversation import Conversation, Services
 from chimes.doors.telegram.speaking import Settled
 from chimes.doors.telegram.updates import read_update
 from chimes.service.preferences import PreferenceService
-from chimes.service.prompts import Dispatch
 from chimes.service.runs import RunService
 from chimes.service.schedules import ScheduleService
+from chimes.service.targets import agent_policy
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.doors.telegram.bot_api import TOKEN, BotApiStub, message
@@ -75,7 +76,7 @@ def chats_on(store: MemoryStore, clock: SettableClock, **given: Any) -> Chats:
     settings: dict[str, Any] = {
         "allowed": ("7", "8", "-100"),
         "per_minute": 30,
-        "dispatch": Dispatch(),
+        "policy": agent_policy(Settings()),
         "default_zone": "Asia/Bangkok",
         "read_button": pressed,
         "username": chimes_bot,

@@ -12,7 +12,7 @@ from chimes.delivery.bot_api import BotApi
 from chimes.doors.telegram.bot import Bot
 from chimes.engine.readers import Readers
 from chimes.model.access import Owner, OwnerType, Role
-from chimes.model.listing import ScheduleQuery
+from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.recipient import Channel, Recipient
 from tests.builders import a_delivery
 from tests.doors.rig import Rig, serving
@@ -64,6 +64,10 @@ async def test_from_code_to_owner(with_bot: Rig, chats: Chats, bot_api: BotApiSt
     refused = await readers.refusal(hers)
     assert refused is not None
     assert refused.code == "not_linked"
+    # R1.36
+    entries = await chats.store.list_audit(AuditQuery(owner="user:anna", limit=100))
+    verbs = [each.verb for each in reversed(entries) if each.verb.startswith("telegram_")]
+    assert verbs == ["telegram_code", "telegram_link", "telegram_command", "telegram_unlink"]
 
 
 async def test_a_viewer_links_nothing(with_bot: Rig) -> None:

@@ -41,10 +41,11 @@ from chimes.language import parse
 from chimes.model.access import Actor
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
+from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
 from chimes.service.preferences import PreferenceService
-from chimes.service.prompts import Dispatch, prompt_draft, run_id_for, short_id_for
+from chimes.service.prompts import prompt_draft, run_id_for, short_id_for
 from chimes.service.runs import RunService
 from chimes.service.schedules import ScheduleService
 from chimes.store.port import Store
@@ -75,13 +76,13 @@ class Conversation:
         *,
         allowed: Collection[str],
         per_minute: int,
-        dispatch: Dispatch,
+        policy: Policy,
         default_zone: str,
         read_button: ReadButton,
         username: Callable[[], Awaitable[str]],
         bot_id: str = "",
     ) -> None:
-        """`username`: the bot's own, empty while nobody knows it."""
+        """`policy`: of prompts; `username`: the bot's own, empty while nobody knows it."""
         self._services = services
         self._store = services.store
         self._schedules = services.schedules
@@ -95,7 +96,7 @@ class Conversation:
             per_minute=per_minute,
             default_zone=default_zone,
         )
-        self._dispatch = dispatch
+        self._policy = policy
         self._read_button = read_button
         self.username = username
         self._bot_id = bot_id
@@ -223,7 +224,7 @@ class Conversation:
             prompt=parsed.task,
             trigger=parsed.trigger,
             owner=speaker.actor.owner,
-            policy=self._dispatch.policy([there]),
+            policy=replace(self._policy, delivery=(there,)),
             enabled=True,
             now=speaker.now,
         )

@@ -1,0 +1,79 @@
+"""The bot of a real node: by webhook, by long polling, and from the command line (R1.35, S55)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.forking import ran
+from tests.system.conftest import Start
+from tests.system.services import BotServer
+
+pytestmark = pytest.mark.timeout(120)
+CHAT = 42
+
+
+@pytest.fixture
+def bot() -> Iterator[BotServer]:
+    with BotServer() as server:
+        yield server
+
+
+def settings(bot: BotServer, **more: str) -> dict[str, str]:
+    return {
+        "CHIMES_TELEGRAM_TOKEN": bot.TOKEN,
+        "CHIMES_TELEGRAM_API_URL": bot.url,
+        "CHIMES_TELEGRAM_ALLOWED_CHATS": str(CHAT),
+    } | more
+
+
+def message(number: int, text: str) -> dict[str, object]:
+    told = {"message_id": 1, "chat": {"id": CHAT, "type": "private"}, "from": {"id": CHAT}}
+    return {"update_id": number, "message": told | {"text": text}}
+
+
+@pytest.mark.parametrize("path", ["", "/telegram/webhook"])
+def test_a_webhook_is_registered_and_answered(
+    sqlite: str, start: Start, bot: BotServer, path: str
+) -> None:
+    given = f"https://hooks.example.org{path}"
+    node = start(sqlite, **settings(bot, CHIMES_TELEGRAM_WEBHOOK_URL=given))
+    (asked,) = bot.wait(lambda: bot.asked("/setWebhook"), "the registration")
+    assert asked.json["url"] == "https://hooks.example.org/telegram/webhook"
+    secret = {"X-Telegram-Bot-Api-Secret-Token": asked.json["secret_token"]}
+    update = message(7, "/schedule every day at 9:00 stretch")
+    assert node.call("POST", "/telegram/webhook", update).status == 401
+    assert node.call("POST", "/telegram/webhook", update, secret).status == 200
+    (answer,) = bot.wait(lambda: bot.texts(CHAT), "the answer")
+    assert "Schedule created" in answer
+    again = node.call("POST", "/telegram/webhook", update, secret)
+    assert again.json == {"ok": True, "handled": False}
+    assert not bot.asked("/getUpdates"), "whoever is told does not ask"
+
+
+def test_polling_takes_a_webhook_off_first(sqlite: str, start: Start, bot: BotServer) -> None:
+    start(sqlite, **settings(bot))
+    bot.wait(lambda: bot.asked("/getUpdates"), "the first question")
+    assert bot.asked()[0].path.endswith("/deleteWebhook")
+
+
+def test_a_chat_is_linked_from_the_command_line(
+    sqlite: str, start: Start, bot: BotServer, tmp_path: Path
+) -> None:
+    node = start(sqlite, **settings(bot))
+    reach = {"CHIMES_URL": f"http://127.0.0.1:{node.port}"}
+
+    def chimes(*words: str) -> str:
+        done = ran(("telegram", *words), cwd=tmp_path, env=reach)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    bot.say(chimes("connect").strip(), CHAT)
+    bot.wait(lambda: any("confirm" in text for text in bot.texts(CHAT)), "the chat to be told")
+    assert "waiting" in chimes("list")
+    assert "system:default" in chimes("confirm", str(CHAT))
+    assert "linked" in chimes("list")
+    chimes("test", str(CHAT))
+    assert any("test message" in text for text in bot.texts(CHAT))
