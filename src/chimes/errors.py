@@ -36,17 +36,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
+from chimes.wording import say
+
 
 class ChimesError(Exception):
     """Something went wrong in Chimes"""
 
     def __init__(self, message: str | None = None, **details: object) -> None:
-        super().__init__(message or type(self).__doc__ or "")
+        super().__init__(message or say(type(self).__doc__ or ""))
         self.details: Mapping[str, object] = details
 
     @property
     def message(self) -> str:
-        return str(self.args[0])
+        """What to tell people; doors say it in the reader's language (`chimes.wording`)."""
+        found: str = self.args[0]
+        return found
 
 
 class InvalidInput(ChimesError):

@@ -19,6 +19,7 @@ from chimes.model.ids import NodeId
 from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, Verdict
 from chimes.store.sql.dialects.base import Dialect
 from chimes.targets.base import Call, TargetRunner
+from chimes.wording import say
 
 
 class CompletingTasks:
@@ -64,7 +65,7 @@ class _Completion:
         from chimes.app.transaction import joined
 
         if self.verdict is not None:
-            raise Conflict("this attempt has completed its run already", code="completed")
+            raise Conflict(say("this attempt has completed its run already"), code="completed")
         plain = _plain(result)
         if self._call.completing is not None:
             self._call.completing()
@@ -117,5 +118,7 @@ def _plain(result: object) -> object:
     try:
         plain: object = json.loads(json.dumps(to_jsonable_python(result), allow_nan=False))
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"the result has no form in JSON: {error}", field="result") from None
+        raise InvalidInput(
+            say("the result has no form in JSON: {error}", error=error), field="result"
+        ) from None
     return plain

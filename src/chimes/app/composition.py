@@ -28,6 +28,7 @@ from chimes.service.schedules import Limits, ScheduleService
 from chimes.service.sources import KnownSources
 from chimes.service.targets import agent_offers
 from chimes.store.port import Store
+from chimes.wording import say
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 #: RELIABILITY 8, where keys are on.
@@ -170,7 +171,13 @@ def _keys_in(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise ConfigError(f"auth_keys_file: {path} cannot be read: {error.strerror}") from None
+        raise ConfigError(
+            say(
+                "auth_keys_file: {path} cannot be read: {strerror}",
+                path=path,
+                strerror=error.strerror,
+            )
+        ) from None
     keys = [line.strip() for line in lines]
     return [key for key in keys if key and not key.startswith("#")]
 

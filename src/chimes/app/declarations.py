@@ -23,6 +23,7 @@ from chimes.model.target import HttpTarget, TaskTarget
 from chimes.service.rules import checked
 from chimes.targets.python_task import Registry
 from chimes.triggers import NEVER_FIRES
+from chimes.wording import say
 
 logger = logging.getLogger("chimes.app")
 IdOf = Callable[[str], Awaitable[ScheduleId]]
@@ -52,13 +53,17 @@ class Declarations:
     def add(self, declared: Declared) -> None:
         if declared.name in self._declared:
             raise InvalidInput(
-                f"two schedules are named {declared.name!r}; give one of them another name",
+                say(
+                    "two schedules are named {declared!r}; give one of them another name",
+                    declared=declared.name,
+                ),
                 field="name",
                 code="exists",
             )
         if declared.depends_on is not None and declared.depends_on.name == declared.name:
             raise InvalidInput(
-                f"schedule {declared.name!r} cannot depend on itself", field="depends_on"
+                say("schedule {declared!r} cannot depend on itself", declared=declared.name),
+                field="depends_on",
             )
         if declared.mode is Mode.MEMORY:
             check_memory(declared)
@@ -142,7 +147,9 @@ class Declarations:
             return self.in_mode(runtime, Mode.MEMORY)
         wanted = set(only)
         for name in sorted(wanted - self._declared.keys()):
-            raise NotFound(f"{unknown('schedule', name, self._declared)} in this application")
+            raise NotFound(
+                say("{value} in this application", value=unknown("schedule", name, self._declared))
+            )
         both = [*self.in_mode(runtime, Mode.DB), *self.in_mode(runtime, Mode.MEMORY)]
         return [name for name in both if name in wanted]
 
@@ -243,8 +250,12 @@ class Declarations:
             and self._registry.get(target.name).concurrency is not None
         ):
             raise InvalidInput(
-                f"schedule {declared.name!r}: task {target.name!r} has a concurrency of its own, "
-                "which all its runs share; leave max_concurrent_runs out",
+                say(
+                    "schedule {declared!r}: task {target!r} has a concurrency of its own, "
+                    "which all its runs share; leave max_concurrent_runs out",
+                    declared=declared.name,
+                    target=target.name,
+                ),
                 field="max_concurrent_runs",
                 code="both",
             )
@@ -255,15 +266,22 @@ class Declarations:
             return
         if depends_on.name not in self._declared and await syncing.find(depends_on.name) is None:
             raise InvalidInput(
-                f"schedule {name!r}: {unknown('schedule', depends_on.name, self._declared)} "
-                "to depend on",
+                say(
+                    "schedule {name!r}: {value} to depend on",
+                    name=name,
+                    value=unknown("schedule", depends_on.name, self._declared),
+                ),
                 field="depends_on",
                 code="not_found",
             )
         if self.modes(runtime).get(depends_on.name) is Mode.MEMORY:
             raise InvalidInput(
-                f"schedule {name!r} (mode db) depends on {depends_on.name!r}, which is timed in "
-                "memory: the store knows nothing of it",
+                say(
+                    "schedule {name!r} (mode db) depends on {depends_on!r}, which is timed in "
+                    "memory: the store knows nothing of it",
+                    name=name,
+                    depends_on=depends_on.name,
+                ),
                 field="depends_on",
                 code="needs_db",
             )
@@ -271,7 +289,7 @@ class Declarations:
 
 def _about(name: str, error: InvalidInput) -> InvalidInput:
     return InvalidInput(
-        f"schedule {name!r}: {error.message}",
+        say("schedule {name!r}: {message}", name=name, message=error.message),
         field=error.field,
         code=error.code,
         hint=error.hint,

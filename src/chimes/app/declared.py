@@ -16,6 +16,7 @@ from chimes.model.recipient import Recipient
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import Target
 from chimes.triggers import Cron, Every, Trigger
+from chimes.wording import say
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ModeWord = Literal["db", "memory"]
@@ -145,7 +146,10 @@ def check_memory(declared: Declared) -> None:
     """What only the store could keep cannot be had without it."""
     if declared.trigger.max_runs is not None:
         raise InvalidInput(
-            f"schedule {declared.name!r}: max_runs is counted in the store; it needs mode='db'",
+            say(
+                "schedule {declared!r}: max_runs is counted in the store; it needs mode='db'",
+                declared=declared.name,
+            ),
             field="max_runs",
             code="needs_db",
         )

@@ -35,6 +35,7 @@ from chimes.triggers import (
     trigger_from_dict,
 )
 from chimes.triggers.expression import trigger_from_text
+from chimes.wording import say
 
 if TYPE_CHECKING:
     from chimes.language import Parsed
@@ -85,8 +86,10 @@ def read_trigger(
         trigger = given if timezone is None else given.with_default_zone(timezone)
     else:
         raise InvalidTrigger(
-            f"expected a trigger or text such as '0 9 * * *' or 'every 5m', "
-            f"not {type(given).__name__}",
+            say(
+                "expected a trigger or text such as '0 9 * * *' or 'every 5m', not {name}",
+                name=type(given).__name__,
+            ),
             field="trigger",
             code="wrong_type",
         )
@@ -94,7 +97,7 @@ def read_trigger(
         trigger = trigger_from_dict(trigger.to_dict() | bounds)
     if never_fires(trigger, _LONG_AGO):
         raise InvalidTrigger(
-            "the trigger never fires: no moment matches it", field="trigger", code=NEVER_FIRES
+            say("the trigger never fires: no moment matches it"), field="trigger", code=NEVER_FIRES
         )
     return trigger, task
 
@@ -106,10 +109,10 @@ def _from_text(text: str, timezone: str | None, now: datetime) -> tuple[Trigger,
         read = _from_words(text, timezone, now, error)
     if isinstance(read.trigger, Once):
         raise InvalidTrigger(
-            f"{text!r} is another moment each time that the application starts",
+            say("{text!r} is another moment each time that the application starts", text=text),
             field="trigger",
             code="relative",
-            hint="write a moment such as 2030-02-10T09:00:00+07:00",
+            hint=say("write a moment such as 2030-02-10T09:00:00+07:00"),
         )
     if read.timezone != _NO_ZONE:
         return read.trigger, read.task
@@ -128,7 +131,7 @@ def _from_words(text: str, timezone: str | None, now: datetime, wrong: InvalidTr
         if wrong.code != "not_a_time" and text.isascii():
             raise wrong from None
         raise InvalidTrigger(
-            f"{text!r} does not say exactly when: {error.message}",
+            say("{text!r} does not say exactly when: {message}", text=text, message=error.message),
             field="trigger",
             code="not_a_time",
             hint="; ".join(error.examples),
@@ -142,7 +145,7 @@ def with_task(target: Target, task: str) -> Target:
         target = replace(target, prompt=task)
     elif task:
         raise InvalidTrigger(
-            f"the words say also what to do ({task!r}), and so does the target",
+            say("the words say also what to do ({task!r}), and so does the target", task=task),
             field="trigger",
             code="residue",
         )
@@ -183,9 +186,13 @@ def read_target(
 ) -> Target:
     target = _target(given, args or {}, input or {}, registry, flows)
     if args is not None and not isinstance(target, TaskTarget):
-        raise InvalidInput(f"args are for a task; this is a {target.kind}", field="args")
+        raise InvalidInput(
+            say("args are for a task; this is a {kind}", kind=target.kind), field="args"
+        )
     if input is not None and not isinstance(target, FlowTarget):
-        raise InvalidInput(f"input is for a flow; this is a {target.kind}", field="input")
+        raise InvalidInput(
+            say("input is for a flow; this is a {kind}", kind=target.kind), field="input"
+        )
     return target
 
 
@@ -209,8 +216,11 @@ def _target(
             return _plain_target(given)
         case _:
             raise InvalidInput(
-                "a target is a task or a flow of this application, its name, a URL, an "
-                f"HttpTarget or an AgentTarget, not {type(given).__name__}",
+                say(
+                    "a target is a task or a flow of this application, its name, a URL, an "
+                    "HttpTarget or an AgentTarget, not {name}",
+                    name=type(given).__name__,
+                ),
                 field="target",
                 code="wrong_type",
             )
@@ -232,7 +242,7 @@ def _named_target(
         return _flow_target(name, input, flows)
     if given in registry and given in flows:
         raise InvalidInput(
-            f"{given!r} is a task and a flow; write task:{given} or flow:{given}",
+            say("{given!r} is a task and a flow; write task:{given} or flow:{given}", given=given),
             field="target",
             code="ambiguous",
         )
@@ -240,7 +250,7 @@ def _named_target(
         return _flow_target(given, input, flows)
     if given in registry:
         return _task_target(given, args, registry)
-    raise _unknown("task or flow", given, [*registry.names, *flows])
+    raise _unknown(say("task or flow"), given, [*registry.names, *flows])
 
 
 def _task_target(name: str, args: Mapping[str, object], registry: Registry) -> TaskTarget:
@@ -264,7 +274,9 @@ def plain_input(input: Mapping[str, object]) -> dict[str, object]:
     try:
         text = json.dumps(input, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"input has no form in JSON: {error}", field="input") from None
+        raise InvalidInput(
+            say("input has no form in JSON: {error}", error=error), field="input"
+        ) from None
     found: dict[str, object] = json.loads(text)
     return found
 
@@ -288,7 +300,7 @@ def _plain_target(given: Mapping[str, object]) -> Target:
 def _unknown(what: str, name: str, known: Iterable[str]) -> InvalidInput:
     message = unknown(what, name, [each for each in known if "/" not in each])
     return InvalidInput(
-        f"{message} in this application; declare it before its schedule",
+        say("{message} in this application; declare it before its schedule", message=message),
         field="target",
         code="unknown_target",
     )
@@ -340,7 +352,7 @@ def read_policy(
 def read_dependency(name: str | None, within: Duration | None) -> DependsOn | None:
     if name is None:
         if within is not None:
-            raise InvalidInput("depends_within needs depends_on", field="depends_within")
+            raise InvalidInput(say("depends_within needs depends_on"), field="depends_within")
         return None
     wait = _ONE_HOUR if within is None else duration_of(within, "depends_within", allow_zero=False)
     return DependsOn(name=name, within=wait)

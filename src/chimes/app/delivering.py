@@ -9,6 +9,7 @@ from chimes.delivery.fetching import Fetcher
 from chimes.delivery.inbox import Inbox
 from chimes.errors import ConfigError
 from chimes.model.egress import Egress
+from chimes.wording import say
 
 
 def senders_of(settings: Settings, egress: Egress) -> tuple[Sender, ...]:
@@ -31,7 +32,9 @@ def senders_of(settings: Settings, egress: Egress) -> tuple[Sender, ...]:
         from chimes.delivery.email import Email, sender_of, server_of
 
         if not settings.smtp_from:
-            raise ConfigError("smtp_from: smtp_url needs an address to send from", key="smtp_from")
+            raise ConfigError(
+                say("smtp_from: smtp_url needs an address to send from"), key="smtp_from"
+            )
         found.append(
             Email(
                 server=server_of(settings.smtp_url),

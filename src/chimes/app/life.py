@@ -24,6 +24,7 @@ from chimes.log import configure_logging
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import RunId
 from chimes.targets.python_task.registry import Registry
+from chimes.wording import say
 
 if TYPE_CHECKING:
     from chimes.app.node import Node
@@ -66,8 +67,10 @@ class Life(Verbs):
     def runtime(self) -> Runtime:
         if self._runtime is None:
             raise ChimesError(
-                "the application is not open: use it within `async with app:`, "
-                "or after `await app.start()`"
+                say(
+                    "the application is not open: use it within `async with app:`, "
+                    "or after `await app.start()`"
+                )
             )
         return self._runtime
 
@@ -136,7 +139,7 @@ class Life(Verbs):
         """A node in this process: writes what is declared, fires what is due, carries out what is
         queued. With `queues` only tasks of those."""
         if self._node is not None:
-            raise ChimesError("the application has a node already")
+            raise ChimesError(say("the application has a node already"))
         for flow in self.flows.values():
             flow.complete()
         await self.open()

@@ -25,6 +25,7 @@ from chimes.doors.context import Doorway
 from chimes.doors.door import DoorRouter
 from chimes.doors.server import build_app
 from chimes.errors import ChimesError, ConfigError
+from chimes.wording import say
 
 if TYPE_CHECKING:
     from chimes.app.telegram import Telegram
@@ -37,9 +38,12 @@ def refuse_unsafe_bind(settings: Settings, services: Services) -> None:
     """RELIABILITY 8: without a key only this machine may call (S62)."""
     if services.access.open_mode and settings.host not in LOOPBACK:
         raise ConfigError(
-            f"refusing to listen on {settings.host} without a key: anybody who reaches the port "
-            "could run anything. Make one with `chimes key create --role admin NAME` or set "
-            "CHIMES_ADMIN_TOKEN, or listen on 127.0.0.1.",
+            say(
+                "refusing to listen on {host} without a key: anybody who reaches the port "
+                "could run anything. Make one with `chimes key create --role admin NAME` or set "
+                "CHIMES_ADMIN_TOKEN, or listen on 127.0.0.1.",
+                host=settings.host,
+            ),
             key="host",
         )
 
@@ -59,7 +63,13 @@ def listen(settings: Settings) -> socket.socket:
             else ""
         )
         raise ChimesError(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}{what_to_do}"
+            say(
+                "cannot listen on {host}:{port}: {strerror}{what_to_do}",
+                host=settings.host,
+                port=settings.port,
+                strerror=error.strerror,
+                what_to_do=what_to_do,
+            )
         ) from None
     listener.setblocking(False)
     return listener

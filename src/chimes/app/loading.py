@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from chimes.errors import ConfigError
 from chimes.triggers.reading import nearest
+from chimes.wording import say
 
 if TYPE_CHECKING:
     from chimes.app.sdk import Chimes
@@ -24,7 +25,9 @@ def load_app(path: str) -> Chimes:
 
     module_name, separator, attribute = path.partition(":")
     if not separator or not module_name or not attribute or module_name.startswith("."):
-        raise ConfigError(f"app: expected {FORM}, got {path!r}", key="app")
+        raise ConfigError(
+            say("app: expected {form}, got {path!r}", form=FORM, path=path), key="app"
+        )
     found: object = _module(module_name, path)
     module = found
     for part in attribute.split("."):
@@ -33,8 +36,12 @@ def load_app(path: str) -> Chimes:
         found = getattr(found, part)
     if not isinstance(found, Chimes):
         raise ConfigError(
-            f"app: {path} is {_article(type(found).__name__)}, not a Chimes application"
-            f"{_apps_of(module)}",
+            say(
+                "app: {path} is {name}, not a Chimes application{module}",
+                path=path,
+                name=_article(type(found).__name__),
+                module=_apps_of(module),
+            ),
             key="app",
         )
     return found
@@ -49,7 +56,9 @@ def _module(name: str, path: str) -> ModuleType:
     except ModuleNotFoundError as error:
         # Not found is our word; a module that it imports and that is missing is the module's.
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
-            raise ConfigError(f"app: {name} cannot be imported: {error}", key="app") from error
+            raise ConfigError(
+                say("app: {name} cannot be imported: {error}", name=name, error=error), key="app"
+            ) from error
         hint = nearest(name, (file.stem for file in Path.cwd().glob("*.py")))
         raise ConfigError(
             f"app: there is no module {error.name!r} (looked for {path} in {here} and in the "

@@ -10,6 +10,7 @@ from typing import TypeVar
 from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.triggers import parse_duration, parse_moment
 from chimes.triggers.reading import nearest
+from chimes.wording import say
 
 Duration = str | timedelta | int | float
 Moment = str | datetime
@@ -20,15 +21,20 @@ def duration_of(value: Duration, field: str, *, allow_zero: bool = True) -> time
     """`"90s"`, `"1h30m"`, a timedelta, or a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, str | timedelta | int | float):
         raise InvalidInput(
-            f"{field} must be a duration such as '90s', a timedelta or seconds, "
-            f"not {type(value).__name__}",
+            say(
+                "{field} must be a duration such as '90s', a timedelta or seconds, not {name}",
+                field=field,
+                name=type(value).__name__,
+            ),
             field=field,
             code="wrong_type",
         )
     try:
         given = timedelta(seconds=value) if isinstance(value, int | float) else value
     except (OverflowError, ValueError):
-        raise InvalidInput(f"{field} is out of range", field=field, code="out_of_range") from None
+        raise InvalidInput(
+            say("{field} is out of range", field=field), field=field, code="out_of_range"
+        ) from None
     return parse_duration(given, field=field, allow_zero=allow_zero)
 
 
@@ -38,8 +44,11 @@ def moment_of(value: Moment, field: str) -> datetime:
         return parse_moment(value, field=field)
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise InvalidTrigger(
-            f"{field} must be a moment with a zone, such as 2030-02-10T09:00:00Z "
-            "or an aware datetime",
+            say(
+                "{field} must be a moment with a zone, such as 2030-02-10T09:00:00Z "
+                "or an aware datetime",
+                field=field,
+            ),
             field=field,
             code="naive",
         )
@@ -51,7 +60,12 @@ def word_of(kind: type[E], value: object, field: str) -> E:
     if isinstance(value, str) and value in known:
         return kind(value)
     raise InvalidInput(
-        f"{field} is one of {', '.join(known)}, not {value!r}",
+        say(
+            "{field} is one of {known}, not {value!r}",
+            field=field,
+            known=", ".join(known),
+            value=value,
+        ),
         field=field,
         code="unknown_word",
         hint=nearest(str(value), known),

@@ -48,6 +48,7 @@ from chimes.targets.python_task.registry import (
     Registry,
 )
 from chimes.triggers import Trigger, parse_zone
+from chimes.wording import say
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -127,7 +128,9 @@ class Chimes(Life):
     ) -> AppFlow:
         """A flow without steps yet; `timeout` is for all of them together."""
         if name in self._flows:
-            raise AlreadyExists(f"two flows are named {name!r}; give one of them another name")
+            raise AlreadyExists(
+                say("two flows are named {name!r}; give one of them another name", name=name)
+            )
         check_priority(priority)
         self._flows[name] = AppFlow(
             name,

@@ -19,6 +19,7 @@ from chimes.model.source import Sources
 from chimes.service.sources import KnownSources, Reloaded, SourceChange
 from chimes.targets.sync.checking import check_callables
 from chimes.targets.sync.reading import read_sources, secrets_of
+from chimes.wording import say
 
 logger = logging.getLogger("chimes.app")
 #: Seconds between two tries while the store is away.
@@ -89,7 +90,7 @@ class SourceFile:
         """Raises ConfigError, and leaves everything as it is, for a file that is not valid."""
         file = self._loaded.file
         if file is None:
-            raise ConfigError("there is no configuration file to read again")
+            raise ConfigError(say("there is no configuration file to read again"))
         async with self._one_at_a_time:
             content = await asyncio.to_thread(read_file, file)
             sources = sources_in(content.sources, file, self._clock)

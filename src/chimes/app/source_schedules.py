@@ -22,6 +22,7 @@ from chimes.model.schedule import Schedule
 from chimes.model.source import SYNC_NAMESPACE, Sources, task_name, task_policy
 from chimes.model.target import SyncTarget
 from chimes.service.sources import KnownSources, SourceChange, Word
+from chimes.wording import say
 
 #: As the audit names what a file asks for.
 FILE_ACTOR = Actor(owner=Owner(type=OwnerType.SYSTEM, id="config"), door="config")
@@ -65,7 +66,10 @@ class SourceSchedules:
                     new = draft(complete, ScheduleId(""), SYNC_NAMESPACE, now)
                     self._services.schedules.prepared(FILE_ACTOR, new, now)
                 except InvalidInput as error:
-                    raise ConfigError(f"collection {name}: {error.message}", key=name) from None
+                    raise ConfigError(
+                        say("collection {name}: {message}", name=name, message=error.message),
+                        key=name,
+                    ) from None
 
     async def plan(self, sources: Sources, own_node: str = "") -> list[SourceChange]:
         """What `write` would do. `own_node`: what this node offers itself keeps nothing."""
@@ -117,7 +121,11 @@ class SourceSchedules:
                     await self._syncing.upsert(wanted[change.name])
                 except InvalidInput as error:
                     raise InvalidInput(
-                        f"collection {change.name}: {error.message}",
+                        say(
+                            "collection {change}: {message}",
+                            change=change.name,
+                            message=error.message,
+                        ),
                         field=error.field,
                         code=error.code,
                         hint=error.hint,

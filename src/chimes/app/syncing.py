@@ -14,6 +14,7 @@ from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId, declared_id
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
+from chimes.wording import say
 
 #: How often others may get in between before we say so.
 _ROUNDS = 20
@@ -102,7 +103,7 @@ class Syncing:
                 free = middle
         last = await self._used(name, taken) if taken else None
         if last is not None and last.deleted_at is None and last.name == name:
-            raise AlreadyExists(f"schedule {name!r} exists")
+            raise AlreadyExists(say("schedule {name!r} exists", name=name))
         return declared_id(self._namespace, name, free)
 
     async def _used(self, name: str, generation: int) -> Schedule | None:
@@ -112,7 +113,7 @@ class Syncing:
 
 
 def _too_fast(name: str) -> StoreUnavailable:
-    return StoreUnavailable(f"schedule {name!r} changes too fast; try again")
+    return StoreUnavailable(say("schedule {name!r} changes too fast; try again", name=name))
 
 
 def in_order(dependencies: Mapping[str, str | None]) -> list[str]:
@@ -125,7 +126,10 @@ def in_order(dependencies: Mapping[str, str | None]) -> list[str]:
             if at in chain:
                 circle = " -> ".join([*chain[chain.index(at) :], at])
                 raise InvalidInput(
-                    f"these schedules would wait for each other for ever: {circle}",
+                    say(
+                        "these schedules would wait for each other for ever: {circle}",
+                        circle=circle,
+                    ),
                     field="depends_on",
                     code="cycle",
                 )

@@ -19,6 +19,7 @@ from chimes.service.orders import Order
 from chimes.service.rules import check_priority
 from chimes.targets.python_task.arguments import dump, parameters_of
 from chimes.targets.python_task.registry import DEFAULT_QUEUE, DEFAULT_TIMEOUT, Function, Task
+from chimes.wording import say
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -143,7 +144,12 @@ def task_of(
         check_name(chosen)
     except InvalidInput as error:
         raise InvalidInput(
-            f"{chosen!r} cannot be the name of a task: {error.message}", field="name"
+            say(
+                "{chosen!r} cannot be the name of a task: {message}",
+                chosen=chosen,
+                message=error.message,
+            ),
+            field="name",
         ) from None
     check_priority(priority)
     return Task(
@@ -183,9 +189,9 @@ def read_options(
     connection: object = None,
 ) -> EnqueueOptions:
     if delay is not None and at is not None:
-        raise InvalidInput("either delay or at, not both", field="at", code="both")
+        raise InvalidInput(say("either delay or at, not both"), field="at", code="both")
     if key == "":
-        raise InvalidInput("a key is not empty; leave it out instead", field="key")
+        raise InvalidInput(say("a key is not empty; leave it out instead"), field="key")
     return EnqueueOptions(
         delay=None if delay is None else duration_of(delay, "delay"),
         at=None if at is None else moment_of(at, "at"),
@@ -203,15 +209,22 @@ def named_arguments(
     names = list(parameters_of(task.function).named)
     if len(args) > len(names):
         raise InvalidInput(
-            f"task {task.name!r} takes {len(names)} arguments ({', '.join(names) or 'none'}), "
-            f"not {len(args)}",
+            say(
+                "task {task!r} takes {count} arguments ({names}), not {count2}",
+                task=task.name,
+                count=len(names),
+                names=", ".join(names) or "none",
+                count2=len(args),
+            ),
             code="too_many",
         )
     found = dict(zip(names, args, strict=False))
     for name in kwargs:
         if name in found:
             raise InvalidInput(
-                f"task {task.name!r}: argument {name!r} is given twice", field=name, code="twice"
+                say("task {task!r}: argument {name!r} is given twice", task=task.name, name=name),
+                field=name,
+                code="twice",
             )
     return found | dict(kwargs)
 
@@ -223,7 +236,10 @@ def owner_of(given: Owner | str) -> Owner:
     kind, separator, name = given.partition(":")
     if not separator or not name or kind not in set(OwnerType):
         raise InvalidInput(
-            f"an owner is written user:NAME, chat:NAME or system:NAME, not {given!r}",
+            say(
+                "an owner is written user:NAME, chat:NAME or system:NAME, not {given!r}",
+                given=given,
+            ),
             field="owner",
             code="bad_owner",
         )

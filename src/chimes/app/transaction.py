@@ -22,6 +22,7 @@ from chimes.service.orders import Order
 from chimes.store.sql import SqlStore
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.joining import add_run_in
+from chimes.wording import say
 
 T = TypeVar("T")
 FORMS = (
@@ -50,7 +51,7 @@ def joined(
     `own_driver`: the work has statements that only the store's own driver takes."""
     store = runtime.services.store
     if not isinstance(store, SqlStore):
-        raise _refused(f"the store ({runtime.location.kind}) is no SQL database")
+        raise _refused(say("the store ({kind}) is no SQL database", kind=runtime.location.kind))
     # A server has a clock of its own (C21).
     clock = runtime.clock if runtime.location.kind == "sqlite" else None
     on = _On(store.dialect, clock, work, own_driver=own_driver)
@@ -77,9 +78,9 @@ async def _in_asyncpg(runtime: Runtime, given: object, on: _On[T]) -> T:
     from chimes.app.raw_asyncpg import in_transaction, is_asyncpg, with_raw
 
     if not is_asyncpg(given):
-        raise _refused(f"it is {type(given).__name__}, not {FORMS}")
+        raise _refused(say("it is {name}, not {forms}", name=type(given).__name__, forms=FORMS))
     if runtime.location.kind != "postgresql":
-        raise _refused(f"the store is on {runtime.location.kind}, not on PostgreSQL")
+        raise _refused(say("the store is on {kind}, not on PostgreSQL", kind=runtime.location.kind))
     _check_open(in_transaction(given))
     return await with_raw(given, on.work_on)
 
@@ -97,11 +98,21 @@ class _On(Generic[T]):
         theirs = connection.dialect
         name = _SAME.get(theirs.name, theirs.name)
         if name != self._dialect.name:
-            raise _refused(f"it is on {name}, and the store on {self._dialect.name}")
+            raise _refused(
+                say(
+                    "it is on {name}, and the store on {dialect}",
+                    name=name,
+                    dialect=self._dialect.name,
+                )
+            )
         if self._own_driver and name == "postgresql" and theirs.driver != "asyncpg":
-            raise _refused(f"its driver is {theirs.driver}; here only asyncpg will do")
+            raise _refused(
+                say("its driver is {driver}; here only asyncpg will do", driver=theirs.driver)
+            )
         if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
-            raise _refused("it commits by itself (AUTOCOMMIT), so there is no transaction to join")
+            raise _refused(
+                say("it commits by itself (AUTOCOMMIT), so there is no transaction to join")
+            )
         try:
             return self.work_on(connection)
         except DBAPIError as error:
@@ -124,7 +135,7 @@ class _Done(Generic[T]):
 
 def _check_open(in_transaction: bool) -> None:
     if not in_transaction:
-        raise _refused("no transaction is open on it")
+        raise _refused(say("no transaction is open on it"))
 
 
 def _unknown_table(error: DBAPIError) -> Exception:
@@ -136,4 +147,4 @@ def _unknown_table(error: DBAPIError) -> Exception:
 
 
 def _refused(why: str) -> InvalidInput:
-    return InvalidInput(f"connection: {why}", field="connection", code="cannot_join")
+    return InvalidInput(say("connection: {why}", why=why), field="connection", code="cannot_join")

@@ -15,6 +15,7 @@ from chimes.errors import Conflict, NotFound
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.planning import manual_run
 from chimes.model.schedule import Schedule
+from chimes.wording import say
 
 
 class Verbs(ABC):
@@ -85,8 +86,11 @@ class Verbs(ABC):
     async def _stored(self, name: str) -> Schedule:
         if self._in_memory(name) and await self._syncing().find(name) is None:
             raise Conflict(
-                f"schedule {name!r} is timed in memory: the store cannot show or change it; "
-                "declare it with mode='db'",
+                say(
+                    "schedule {name!r} is timed in memory: the store cannot show or change it; "
+                    "declare it with mode='db'",
+                    name=name,
+                ),
                 code="in_memory",
             )
         return await self._syncing().get(name)

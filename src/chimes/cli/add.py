@@ -22,6 +22,7 @@ from chimes.cli.time import default_zone, fires_after, shown_fire
 from chimes.clock import SystemClock
 from chimes.language import describe, note_in_words, read_trigger, remark, warnings_in_words
 from chimes.triggers import Every, Trigger
+from chimes.wording import say
 
 _SHOWN = 5
 _OCCASIONS = re.compile(r":on=([a-z]+(?:[+,][a-z]+)*)$")
@@ -108,7 +109,7 @@ def add(
     trigger = read.trigger
     if jitter:
         if not isinstance(trigger, Every):
-            raise click.UsageError("--jitter is for intervals such as 'every 5m'.")
+            raise click.UsageError(say("--jitter is for intervals such as 'every 5m'."))
         trigger = Every(trigger.every, jitter=jitter)
     body = _request(trigger, read.task, options)
     _echo_reading(trigger, lang)
@@ -178,7 +179,10 @@ def _recipient(text: str) -> Json:
     channel, _, to = text.partition(":")
     if channel not in _CHANNELS:
         raise click.UsageError(
-            f"--notify is inbox, telegram:CHAT, webhook:URL or email:ADDRESS, not {text!r}."
+            say(
+                "--notify is inbox, telegram:CHAT, webhook:URL or email:ADDRESS, not {text!r}.",
+                text=text,
+            )
         )
     return {"channel": channel, "to": to, **found}
 

@@ -13,6 +13,7 @@ from chimes.cli.failure import CONFLICT, USAGE, Failure
 from chimes.cli.lazy import Command
 from chimes.cli.options import output_options, secret_from
 from chimes.cli.output import Column, Json, Output, pick, tell
+from chimes.wording import say
 
 if TYPE_CHECKING:
     from chimes.app.source_file import SourceFile
@@ -57,7 +58,9 @@ def apply(
 
     loaded = load_settings(flags=flags, config_file=file)
     if loaded.file is None:
-        raise Failure("There is no chimes.yaml here", USAGE, hint="name it: chimes apply -f FILE")
+        raise Failure(
+            say("There is no chimes.yaml here"), USAGE, hint=say("name it: chimes apply -f FILE")
+        )
     checked = checked_file(loaded)
     key = secret_from(api_key_file) if api_key_file else os.environ.get("CHIMES_API_KEY", "")
     server = _server(url, key.strip() or loaded.settings.admin_token)
@@ -65,7 +68,7 @@ def apply(
         click.get_current_context().call_on_close(server.close)
         changes = _through(server, checked, dry_run=dry_run)
     elif url is not None:
-        raise Failure(f"The server at {url} cannot be reached", 7)
+        raise Failure(say("The server at {url} cannot be reached", url=url), 7)
     else:
         changes = _directly(loaded, checked, dry_run=dry_run)
     columns = [
@@ -92,9 +95,14 @@ def _through(server: HttpBackend, checked: SourceFile, *, dry_run: bool) -> list
     theirs = str(get(server, "/sources").get("file"))
     if theirs != checked.known.file:
         raise Failure(
-            f"The server at {server.url} reads {theirs or 'no file'}, not {checked.known.file}",
+            say(
+                "The server at {url} reads {theirs}, not {file}",
+                url=server.url,
+                theirs=theirs or "no file",
+                file=checked.known.file,
+            ),
             CONFLICT,
-            hint="start it with --config, or apply the file that it reads",
+            hint=say("start it with --config, or apply the file that it reads"),
         )
     answer = post(server, f"/sources/reload?dry_run={'true' if dry_run else 'false'}")
     if not dry_run:

@@ -9,6 +9,7 @@ from chimes.cli.failure import FAILED
 from chimes.cli.lazy import Command
 from chimes.cli.options import client_options, output_options
 from chimes.cli.output import Column, Json, Output, echo, pick, tell
+from chimes.wording import say
 
 _PAGE = 200
 _COLUMNS = [
@@ -78,7 +79,7 @@ def _verify(backend: Backend, output: Output) -> int:
     if output.form in ("json", "ndjson"):
         output.one(verdict, [])
     elif verdict.get("ok"):
-        echo(f"ok: {verdict.get('checked')} entries")
+        echo(say("ok: {verdict} entries", verdict=verdict.get("checked")))
     else:
         tell(f"Entry {verdict.get('first_bad')} does not fit: it, or one before it, was changed.")
     return 0 if verdict.get("ok") else FAILED

@@ -18,6 +18,7 @@ from chimes.cli.failure import UNREACHABLE, Failure, from_problem
 from chimes.cli.output import Json, tell
 from chimes.errors import ChimesError
 from chimes.language.choosing import of_environment
+from chimes.wording import say
 
 API = "/api/v1"
 _CONNECT_TIMEOUT = 3.0
@@ -38,9 +39,9 @@ class Answer:
             found = None
         if not isinstance(found, dict):
             raise Failure(
-                f"The answer ({self.status}) does not come from Chimes",
+                say("The answer ({status}) does not come from Chimes", status=self.status),
                 UNREACHABLE,
-                hint="is CHIMES_URL right?",
+                hint=say("is CHIMES_URL right?"),
             )
         if self.status >= 400:
             raise from_problem(self.status, found)
@@ -118,7 +119,10 @@ class HttpBackend:
         except ValueError:
             port = -1
         if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
-            raise Failure(f"CHIMES_URL {url!r} is not an address such as http://127.0.0.1:7100", 2)
+            raise Failure(
+                say("CHIMES_URL {url!r} is not an address such as http://127.0.0.1:7100", url=url),
+                2,
+            )
         self._prefix = parts.path.rstrip("/")
         connection = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection = connection(parts.hostname, port, timeout=_CONNECT_TIMEOUT)
@@ -154,7 +158,12 @@ class HttpBackend:
         except TimeoutError:
             self._connection.close()
             raise Failure(
-                f"{self.url} did not answer within {_ANSWER_TIMEOUT:.0f} s", 124
+                say(
+                    "{url} did not answer within {answer_timeout:.0f} s",
+                    url=self.url,
+                    answer_timeout=_ANSWER_TIMEOUT,
+                ),
+                124,
             ) from None
         except (OSError, HTTPException) as error:
             self._connection.close()
@@ -206,7 +215,7 @@ def _store_was_named() -> bool:
 
 def _unreachable(url: str, why: str) -> Failure:
     return Failure(
-        f"The server at {url} cannot be reached: {why}",
+        say("The server at {url} cannot be reached: {why}", url=url, why=why),
         UNREACHABLE,
-        hint="start one with `chimes serve`, or set CHIMES_URL",
+        hint=say("start one with `chimes serve`, or set CHIMES_URL"),
     )

@@ -14,6 +14,7 @@ from chimes.cli.lazy import Command
 from chimes.cli.options import form_options, yes_option
 from chimes.cli.output import Column, Json, Output, pick, tell
 from chimes.config import load_settings
+from chimes.wording import say
 
 if TYPE_CHECKING:
     from chimes.app.declarations import Backfilled
@@ -62,7 +63,7 @@ def backfill_schedules(
 
     path = load_settings(flags=flags, config_file=file).settings.app
     if not path:
-        raise Failure("Which application? Say --app module:name, or set CHIMES_APP", USAGE)
+        raise Failure(say("Which application? Say --app module:name, or set CHIMES_APP"), USAGE)
     app = load_app(path)
     settings = app.load(flags=flags, config_file=file).settings
     names = only or None

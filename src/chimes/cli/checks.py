@@ -22,6 +22,7 @@ from chimes.config import LoadedSettings, StoreLocation, load_settings, store_lo
 from chimes.config.fields import FIELDS
 from chimes.errors import ChimesError, ConfigError, SchemaMismatch, StoreLocked
 from chimes.triggers.reading import nearest
+from chimes.wording import say
 
 _PACKAGES = ("aiohttp", "alembic", "fastapi", "pydantic", "sqlalchemy", "uvicorn")
 #: Variables of ours that are no settings.
@@ -134,7 +135,7 @@ class Findings:
                 return None
             health = backend.request("GET", "/health").json()
             if "status" not in health:
-                raise Failure("another program listens there")
+                raise Failure(say("another program listens there"))
             self._server = _system(backend) or health
             self._asked_at = self._clock.now()
             return health

@@ -13,11 +13,12 @@ from chimes.cli.output import Json, Output, echo, tell
 from chimes.cli.shapes import RUN_COLUMNS, piped_schedule_columns, schedule_columns
 from chimes.cli.waiting import exit_code_of, wait_for
 from chimes.clock import SystemClock
+from chimes.wording import say
 
 
 def _chosen(backend: Backend, references: tuple[str, ...], matching: str | None) -> list[Json]:
     if bool(references) == bool(matching):
-        raise click.UsageError("Name schedules, or give --all-matching TEXT.")
+        raise click.UsageError(say("Name schedules, or give --all-matching TEXT."))
     if matching:
         return list(pages(backend, "/schedules", q=matching))
     return [find_schedule(backend, each) for each in references]
@@ -103,9 +104,9 @@ def run_now(
     found = find_schedule(backend, schedule)
     if wait and not backend.live:
         raise Failure(
-            "Nobody would carry the run out: no server is running",
+            say("Nobody would carry the run out: no server is running"),
             UNREACHABLE,
-            hint="start one with `chimes serve`, or leave --wait out",
+            hint=say("start one with `chimes serve`, or leave --wait out"),
         )
     run = _act(backend, found, "run", {})
     if not backend.live:

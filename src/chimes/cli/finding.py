@@ -8,6 +8,7 @@ from itertools import islice
 from chimes.cli.backend import API, Backend, pages, path_of
 from chimes.cli.failure import NOT_FOUND, USAGE, Failure
 from chimes.cli.output import Json
+from chimes.wording import say
 
 #: How many rows are looked through for a prefix or a name.
 _MOST = 5000
@@ -72,8 +73,19 @@ def _only(rows: list[Json], kind: str, reference: str, words: Iterable[str], com
         return rows[0]
     if rows:
         some = ", ".join(str(row["id"]) for row in rows[:5])
-        raise Failure(f"{reference!r} is the beginning or name of several: {some}", USAGE)
+        raise Failure(
+            say(
+                "{reference!r} is the beginning or name of several: {some}",
+                reference=reference,
+                some=some,
+            ),
+            USAGE,
+        )
     from chimes.triggers.reading import nearest
 
     hint = nearest(reference, [word for word in words if word])
-    raise Failure(f"There is no {kind} {reference!r}", NOT_FOUND, hint=hint or f"see `{command}`")
+    raise Failure(
+        say("There is no {kind} {reference!r}", kind=kind, reference=reference),
+        NOT_FOUND,
+        hint=hint or f"see `{command}`",
+    )

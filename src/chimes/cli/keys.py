@@ -18,6 +18,7 @@ from chimes.cli.options import (
 )
 from chimes.cli.output import Column, Json, Output, echo, inner, pick, tell
 from chimes.redaction import escaped
+from chimes.wording import say
 
 COMMANDS = {
     "create": Lazy("chimes.cli.keys", "create", "Create a key; it is shown once."),
@@ -82,7 +83,7 @@ def create(
     if owner:
         kind, separator, owner_id = owner.partition(":")
         if not separator or not owner_id:
-            raise click.UsageError("An owner is written as TYPE:ID, such as user:alice.")
+            raise click.UsageError(say("An owner is written as TYPE:ID, such as user:alice."))
         body["owner"] = {"type": kind, "id": owner_id}
     if scopes:
         body["scopes"] = list(dict.fromkeys(scopes))
@@ -126,10 +127,14 @@ def revoke(ctx: click.Context, backend: Backend, ask: Callable[..., bool], key_i
         each for each in keys if len(key_id) >= 3 and str(each["id"]).startswith(key_id)
     ]
     if not found:
-        raise Failure(f"There is no active key {key_id!r}", NOT_FOUND, hint="see `chimes key list`")
+        raise Failure(
+            say("There is no active key {key_id!r}", key_id=key_id),
+            NOT_FOUND,
+            hint=say("see `chimes key list`"),
+        )
     if len(found) > 1:
         some = ", ".join(str(each["id"]) for each in found)
-        raise Failure(f"{key_id!r} names several keys: {some}", USAGE)
+        raise Failure(say("{key_id!r} names several keys: {some}", key_id=key_id, some=some), USAGE)
     if not ask(f"Revoke {found[0]['name']} ({found[0]['id']})?", careful=True):
         tell("Nothing was revoked; --yes would do it without asking.")
         ctx.exit(FAILED)

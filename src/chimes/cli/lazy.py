@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from chimes.wording import say
+
 
 class Lazy(NamedTuple):
     """Where a command is, and the line that help shows without loading it."""
@@ -25,8 +27,10 @@ class Command(click.Command):
         options = args[:end]
         if any(each == "--api-key" or each.startswith("--api-key=") for each in options):
             raise click.UsageError(
-                "A key on the command line can be seen by every user of this machine. "
-                "Put it into CHIMES_API_KEY, or into a file for --api-key-file.",
+                say(
+                    "A key on the command line can be seen by every user of this machine. "
+                    "Put it into CHIMES_API_KEY, or into a file for --api-key-file."
+                ),
                 ctx,
             )
         # Else click would take the argument behind a bare --json for its value.
@@ -62,7 +66,9 @@ class LazyGroup(click.Group):
 
             hint = nearest(args[0], self._lazy)
             meant = f" {hint[0].upper()}{hint[1:]}" if hint else ""
-            raise click.UsageError(f"There is no command {args[0]!r}.{meant}", ctx)
+            raise click.UsageError(
+                say("There is no command {args!r}.{meant}", args=args[0], meant=meant), ctx
+            )
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

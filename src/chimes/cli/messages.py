@@ -12,6 +12,7 @@ from chimes.cli.lazy import Command
 from chimes.cli.options import client_options, output_options
 from chimes.cli.output import Column, Json, Output, echo, pick
 from chimes.redaction import escaped
+from chimes.wording import say
 
 _ITEM_COLUMNS = [
     Column("id", pick("id"), shortest=8),
@@ -66,7 +67,7 @@ def inbox(
     """
     if read_all:
         marked = post(backend, f"/inbox/read-all{_of(owner)}", {}).get("marked")
-        echo(f"{marked} marked as read")
+        echo(say("{marked} marked as read", marked=marked))
     elif read is not None:
         output.rows([_mark(backend, find_message(backend, read, owner))], _ITEM_COLUMNS)
     elif message is not None:
@@ -118,13 +119,13 @@ def deliveries(
         output.rows([again], _DELIVERY_COLUMNS)
         return
     if delivery is not None:
-        raise click.UsageError("Only `chimes deliveries retry ID` has a second argument.")
+        raise click.UsageError(say("Only `chimes deliveries retry ID` has a second argument."))
     if run == "retry" and dead:
         _retry_all(backend, output, channel)
         return
     if run == "retry":
         raise click.UsageError(
-            "Which one? Try `chimes deliveries retry ID`, or `chimes deliveries retry --dead`."
+            say("Which one? Try `chimes deliveries retry ID`, or `chimes deliveries retry --dead`.")
         )
     query = {
         "run_id": None if run is None else find_run(backend, run)["id"],

@@ -14,6 +14,7 @@ import click
 
 from chimes.cli.failure import Failure
 from chimes.cli.output import Form, InZone, Output
+from chimes.wording import say
 
 if TYPE_CHECKING:
     from chimes.cli.backend import Backend
@@ -132,13 +133,17 @@ def secret_from(file: Path) -> str:
         mode = file.stat().st_mode
         text = file.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise Failure(f"{file} cannot be read: {error.strerror}", 2) from None
+        raise Failure(
+            say("{file} cannot be read: {strerror}", file=file, strerror=error.strerror), 2
+        ) from None
     if os.name == "posix" and mode & 0o077:
         raise Failure(
-            f"{file} can be read by other users of this machine", 2, hint=f"chmod 600 {file}"
+            say("{file} can be read by other users of this machine", file=file),
+            2,
+            hint=say("chmod 600 {file}", file=file),
         )
     if not text or len(text.split()) != 1:
-        raise Failure(f"{file} must hold one key and nothing else", 2)
+        raise Failure(say("{file} must hold one key and nothing else", file=file), 2)
     return text
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 import click
 
 from chimes.redaction import escaped
+from chimes.wording import say
 
 Json = dict[str, object]
 Form = Literal["table", "tsv", "json", "ndjson", "ids"]
@@ -89,7 +90,13 @@ class Output:
         missing = [name for name in self.fields if name not in item]
         if missing:
             known = ", ".join(sorted(item))
-            raise click.UsageError(f"There is no field {missing[0]!r}; there are {known}")
+            raise click.UsageError(
+                say(
+                    "There is no field {missing!r}; there are {known}",
+                    missing=missing[0],
+                    known=known,
+                )
+            )
         return {name: item[name] for name in self.fields}
 
     def _cell(self, column: Column, item: Json) -> str:

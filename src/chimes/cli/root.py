@@ -22,6 +22,7 @@ from chimes.cli.failure import (
 from chimes.cli.lazy import Lazy, LazyGroup
 from chimes.errors import ChimesError
 from chimes.redaction import Redactor, escaped
+from chimes.wording import say
 
 #: The three most useful first; then by duty.
 COMMANDS = {
@@ -118,17 +119,17 @@ def _fail(failure: Failure, arguments: Sequence[str]) -> int:
     if any(each.startswith(("--json", "--ndjson")) for each in arguments):
         _say(json.dumps(failure.problem(), ensure_ascii=False))
     else:
-        _say(f"Error: {failure.message}")
+        _say(say("Error: {message}", message=failure.message))
         if failure.hint:
-            _say(f"Hint: {failure.hint}")
+            _say(say("Hint: {hint}", hint=failure.hint))
     return failure.code or FAILED
 
 
 def _usage(error: click.UsageError) -> None:
     if error.ctx is not None:
         _say(error.ctx.get_usage())
-        _say(f"Try '{error.ctx.command_path} --help'.")
-    _say(f"Error: {error.format_message()}")
+        _say(say("Try '{command_path} --help'.", command_path=error.ctx.command_path))
+    _say(say("Error: {format_message}", format_message=error.format_message()))
 
 
 def _say(text: str) -> None:

@@ -13,6 +13,7 @@ from chimes.cli.output import Json, Output, echo
 from chimes.cli.shapes import RUN_COLUMNS
 from chimes.cli.waiting import log_lines
 from chimes.redaction import escaped
+from chimes.wording import say
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 
@@ -99,7 +100,7 @@ def _run_of(backend: Backend, reference: str) -> Json:
         schedule = find_schedule(backend, reference)
     latest = list(pages(backend, path_of("schedules", schedule["id"], "runs"), 1))
     if not latest:
-        raise Failure(f"{schedule.get('name')} has no runs yet", NOT_FOUND)
+        raise Failure(say("{schedule} has no runs yet", schedule=schedule.get("name")), NOT_FOUND)
     return latest[0]
 
 

@@ -24,6 +24,7 @@ from chimes.config import (
     masked_store_url,
     store_location,
 )
+from chimes.wording import say
 
 if TYPE_CHECKING:
     from chimes.store.port import Item, Store
@@ -117,7 +118,13 @@ async def _init_anew(location: StoreLocation) -> None:
 
     store = build_store(location, SystemClock())
     if not isinstance(store, Renewable):
-        raise Failure(f"--force is for stores on Redis; {_named(location)} cannot be lost", USAGE)
+        raise Failure(
+            say(
+                "--force is for stores on Redis; {location} cannot be lost",
+                location=_named(location),
+            ),
+            USAGE,
+        )
     await store.init()
     tell("The store was set up anew; nodes that run go on within seconds.")
 
@@ -241,9 +248,9 @@ def copy_to(ctx: click.Context, settings: Settings, ask: Callable[..., bool], ta
     source = _existing(settings)
     into = store_location(replace(settings, store=target))
     if into.kind == "memory":
-        raise Failure("A copy into memory would be gone at once", USAGE)
+        raise Failure(say("A copy into memory would be gone at once"), USAGE)
     if source == into:
-        raise Failure(f"{_named(source)} cannot be copied into itself", CONFLICT)
+        raise Failure(say("{source} cannot be copied into itself", source=_named(source)), CONFLICT)
     if not ask(f"Copy {_named(source)} to {_named(into)}?"):
         ctx.exit(FAILED)
     seen, new = asyncio.run(_copy(source, into))
@@ -262,9 +269,9 @@ def _existing(settings: Settings) -> StoreLocation:
     location = store_location(settings)
     if not location.server and (location.path is None or not location.path.exists()):
         raise Failure(
-            f"There is no store at {location.url}",
+            say("There is no store at {url}", url=location.url),
             NOT_FOUND,
-            hint="name it with --store or --data-dir; `chimes serve` makes a new one",
+            hint=say("name it with --store or --data-dir; `chimes serve` makes a new one"),
         )
     return location
 
@@ -301,7 +308,9 @@ def _written(file: Path | None) -> Iterator[TextIO]:
             os.fsync(stream.fileno())
         part.replace(file)
     except OSError as error:
-        raise Failure(f"{file} cannot be written: {error.strerror}") from None
+        raise Failure(
+            say("{file} cannot be written: {strerror}", file=file, strerror=error.strerror)
+        ) from None
     finally:
         part.unlink(missing_ok=True)
 
@@ -315,4 +324,6 @@ def _read(file: Path) -> Iterator[TextIO]:
         with file.open(encoding="utf-8") as stream:
             yield stream
     except OSError as error:
-        raise Failure(f"{file} cannot be read: {error.strerror}", USAGE) from None
+        raise Failure(
+            say("{file} cannot be read: {strerror}", file=file, strerror=error.strerror), USAGE
+        ) from None

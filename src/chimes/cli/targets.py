@@ -11,6 +11,7 @@ import click
 
 from chimes.cli.failure import USAGE, Failure
 from chimes.cli.output import Json
+from chimes.wording import say
 
 _KINDS = ("http", "task", "flow", "sync", "agent")
 _LONGEST_NAME = 80
@@ -32,14 +33,23 @@ def target_from_options(options: Mapping[str, object], task: str = "") -> tuple[
         given = ["agent"]
     if len(given) != 1:
         raise click.UsageError(
-            "Say what to do with one of --http URL, --task NAME, --flow NAME,"
-            " --sync SOURCE/COLLECTION, --agent --prompt TEXT, or in words after the time."
+            say(
+                "Say what to do with one of --http URL, --task NAME, --flow NAME,"
+                " --sync SOURCE/COLLECTION, --agent --prompt TEXT, or in words after the time."
+            )
         )
     kind = given[0]
     for other in _KINDS:
         for option in _OWN[other]:
             if other != kind and options[option]:
-                raise click.UsageError(f"--{option} is for --{other}, not for --{kind}.")
+                raise click.UsageError(
+                    say(
+                        "--{option} is for --{other}, not for --{kind}.",
+                        option=option,
+                        other=other,
+                        kind=kind,
+                    )
+                )
     target, usual_name = _agent(options, task) if kind == "agent" else _target(kind, options)
     return target, _first_line(task) or usual_name
 
@@ -73,7 +83,7 @@ def _agent(options: Mapping[str, object], task: str) -> tuple[Json, str]:
     given = options["prompt"]
     prompt = _content(given) if isinstance(given, str) else task
     if not prompt.strip():
-        raise click.UsageError("Say what the agent is to do with --prompt TEXT.")
+        raise click.UsageError(say("Say what the agent is to do with --prompt TEXT."))
     target: Json = {"kind": "agent", "prompt": prompt}
     if options["model"]:
         target["model"] = options["model"]
@@ -88,7 +98,9 @@ def _first_line(text: str) -> str:
 def _sync(text: str) -> tuple[Json, str]:
     source, slash, collection = text.partition("/")
     if not slash or not source or not collection:
-        raise click.UsageError(f"--sync is written as SOURCE/COLLECTION, not {text!r}.")
+        raise click.UsageError(
+            say("--sync is written as SOURCE/COLLECTION, not {text!r}.", text=text)
+        )
     return {"kind": "sync", "source": source, "collection": collection}, f"sync {text}"
 
 
@@ -96,7 +108,9 @@ def _argument(text: str) -> tuple[str, object]:
     """`n=5` is a number, `ok=true` a truth value; what is no JSON is text."""
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise click.UsageError(f"An argument is written as name=value, not {text!r}.")
+        raise click.UsageError(
+            say("An argument is written as name=value, not {text!r}.", text=text)
+        )
     try:
         return name, json.loads(value)
     except ValueError:
@@ -109,9 +123,13 @@ def _json_object(text: object, option: str) -> Json:
     try:
         found = json.loads(_content(text))
     except ValueError as error:
-        raise click.UsageError(f"{option} is not JSON: {error}.") from None
+        raise click.UsageError(
+            say("{option} is not JSON: {error}.", option=option, error=error)
+        ) from None
     if not isinstance(found, dict):
-        raise click.UsageError(f'{option} is a JSON object such as \'{{"name": "Ada"}}\'.')
+        raise click.UsageError(
+            say('{option} is a JSON object such as \'{{"name": "Ada"}}\'.', option=option)
+        )
     return found
 
 
@@ -122,7 +140,9 @@ def _texts(value: object) -> Sequence[str]:
 def _header(text: str) -> tuple[str, str]:
     name, separator, value = text.partition(":")
     if not separator or not name.strip():
-        raise click.UsageError(f"A header is written as 'Name: value', not {text!r}.")
+        raise click.UsageError(
+            say("A header is written as 'Name: value', not {text!r}.", text=text)
+        )
     return name.strip(), value.strip()
 
 
@@ -134,4 +154,6 @@ def _content(text: str) -> str:
     try:
         return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Failure(f"{text[1:]} cannot be read: {error}", USAGE) from None
+        raise Failure(
+            say("{text} cannot be read: {error}", text=text[1:], error=error), USAGE
+        ) from None

@@ -9,6 +9,7 @@ from chimes.cli.lazy import Command, Lazy, LazyGroup
 from chimes.cli.options import client_options, output_options
 from chimes.cli.output import Column, Json, Output, echo, pick, tell
 from chimes.redaction import escaped
+from chimes.wording import say
 
 COMMANDS = {
     "connect": Lazy("chimes.cli.telegram", "connect", "Make a code that links a chat to you."),
@@ -57,7 +58,13 @@ def confirm(backend: Backend, chat: str) -> None:
       chimes telegram confirm 123456789
     """
     done = post(backend, path_of("telegram", "links", chat) + "/confirm", {})
-    echo(f"{escaped(str(done['chat_id']))} acts for {escaped(str(done['owner']))}")
+    echo(
+        say(
+            "{done} acts for {done2}",
+            done=escaped(str(done["chat_id"])),
+            done2=escaped(str(done["owner"])),
+        )
+    )
 
 
 @click.command("list", cls=Command)
@@ -85,7 +92,7 @@ def test(backend: Backend, chat: str) -> None:
       chimes telegram test 123456789
     """
     done = post(backend, "/telegram/test", {"chat_id": chat})
-    echo(f"sent to {escaped(str(done['chat_id']))}")
+    echo(say("sent to {done}", done=escaped(str(done["chat_id"]))))
 
 
 def _rows(found: Json, name: str, state: str) -> list[Json]:

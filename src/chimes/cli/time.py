@@ -22,6 +22,7 @@ from chimes.language import (
 )
 from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_moment
 from chimes.triggers.expression import trigger_from_text
+from chimes.wording import say
 
 _DIALECTS = click.Choice(["auto", "unix", "seconds", "quartz"])
 
@@ -134,7 +135,10 @@ def fires_after(trigger: Trigger, after: datetime, count: int, lang: str) -> lis
     fires = trigger.fires(after, count)
     if not fires:
         words = describe(trigger, lang)
-        raise Failure(f"This never fires after {format_moment(after)}: {words}", INVALID)
+        raise Failure(
+            say("This never fires after {after}: {words}", after=format_moment(after), words=words),
+            INVALID,
+        )
     return fires
 
 

@@ -33,6 +33,7 @@ from chimes.store.codec.run import log_from_plain, log_to_plain, run_from_plain,
 from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
 from chimes.store.plain import Plain, Reader
 from chimes.store.port import Item, RunLog, Store
+from chimes.wording import say
 
 FORMAT: Final = 1
 _BATCH = 500
@@ -92,7 +93,7 @@ def imported(lines: Iterable[str]) -> Iterator[Item]:
             continue
         try:
             if len(line) > _LONGEST_LINE:
-                raise InvalidInput("it is too long")
+                raise InvalidInput(say("it is too long"))
             data = json.loads(line)
             if number == 1:
                 _check_head(data)
@@ -100,18 +101,26 @@ def imported(lines: Iterable[str]) -> Iterator[Item]:
             read = Reader(data)
             kind = read.text("kind")
             if kind not in _READERS:
-                raise InvalidInput(f"unknown kind {kind!r}")
+                raise InvalidInput(say("unknown kind {kind!r}", kind=kind))
             yield read.read("value", _READERS[kind])
         except (ValueError, KeyError, TypeError, RecursionError, ChimesError) as error:
             why = error.message if isinstance(error, ChimesError) else str(error)
-            raise InvalidInput(f"line {number}: {why}", code="bad_export") from None
+            raise InvalidInput(
+                say("line {number}: {why}", number=number, why=why), code="bad_export"
+            ) from None
 
 
 def _check_head(data: object) -> None:
     if not isinstance(data, dict) or "chimes_export" not in data:
-        raise InvalidInput("this is not an export of Chimes")
+        raise InvalidInput(say("this is not an export of Chimes"))
     if data["chimes_export"] != FORMAT:
-        raise InvalidInput(f"this export has format {data['chimes_export']}, known is {FORMAT}")
+        raise InvalidInput(
+            say(
+                "this export has format {data}, known is {format}",
+                data=data["chimes_export"],
+                format=FORMAT,
+            )
+        )
 
 
 async def load_all(store: Store, items: AsyncIterator[Item]) -> tuple[int, int]:

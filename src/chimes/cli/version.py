@@ -10,6 +10,7 @@ from chimes import __version__
 from chimes.cli.lazy import Command
 from chimes.cli.options import form_options
 from chimes.cli.output import Output, echo
+from chimes.wording import say
 
 
 @click.command("version", cls=Command)
@@ -26,4 +27,4 @@ def version(output: Output) -> None:
     if output.form in ("json", "ndjson"):
         output.one({"version": __version__, "python": number}, [])
     else:
-        echo(f"chimes {__version__} (Python {number})")
+        echo(say("chimes {version} (Python {number})", version=__version__, number=number))

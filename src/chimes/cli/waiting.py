@@ -9,6 +9,7 @@ from chimes.cli.backend import Backend, get, items_of, path_of
 from chimes.cli.failure import OK, RUN_FAILED, TIMED_OUT, UNREACHABLE, Failure
 from chimes.cli.output import Json
 from chimes.clock import SystemClock
+from chimes.wording import say
 
 #: Soon at first, for runs that end at once, then with patience.
 _PAUSES = (0.05, 0.1, 0.2, 0.4)
@@ -38,9 +39,14 @@ def wait_for(backend: Backend, run_id: str, timeout: str) -> Json:
             return run
         if clock.monotonic() + pause > until:
             raise Failure(
-                f"The run {run_id} is still {run.get('status')} after {timeout}",
+                say(
+                    "The run {run_id} is still {run} after {timeout}",
+                    run_id=run_id,
+                    run=run.get("status"),
+                    timeout=timeout,
+                ),
                 TIMED_OUT,
-                hint=f"it goes on; see `chimes logs {run_id} -f`",
+                hint=say("it goes on; see `chimes logs {run_id} -f`", run_id=run_id),
             )
         time.sleep(pause)
     raise AssertionError("pauses never end")

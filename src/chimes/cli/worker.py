@@ -10,6 +10,7 @@ from chimes.cli.lazy import Command
 from chimes.cli.serve import start
 from chimes.config import load_settings
 from chimes.errors import ConfigError
+from chimes.wording import say
 
 
 @click.command("worker", cls=Command)
@@ -34,6 +35,6 @@ def worker(file: Path | None, queues: tuple[str, ...], **flags: str | None) -> i
     """
     if not load_settings(flags=flags, config_file=file).settings.app:
         raise ConfigError(
-            "app: which application? Say --app module:name, or set CHIMES_APP", key="app"
+            say("app: which application? Say --app module:name, or set CHIMES_APP"), key="app"
         )
     return start(file, {**flags, "roles": "scheduler,worker"}, queues=queues)

@@ -22,6 +22,7 @@ from chimes.client.values import LogLine
 from chimes.client.verbs import Verbs
 from chimes.clock import SystemClock
 from chimes.errors import ConfigError
+from chimes.wording import say
 
 API = "/api/v1"
 DEFAULT_URL = "http://127.0.0.1:7100"
@@ -72,9 +73,11 @@ def checked_url(url: str) -> str:
     """Without a slash at its end. A key in the URL would show up in logs."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError("the URL of a server is written http://host:port", key="url")
+        raise ConfigError(say("the URL of a server is written http://host:port"), key="url")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise ConfigError("the URL of a server has no user, no query and no fragment", key="url")
+        raise ConfigError(
+            say("the URL of a server has no user, no query and no fragment"), key="url"
+        )
     return url.rstrip("/")
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from chimes.client.problems import error_of
 from chimes.client.steps import Call, NoAnswer, Reply, Steps, Wait
 from chimes.errors import ChimesError, Unreachable
+from chimes.wording import say
 
 Json = dict[str, object]
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
@@ -81,4 +82,9 @@ def object_of(reply: Reply) -> Json:
 
 
 def _not_chimes(reply: Reply) -> ChimesError:
-    return Unreachable(f"the answer ({reply.status}) does not come from Chimes; is the URL right?")
+    return Unreachable(
+        say(
+            "the answer ({status}) does not come from Chimes; is the URL right?",
+            status=reply.status,
+        )
+    )

@@ -12,6 +12,7 @@ from chimes.model.recipient import Recipient
 from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, SyncTarget, TaskTarget
 from chimes.triggers import Trigger, format_duration_iso, format_moment, parse_duration
 from chimes.triggers.expression import trigger_from_text
+from chimes.wording import say
 
 Json = dict[str, object]
 Duration = str | timedelta | int | float
@@ -166,7 +167,7 @@ def _named(text: str) -> Json:
     if kind == "sync" and slash:
         return {"kind": "sync", "source": source, "collection": collection}
     raise InvalidInput(
-        "a target is task:NAME, flow:NAME, sync:SOURCE/COLLECTION or a URL",
+        say("a target is task:NAME, flow:NAME, sync:SOURCE/COLLECTION or a URL"),
         field="target",
         code="unknown_kind",
     )
@@ -206,7 +207,9 @@ def owner_json(text: str) -> Json:
     kind, colon, owner = text.partition(":")
     if not colon:
         raise InvalidInput(
-            "an owner is written as type:id, such as user:alice", field="owner", code="bad_owner"
+            say("an owner is written as type:id, such as user:alice"),
+            field="owner",
+            code="bad_owner",
         )
     return {"type": kind, "id": owner}
 
@@ -217,7 +220,10 @@ def moment_text(value: Moment, field: str) -> str:
         return value
     if value.utcoffset() is None:
         raise InvalidInput(
-            f"{field} must be an aware datetime, or text such as 2030-02-10T09:00:00Z",
+            say(
+                "{field} must be an aware datetime, or text such as 2030-02-10T09:00:00Z",
+                field=field,
+            ),
             field=field,
             code="naive_time",
         )

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from chimes.errors import Unreachable
 from chimes.triggers import format_duration_go, parse_duration, parse_moment
+from chimes.wording import say
 
 Json = Mapping[str, object]
 T = TypeVar("T")
@@ -262,4 +263,6 @@ def _get(data: Json, name: str, kind: type[T] | tuple[type[T], ...]) -> T:
 
 
 def _odd(name: str) -> Unreachable:
-    return Unreachable(f"the answer has no proper {name!r}: the server is of another version")
+    return Unreachable(
+        say("the answer has no proper {name!r}: the server is of another version", name=name)
+    )

@@ -47,6 +47,7 @@ from chimes.errors import (
 )
 from chimes.model.ids import declared_id
 from chimes.triggers import Trigger, parse_duration
+from chimes.wording import say
 
 _PAGE = "200"
 #: How often others may get in between before an upsert gives up.
@@ -111,7 +112,7 @@ class Verbs:
             except (AlreadyExists, NotFound):
                 # Somebody else created or deleted it since we looked.
                 continue
-        raise Conflict(f"schedule {name!r} changes too fast; try again")
+        raise Conflict(say("schedule {name!r} changes too fast; try again", name=name))
 
     def delete_schedule(self, name: str) -> Steps[bool]:
         """Whether there was one."""
@@ -242,7 +243,9 @@ class Verbs:
             if limit is not None:
                 left = limit.total_seconds() - (self._monotonic() - began)
                 if left <= 0:
-                    raise TimeoutError(f"run {run_id} has not ended within {limit}")
+                    raise TimeoutError(
+                        say("run {run_id} has not ended within {limit}", run_id=run_id, limit=limit)
+                    )
             yield Wait(min(pause, left))
             pause = min(pause * 1.5, _LONGEST_LOOK)
         if run.status != "succeeded":
@@ -282,7 +285,11 @@ class Verbs:
             return (yield from self._answer("GET", path_of("schedules", name)))
         except NotFound:
             raise NotFound(
-                f"there is no schedule {name!r} in the namespace {self.namespace!r}"
+                say(
+                    "there is no schedule {name!r} in the namespace {namespace!r}",
+                    name=name,
+                    namespace=self.namespace,
+                )
             ) from None
 
     def _path(self, name: str) -> Steps[str]:

@@ -14,6 +14,7 @@ from chimes.config.fields import FIELDS
 from chimes.config.location import store_secrets
 from chimes.errors import ConfigError
 from chimes.triggers.reading import nearest
+from chimes.wording import say
 
 LARGEST = 1024 * 1024
 DEEPEST = 32
@@ -46,7 +47,13 @@ def read_file(file: Path) -> FileContent:
     if data is None:
         return FileContent()
     if not isinstance(data, dict):
-        raise ConfigError(f"{file}: expected settings as `key: value`, got {type(data).__name__}")
+        raise ConfigError(
+            say(
+                "{file}: expected settings as `key: value`, got {name}",
+                file=file,
+                name=type(data).__name__,
+            )
+        )
     values: dict[str, object] = {}
     for key, value in (_flat(data) | _of_eventnative(file, data.get(_SERVER))).items():
         name = str(key).replace("-", "_")
@@ -120,16 +127,20 @@ def _parsed(file: Path) -> object:
         with file.open("rb") as stream:
             raw = stream.read(LARGEST + 1)
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+        raise ConfigError(
+            say("{file} cannot be read: {strerror}", file=file, strerror=error.strerror)
+        ) from None
     if len(raw) > LARGEST:
-        raise _unsafe(file, f"it is larger than {LARGEST // 1024} KiB")
+        raise _unsafe(file, say("it is larger than {largest} KiB", largest=LARGEST // 1024))
     try:
         _check(file, raw)
         return yaml.load(raw, Loader=_Loader)  # noqa: S506 - a SafeLoader, see below
     except yaml.constructor.ConstructorError as error:
         raise _unsafe(file, _where(error)) from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        raise ConfigError(f"{file} is not valid YAML: {_where(error)}") from None
+        raise ConfigError(
+            say("{file} is not valid YAML: {error}", file=file, error=_where(error))
+        ) from None
 
 
 def _check(file: Path, raw: bytes) -> None:
@@ -137,17 +148,21 @@ def _check(file: Path, raw: bytes) -> None:
     depth = 0
     for event in yaml.parse(raw, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
-            raise _unsafe(file, f"it has an alias (*{event.anchor}); write the value out")
+            raise _unsafe(
+                file, say("it has an alias (*{anchor}); write the value out", anchor=event.anchor)
+            )
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > DEEPEST:
-            raise _unsafe(file, f"it is nested more than {DEEPEST} levels deep")
+            raise _unsafe(
+                file, say("it is nested more than {deepest} levels deep", deepest=DEEPEST)
+            )
 
 
 def _unsafe(file: Path, why: str) -> ConfigError:
-    return ConfigError(f"{file} is refused: {why}", code=UNSAFE)
+    return ConfigError(say("{file} is refused: {why}", file=file, why=why), code=UNSAFE)
 
 
 def _where(error: Exception) -> str:

@@ -15,6 +15,7 @@ from chimes.config.settings import Settings
 from chimes.errors import ConfigError
 from chimes.redaction import HIDDEN
 from chimes.triggers.duration import format_duration_go
+from chimes.wording import say
 
 FILE_NAME = "chimes.yaml"
 FILE_VARIABLE = "CHIMES_CONFIG"
@@ -95,8 +96,13 @@ def _from_environment(
         if given and not (field.name == "port" and given.startswith(SERVICE_LINK)):
             if field.file_only:
                 raise ConfigError(
-                    f"{variable} is not read from the environment: {field.name} may only be set "
-                    f"in {FILE_NAME}",
+                    say(
+                        "{variable} is not read from the environment: {field} may only be set "
+                        "in {file_name}",
+                        variable=variable,
+                        field=field.name,
+                        file_name=FILE_NAME,
+                    ),
                     key=field.name,
                 )
             origins[field.name] = f"environment {variable}"
@@ -112,7 +118,14 @@ def _value(field: Field, given: object, origin: str) -> object:
             given = masked_store_url(str(given))
         shown = HIDDEN if field.secret else repr(given)[:80]
         raise ConfigError(
-            f"{field.name}: expected {wanted}, got {shown} ({origin})", key=field.name
+            say(
+                "{field}: expected {wanted}, got {shown} ({origin})",
+                field=field.name,
+                wanted=wanted,
+                shown=shown,
+                origin=origin,
+            ),
+            key=field.name,
         ) from None
 
 
@@ -121,8 +134,13 @@ def _check_heartbeat(settings: Settings, origins: Mapping[str, str]) -> None:
     if settings.heartbeat is not None and settings.heartbeat > settings.lease / 2:
         lease = format_duration_go(settings.lease)
         raise ConfigError(
-            f"heartbeat: expected half of the lease ({lease}) or less, "
-            f"got {format_duration_go(settings.heartbeat)} ({origins['heartbeat']})",
+            say(
+                "heartbeat: expected half of the lease ({lease}) or less, "
+                "got {heartbeat} ({origins})",
+                lease=lease,
+                heartbeat=format_duration_go(settings.heartbeat),
+                origins=origins["heartbeat"],
+            ),
             key="heartbeat",
         )
 
@@ -133,7 +151,9 @@ def _file(
     told = named or (Path(environment[FILE_VARIABLE]) if environment.get(FILE_VARIABLE) else None)
     if told is not None:
         if not told.is_file():
-            raise ConfigError(f"There is no configuration file {str(told)!r}", key="config")
+            raise ConfigError(
+                say("There is no configuration file {told!r}", told=str(told)), key="config"
+            )
         return told
     data_dir = values.get("data_dir", Settings().data_dir)
     assert isinstance(data_dir, Path)

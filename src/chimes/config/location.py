@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from chimes.config.settings import Settings
 from chimes.errors import ConfigError
 from chimes.redaction import HIDDEN, is_secret_name, masked_tail, query_pairs
+from chimes.wording import say
 
 StoreKind = Literal["sqlite", "json", "memory", "postgresql", "mariadb", "redis"]
 
@@ -103,18 +104,21 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
         return StoreLocation(kind="memory")
     scheme, separator, rest = given.partition("://")
     if not separator:
-        raise _unknown(given, f"a path is written as sqlite:///{given}")
+        raise _unknown(given, say("a path is written as sqlite:///{given}", given=given))
     if scheme in REDIS:
         return _on_redis(given, rest, settings, data)
     server = SERVERS.get(scheme.partition("+")[0])
     if server is not None:
         if not _names_database(rest):
-            raise _unknown(given, f"the name of the database is missing: {scheme}://…/chimes")
+            raise _unknown(
+                given,
+                say("the name of the database is missing: {scheme}://…/chimes", scheme=scheme),
+            )
         if wrong := _bad_port(rest):
-            raise _unknown(given, f"{wrong} is no port: 1 to 65535")
+            raise _unknown(given, say("{wrong} is no port: 1 to 65535", wrong=wrong))
         return StoreLocation(kind=server, server=given)
     if scheme not in ("sqlite", "json"):
-        raise _unknown(given, f"{scheme}:// is not known in this version")
+        raise _unknown(given, say("{scheme}:// is not known in this version", scheme=scheme))
     path = _path(given, rest, here)
     if scheme == "json":
         return StoreLocation(kind="json", path=path)
@@ -124,7 +128,7 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
 def _on_redis(given: str, rest: str, settings: Settings, data: Path) -> StoreLocation:
     """What else is wrong with the URL its driver says."""
     if wrong := _bad_port(rest):
-        raise _unknown(given, f"{wrong} is no port: 1 to 65535")
+        raise _unknown(given, say("{wrong} is no port: 1 to 65535", wrong=wrong))
     configured = settings.data_dir != Settings().data_dir
     return StoreLocation(
         kind="redis",
@@ -156,12 +160,12 @@ def _bad_port(rest: str) -> str:
 
 def _path(given: str, rest: str, here: Path) -> Path:
     if not rest.startswith("/"):
-        raise _unknown(given, "three slashes stand before the path")
+        raise _unknown(given, say("three slashes stand before the path"))
     body = rest[1:]
     if body in ("", ":memory:"):
-        raise _unknown(given, "the path is missing; a store without one is memory://")
+        raise _unknown(given, say("the path is missing; a store without one is memory://"))
     if "?" in body or "\0" in body:
-        raise _unknown(given, "a path takes no options")
+        raise _unknown(given, say("a path takes no options"))
     if body.startswith("/"):
         return _normal(Path("/" + body.lstrip("/")))
     relative, absolute = here / body, Path("/") / body
@@ -187,5 +191,11 @@ def _normal(path: Path) -> Path:
 def _unknown(given: str, why: str) -> ConfigError:
     shown = given if "@" not in given else given.partition("://")[0] + "://…"
     return ConfigError(
-        f"store: {shown!r} cannot be used: {why}; this version has {KNOWN}", key="store"
+        say(
+            "store: {shown!r} cannot be used: {why}; this version has {known}",
+            shown=shown,
+            why=why,
+            known=KNOWN,
+        ),
+        key="store",
     )

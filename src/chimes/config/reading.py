@@ -16,6 +16,7 @@ from chimes.config.settings import ROLES
 from chimes.errors import InvalidTrigger
 from chimes.triggers.duration import format_duration_go, parse_duration
 from chimes.triggers.reading import nearest
+from chimes.wording import say
 
 Read = Callable[[object], object]
 
@@ -33,7 +34,7 @@ def text(value: object) -> str:
     if not isinstance(value, str):
         raise Expected("text")
     if any(ord(char) < 32 for char in value):
-        raise Expected("text without control characters")
+        raise Expected(say("text without control characters"))
     return value.strip()
 
 
@@ -41,7 +42,7 @@ def path(value: object) -> Path:
     if isinstance(value, Path):
         return value
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise Expected("a path")
+        raise Expected(say("a path"))
     return Path(value).expanduser()
 
 
@@ -51,7 +52,7 @@ def number(least: int, most: int) -> Read:
             stripped = value.strip()
             value = int(stripped) if stripped.isdecimal() and len(stripped) < 20 else None
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise Expected(f"a whole number between {least} and {most}")
+            raise Expected(say("a whole number between {least} and {most}", least=least, most=most))
         return value
 
     return read
@@ -60,14 +61,14 @@ def number(least: int, most: int) -> Read:
 def rate(value: object) -> float:
     found = _float(value)
     if not (math.isfinite(found) and found > 0):
-        raise Expected("a number above 0")
+        raise Expected(say("a number above 0"))
     return found
 
 
 def price(value: object) -> float:
     found = _float(value)
     if not (math.isfinite(found) and found >= 0):
-        raise Expected("a number, 0 or more")
+        raise Expected(say("a number, 0 or more"))
     return found
 
 
@@ -87,22 +88,24 @@ def flag(value: object) -> bool:
         return True
     if word in FALSE:
         return False
-    raise Expected("true or false (also 1/0, yes/no)")
+    raise Expected(say("true or false (also 1/0, yes/no)"))
 
 
 def duration(*, least: timedelta = timedelta(0), most: timedelta = timedelta(days=36500)) -> Read:
     def read(value: object) -> timedelta:
         if not isinstance(value, str | timedelta):
-            raise Expected("a duration such as 10s, 1h30m or PT1H30M")
+            raise Expected(say("a duration such as 10s, 1h30m or PT1H30M"))
         try:
             found = parse_duration(value, allow_zero=True)
         except InvalidTrigger as error:
             hint = f" ({error.hint})" if error.hint else ""
-            raise Expected(f"a duration such as 10s, 1h30m or PT1H30M{hint}") from None
+            raise Expected(
+                say("a duration such as 10s, 1h30m or PT1H30M{hint}", hint=hint)
+            ) from None
         if found < least:
-            raise Expected(f"a duration of {format_duration_go(least)} or more")
+            raise Expected(say("a duration of {least} or more", least=format_duration_go(least)))
         if found > most:
-            raise Expected(f"a duration of {format_duration_go(most)} or less")
+            raise Expected(say("a duration of {most} or less", most=format_duration_go(most)))
         return found
 
     return read
@@ -124,7 +127,7 @@ def names(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-        raise Expected("a list of texts, or one text separated by commas")
+        raise Expected(say("a list of texts, or one text separated by commas"))
     return tuple(text(each) for each in value if each.strip())
 
 
@@ -132,7 +135,7 @@ def chats(value: object) -> tuple[str, ...]:
     """Numbers of Telegram chats; those of groups are negative."""
     given = names([str(each) for each in value] if isinstance(value, list | tuple) else value)
     if not all(each.removeprefix("-").isdecimal() for each in given):
-        raise Expected("numbers of chats, such as 123456789 or -1001234567890")
+        raise Expected(say("numbers of chats, such as 123456789 or -1001234567890"))
     return given
 
 
@@ -140,7 +143,13 @@ def choice(*known: str) -> Read:
     def read(value: object) -> str:
         word = value.strip().lower() if isinstance(value, str) else ""
         if word not in known:
-            raise Expected(f"one of {', '.join(filter(None, known))}{_meant(word, known)}")
+            raise Expected(
+                say(
+                    "one of {value}{word}",
+                    value=", ".join(filter(None, known)),
+                    word=_meant(word, known),
+                )
+            )
         return word
 
     return read
@@ -149,10 +158,14 @@ def choice(*known: str) -> Read:
 def roles(value: object) -> tuple[str, ...]:
     given = tuple(dict.fromkeys(each.lower() for each in names(value)))
     if not given:
-        raise Expected(f"one or more of {', '.join(ROLES)}")
+        raise Expected(say("one or more of {roles}", roles=", ".join(ROLES)))
     for each in given:
         if each not in ROLES:
-            raise Expected(f"one or more of {', '.join(ROLES)}{_meant(each, ROLES)}")
+            raise Expected(
+                say(
+                    "one or more of {roles}{each}", roles=", ".join(ROLES), each=_meant(each, ROLES)
+                )
+            )
     return tuple(role for role in ROLES if role in given)
 
 
@@ -168,7 +181,7 @@ def zone(value: object) -> str:
         return parse_zone(text(value)).name
     except InvalidTrigger as error:
         hint = f" ({error.hint})" if error.hint else ""
-        raise Expected(f"an IANA time zone such as Asia/Bangkok{hint}") from None
+        raise Expected(say("an IANA time zone such as Asia/Bangkok{hint}", hint=hint)) from None
 
 
 def _meant(word: str, known: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ from datetime import timedelta
 import aiohttp
 
 from chimes.delivery.fetching import File
+from chimes.wording import say
 
 _LARGEST_ANSWER = 8 * 1024 * 1024
 _LONGEST_WAIT = 7 * 24 * 3600
@@ -86,10 +87,10 @@ class BotApi:
             ) as answer:
                 return self._result(answer.status, await _body(answer))
         except TimeoutError:
-            raise BotApiError("no answer in time") from None
+            raise BotApiError(say("no answer in time")) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # Its text may hold the URL.
-            raise BotApiError(f"not reached: {type(error).__name__}") from None
+            raise BotApiError(say("not reached: {name}", name=type(error).__name__)) from None
 
     def _result(self, status: int, body: bytes) -> object:
         try:
@@ -97,7 +98,7 @@ class BotApi:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise BotApiError("an answer that is not the Bot API's", status=status)
+            raise BotApiError(say("an answer that is not the Bot API's"), status=status)
         if answer.get("ok") is True:
             return answer.get("result")
         parameters = answer.get("parameters")

@@ -22,6 +22,7 @@ from chimes.delivery.message import link_line
 from chimes.delivery.plain_text import one_line
 from chimes.errors import ConfigError
 from chimes.model.recipient import Channel
+from chimes.wording import say
 
 SECONDS = 60.0
 #: For one answer of the server.
@@ -49,12 +50,12 @@ def server_of(url: str) -> Server:
         parts, port = urlsplit(""), None
     if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
         raise ConfigError(
-            "smtp_url: expected smtp://user:password@host:port, or smtps://", key="smtp_url"
+            say("smtp_url: expected smtp://user:password@host:port, or smtps://"), key="smtp_url"
         )
     tls = parts.scheme == "smtps"
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if not (user + password).isascii():
-        raise ConfigError("smtp_url: user and password must be ASCII text", key="smtp_url")
+        raise ConfigError(say("smtp_url: user and password must be ASCII text"), key="smtp_url")
     usual = 465 if tls else 587 if user else 25
     return Server(
         host=parts.hostname,
@@ -75,7 +76,7 @@ def sender_of(text: str) -> Address:
     except Exception:
         # The parser of the standard library raises whatever it stumbles over.
         raise ConfigError(
-            "smtp_from: expected an address such as chimes@example.com", key="smtp_from"
+            say("smtp_from: expected an address such as chimes@example.com"), key="smtp_from"
         ) from None
 
 
@@ -114,7 +115,7 @@ class Email:
         async with self._fetcher.fetching(len(letter.message.files)) as fetching:
             mail = await self._mail(letter, fetching)
             if mail is None:
-                return Refused(error="this is no e-mail address", code="bad_address")
+                return Refused(error=say("this is no e-mail address"), code="bad_address")
             return await self._in_thread(mail)
 
     async def _mail(self, letter: Letter, fetching: Fetching) -> EmailMessage | None:
@@ -138,7 +139,9 @@ class Email:
             async with asyncio.timeout(self._seconds):
                 return await asyncio.shield(work)
         except TimeoutError:
-            return Retry(error=f"timed out after {self._seconds:g} s", code="timeout")
+            return Retry(
+                error=say("timed out after {seconds:g} s", seconds=self._seconds), code="timeout"
+            )
         finally:
             # The thread would wait on otherwise, and hold its place.
             talk.hang_up()
@@ -174,9 +177,9 @@ class _Talk:
         except smtplib.SMTPResponseException as answer:
             return _judged(answer.smtp_code, answer.smtp_error)
         except smtplib.SMTPNotSupportedError:
-            return Refused(error="the server cannot take this address", code="not_supported")
+            return Refused(error=say("the server cannot take this address"), code="not_supported")
         except ssl.SSLCertVerificationError:
-            return Retry(error="the server's certificate was not accepted", code="tls")
+            return Retry(error=say("the server's certificate was not accepted"), code="tls")
         except _Unsafe as unsafe:
             return Refused(error=str(unsafe), code="no_tls")
         except (smtplib.SMTPException, OSError, UnicodeError) as failed:
@@ -205,7 +208,7 @@ class _Talk:
                 secured = True
             if server.user:
                 if not secured and server.host not in _LOOPBACK:
-                    raise _Unsafe("the mail server offers no TLS: the password is not sent")
+                    raise _Unsafe(say("the mail server offers no TLS: the password is not sent"))
                 client.login(server.user, server.password)
             client.send_message(mail)
             with suppress(smtplib.SMTPException, OSError):

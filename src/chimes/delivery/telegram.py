@@ -9,6 +9,7 @@ import logging
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
+from chimes.delivery import words
 from chimes.delivery.base import Letter, Refused, Result, Retry, Sent
 from chimes.delivery.bot_api import BotApi, BotApiError
 from chimes.delivery.fetching import Fetcher, Fetching
@@ -16,9 +17,9 @@ from chimes.delivery.message import Message, link_line
 from chimes.delivery.plain_text import one_line
 from chimes.delivery.splitting import split
 from chimes.delivery.telegram_buttons import Action, encode
-from chimes.delivery.words import say
 from chimes.model.delivery import Artifact
 from chimes.model.recipient import Channel
+from chimes.wording import say
 
 logger = logging.getLogger("chimes.delivery")
 
@@ -99,7 +100,9 @@ class Telegram:
         match error.status:
             case 0:
                 why = said.removeprefix("not reached: ")
-                return Retry(error=f"Telegram cannot be reached: {why}", code="unreachable")
+                return Retry(
+                    error=say("Telegram cannot be reached: {why}", why=why), code="unreachable"
+                )
             case 429:
                 asked = error.retry_after
                 return Retry(
@@ -134,7 +137,7 @@ class Telegram:
         elif message.status:
             wanted.append(("button_run", Action.RETRY, message.run_id))
         made = [
-            (say(message.language, key), encode(action, about, chat=chat, token=self._token))
+            (words.say(message.language, key), encode(action, about, chat=chat, token=self._token))
             for key, action, about in wanted
         ]
         return [{"text": text, "callback_data": data} for text, data in made if data is not None]
@@ -190,7 +193,7 @@ def text_parts(message: Message) -> list[str]:
     parts = split(message.text, LONGEST_MESSAGE)
     if len(parts) <= MOST_PARTS:
         return parts
-    return [*parts[: MOST_PARTS - 1], say(message.language, "cut")]
+    return [*parts[: MOST_PARTS - 1], words.say(message.language, "cut")]
 
 
 def _chat(to: str) -> int | str:

@@ -26,6 +26,7 @@ from chimes.targets.http_callback.response import Reply, wait_asked
 from chimes.targets.http_callback.signing import signatures
 from chimes.targets.http_callback.verdicts import failure_of
 from chimes.triggers import format_moment
+from chimes.wording import say
 
 SECONDS = 20.0
 EOL = "\r\n"
@@ -76,7 +77,9 @@ class Webhook:
             async with asyncio.timeout(self._seconds):
                 reply = await self._exchange.send(request)
         except TimeoutError:
-            return Retry(error=f"timed out after {self._seconds:g} s", code="timeout")
+            return Retry(
+                error=say("timed out after {seconds:g} s", seconds=self._seconds), code="timeout"
+            )
         except (aiohttp.ClientError, EgressDenied, OSError) as error:
             failure = failure_of(error)
             result = Retry if failure.retryable else Refused
@@ -90,7 +93,7 @@ def _judged(reply: Reply, letter: Letter) -> Result:
         return Sent(receipt=str(status))
     text = f"HTTP {status} {reply.phrase}".rstrip()
     if 300 <= status <= 399:
-        return Refused(error=f"{text}: not followed", code="redirect")
+        return Refused(error=say("{text}: not followed", text=text), code="redirect")
     if status in (408, 429) or status >= 500:
         asked = wait_asked(reply.retry_after, letter.now) if status in (429, 503) else None
         holds_back = status == 429 and asked is not None

@@ -16,6 +16,7 @@ from chimes.errors import ChimesError, NotAuthenticated, QuotaExceeded, RateLimi
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.service.audit import entry
 from chimes.service.limits import RateLimiter, SharedLimiter
+from chimes.wording import say
 
 #: What the native API takes. A key in a query string ends up in logs and histories (S02).
 NATIVE = ("Bearer", "ApiKey", "X-API-Key")
@@ -126,7 +127,7 @@ class FailureWindow:
             seen.popleft()
         if len(seen) >= _FAILURES:
             raise RateLimited(
-                "Too many wrong keys", retry_after=timedelta(seconds=_WINDOW - (now - seen[0]))
+                say("Too many wrong keys"), retry_after=timedelta(seconds=_WINDOW - (now - seen[0]))
             )
         seen.append(now)
         if len(self._seen) > _MOST_ADDRESSES:

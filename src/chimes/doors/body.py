@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from chimes.doors import refusal
 from chimes.errors import InvalidInput
+from chimes.wording import say
 
 DEEPEST = 32
 MOST_KEYS = 1000
@@ -25,7 +26,7 @@ def strict_json(data: bytes) -> object:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise refusal.unparsable(f"not UTF-8 at byte {error.start}") from None
+        raise refusal.unparsable(say("not UTF-8 at byte {start}", start=error.start)) from None
     _check_depth(text)
     try:
         value: object = json.loads(
@@ -36,7 +37,9 @@ def strict_json(data: bytes) -> object:
             parse_int=_int,
         )
     except json.JSONDecodeError as error:
-        raise refusal.unparsable(f"{error.msg} at line {error.lineno}") from None
+        raise refusal.unparsable(
+            say("{msg} at line {lineno}", msg=error.msg, lineno=error.lineno)
+        ) from None
     if "\\" in text or len(text) > LONGEST_STRING:
         _check_strings(value, "")
     return value
@@ -70,7 +73,8 @@ def _check_depth(text: str) -> None:
         depth += 1 if found[0] in "[{" else -1
         if depth > DEEPEST:
             raise InvalidInput(
-                f"the body is nested deeper than {DEEPEST} levels", code="json_too_deep"
+                say("the body is nested deeper than {deepest} levels", deepest=DEEPEST),
+                code="json_too_deep",
             )
 
 
@@ -81,13 +85,16 @@ class _Counter:
     def object(self, pairs: list[tuple[str, object]]) -> dict[str, object]:
         self._keys += len(pairs)
         if self._keys > MOST_KEYS:
-            raise InvalidInput(f"the body has more than {MOST_KEYS} keys", code="too_many_keys")
+            raise InvalidInput(
+                say("the body has more than {most_keys} keys", most_keys=MOST_KEYS),
+                code="too_many_keys",
+            )
         found = dict(pairs)
         if len(found) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = _shown(next(key for key in found if keys.count(key) > 1))
             raise InvalidInput(
-                f"the key {twice} stands twice in an object",
+                say("the key {twice} stands twice in an object", twice=twice),
                 field=twice,
                 code="duplicate_key",
             )
@@ -95,19 +102,19 @@ class _Counter:
 
 
 def _no_constant(name: str) -> object:
-    raise InvalidInput(f"{name} is not a JSON number", code="bad_number")
+    raise InvalidInput(say("{name} is not a JSON number", name=name), code="bad_number")
 
 
 def _float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise InvalidInput(f"the number {text[:40]} is too large", code="bad_number")
+        raise InvalidInput(say("the number {text} is too large", text=text[:40]), code="bad_number")
     return value
 
 
 def _int(text: str) -> int:
     if len(text) > _LONGEST_NUMBER:
-        raise InvalidInput("a number has too many digits", code="bad_number")
+        raise InvalidInput(say("a number has too many digits"), code="bad_number")
     return int(text)
 
 
@@ -126,15 +133,17 @@ def _check_strings(value: object, field: str) -> None:
 def _check_string(text: str, field: str) -> None:
     if len(text) > LONGEST_STRING:
         raise InvalidInput(
-            f"a string has at most {LONGEST_STRING} characters", field=field, code="too_long"
+            say("a string has at most {longest_string} characters", longest_string=LONGEST_STRING),
+            field=field,
+            code="too_long",
         )
     if "\0" in text:
-        raise InvalidInput("a string has a NUL character", field=field, code="bad_character")
+        raise InvalidInput(say("a string has a NUL character"), field=field, code="bad_character")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidInput(
-            "a string has half of a surrogate pair", field=_shown(field), code="bad_character"
+            say("a string has half of a surrogate pair"), field=_shown(field), code="bad_character"
         ) from None
 
 

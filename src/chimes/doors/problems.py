@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from chimes import errors
 from chimes.doors.api.fields import TARGET_KINDS
 from chimes.doors.refusal import Refusal
+from chimes.wording import say
 
 CHALLENGE = 'Bearer realm="chimes", ApiKey realm="chimes"'
 _INDEX = re.compile(r"\[([0-9]+)\]")
@@ -108,7 +109,7 @@ def problem_of(error: Exception) -> Problem:
         kind="internal_error",
         code="internal_error",
         title="Something went wrong here",
-        detail="The log has more under this request id",
+        detail=say("The log has more under this request id"),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chimes.errors import ChimesError
+from chimes.wording import say
 
 
 class Refusal(ChimesError):
@@ -32,7 +33,7 @@ def too_large(limit: int) -> Refusal:
     return Refusal(
         413,
         "body_too_large",
-        f"a request body has at most {limit // 1024} KiB",
+        say("a request body has at most {limit} KiB", limit=limit // 1024),
         headers=_CLOSE,
     )
 
@@ -41,13 +42,13 @@ def long_headers(limit: int) -> Refusal:
     return Refusal(
         431,
         "headers_too_large",
-        f"the headers of a request have at most {limit // 1024} KiB",
+        say("the headers of a request have at most {limit} KiB", limit=limit // 1024),
         headers=_CLOSE,
     )
 
 
 def encoded_body() -> Refusal:
-    return Refusal(415, "encoded_body", "a request body cannot be compressed", headers=_CLOSE)
+    return Refusal(415, "encoded_body", say("a request body cannot be compressed"), headers=_CLOSE)
 
 
 def not_json(content_type: str) -> Refusal:
@@ -55,44 +56,49 @@ def not_json(content_type: str) -> Refusal:
     return Refusal(
         415,
         "not_json",
-        f"the body must be application/json, {given}",
+        say("the body must be application/json, {given}", given=given),
         headers={"Accept": "application/json"},
     )
 
 
 def unparsable(reason: str) -> Refusal:
-    return Refusal(400, "bad_json", f"the body is not valid JSON: {reason}")
+    return Refusal(400, "bad_json", say("the body is not valid JSON: {reason}", reason=reason))
 
 
 def wrong_length() -> Refusal:
-    return Refusal(400, "wrong_length", "the body is not as long as Content-Length says")
+    return Refusal(400, "wrong_length", say("the body is not as long as Content-Length says"))
 
 
 def no_length() -> Refusal:
-    return Refusal(400, "no_length", "a request with a body needs a Content-Length")
+    return Refusal(400, "no_length", say("a request with a body needs a Content-Length"))
 
 
 def no_host() -> Refusal:
-    return Refusal(400, "no_host", "the request has no Host header, or more than one")
+    return Refusal(400, "no_host", say("the request has no Host header, or more than one"))
 
 
 def other_host(host: str) -> Refusal:
     return Refusal(
         421,
         "host_not_allowed",
-        f"{host[:100]!r} is not a name of this server; a further one goes into allowed_hosts",
+        say(
+            "{host!r} is not a name of this server; a further one goes into allowed_hosts",
+            host=host[:100],
+        ),
     )
 
 
 def foreign_origin() -> Refusal:
-    return Refusal(403, "foreign_origin", "a page of another origin may not change anything here")
+    return Refusal(
+        403, "foreign_origin", say("a page of another origin may not change anything here")
+    )
 
 
 def too_slow() -> Refusal:
     return Refusal(
         408,
         "request_timeout",
-        "the request did not arrive in time",
+        say("the request did not arrive in time"),
         headers=_CLOSE,
     )
 
@@ -101,7 +107,7 @@ def no_answer_in_time() -> Refusal:
     return Refusal(
         503,
         "answer_timeout",
-        "no answer within the time limit; whether something was done is not known",
+        say("no answer within the time limit; whether something was done is not known"),
         headers={"Retry-After": "5"},
     )
 
@@ -110,6 +116,6 @@ def under_way() -> Refusal:
     return Refusal(
         409,
         "request_under_way",
-        "the first request with this Idempotency-Key has not been answered yet",
+        say("the first request with this Idempotency-Key has not been answered yet"),
         headers={"Retry-After": "1"},
     )

@@ -13,6 +13,7 @@ from chimes.engine.storetime import StoreTime
 from chimes.model.delivery import MOST_ATTEMPTS, Delivery
 from chimes.model.recipient import Channel
 from chimes.store.port import Store
+from chimes.wording import say
 
 #: What no node can send is given up after that; nodes may be away for a while, one by one.
 OVERDUE = timedelta(hours=1)
@@ -45,7 +46,10 @@ class Admission:
         One whose senders all died is not sent for ever."""
         if delivery.attempts > MOST_ATTEMPTS:
             return Refused(
-                error=f"begun {MOST_ATTEMPTS} times, and no sender lived to say what became of it",
+                error=say(
+                    "begun {most_attempts} times, and no sender lived to say what became of it",
+                    most_attempts=MOST_ATTEMPTS,
+                ),
                 code="lost",
             )
         channel = delivery.recipient.channel
@@ -64,7 +68,10 @@ class Admission:
         if taken.granted:
             return None
         return Retry(
-            error=f"more than {EMAILS_AN_HOUR} e-mails an hour: it waits for its turn",
+            error=say(
+                "more than {emails_an_hour} e-mails an hour: it waits for its turn",
+                emails_an_hour=EMAILS_AN_HOUR,
+            ),
             code="rate_limited",
             after=taken.wait,
             holds_back=True,
@@ -75,7 +82,12 @@ class Admission:
             error = f"waits for a node that can send by {channel}"
             return Retry(error=error, code="waits", after=OVERDUE / 6, holds_back=True)
         missing = SETTING_OF.get(channel, channel.value)
-        return Refused(error=f"no node can send by {channel}: set {missing}", code="not_configured")
+        return Refused(
+            error=say(
+                "no node can send by {channel}: set {missing}", channel=channel, missing=missing
+            ),
+            code="not_configured",
+        )
 
     async def say_what_is_here(self) -> None:
         """So that nobody who has it not gives up what waits for us: a channel may be slow."""

@@ -39,6 +39,7 @@ from chimes.model.listing import RunQuery
 from chimes.model.recipient import Channel
 from chimes.model.run import Run
 from chimes.store.port import Store
+from chimes.wording import say
 
 #: Seconds that one attempt may take, and how long its sender has before it counts as lost.
 LONGEST_SENDING = 150.0
@@ -263,7 +264,10 @@ class Deliverer:
             async with asyncio.timeout(LONGEST_SENDING):
                 result = await sender.send(letter)
         except TimeoutError:
-            result = Retry(error=f"timed out after {LONGEST_SENDING:g} s", code="timeout")
+            result = Retry(
+                error=say("timed out after {longest_sending:g} s", longest_sending=LONGEST_SENDING),
+                code="timeout",
+            )
         hit("deliver.after_send")
         self._held_back.note(letter.recipient, result)
         return result

@@ -19,6 +19,7 @@ from chimes.model.policy import OnLost
 from chimes.model.run import Attempt, AttemptEnd, Outcome, Verdict, judged
 from chimes.store.port import Store
 from chimes.targets.base import Call, NotHere, TargetRunner
+from chimes.wording import say
 
 
 class Execution:
@@ -88,7 +89,10 @@ class Execution:
                     end=AttemptEnd.TIMEOUT,
                     # Another attempt would find the same steps, and no time left either.
                     retryable=not hold.run.resumable,
-                    error=f"no answer within {hold.run.policy.timeout.total_seconds():g} s",
+                    error=say(
+                        "no answer within {timeout:g} s",
+                        timeout=hold.run.policy.timeout.total_seconds(),
+                    ),
                     code="timeout",
                 )
             case _:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from chimes.clock import Clock
 from chimes.delivery.base import Result, Retry
 from chimes.model.recipient import Channel, Recipient
+from chimes.wording import say
 
 #: More than these are not kept in mind; each is asked itself then.
 MOST = 10_000
@@ -38,7 +39,7 @@ class HeldBack:
             del self._until[key]
             return None
         return Retry(
-            error="held back: the other side has asked to be left alone for a while",
+            error=say("held back: the other side has asked to be left alone for a while"),
             code="rate_limited",
             after=timedelta(seconds=left),
             holds_back=True,

@@ -24,6 +24,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule, resumed
 from chimes.store.port import Store
+from chimes.wording import say
 
 RESCUE_BATCH = 200
 PRUNE_BATCH = 1000
@@ -150,7 +151,7 @@ class Maintenance:
     async def _resume(self, schedule: Schedule, now: datetime) -> None:
         def change(current: Schedule, at: datetime) -> Schedule:
             if current.enabled or current.pause_until is None or current.pause_until > at:
-                raise Conflict("the pause has been changed meanwhile")
+                raise Conflict(say("the pause has been changed meanwhile"))
             # From the end of the pause, not from when somebody looked: what came due since then
             # is for the misfire policy to judge.
             return resumed(current, at, ACTOR, since=current.pause_until)

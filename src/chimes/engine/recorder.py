@@ -19,6 +19,7 @@ from chimes.failpoints import hit
 from chimes.model.ids import RunId
 from chimes.model.run import Run, RunStatus, Verdict
 from chimes.store.port import Store
+from chimes.wording import say
 
 BATCH = 500
 
@@ -95,6 +96,10 @@ def _unstorable(verdict: Verdict, error: Exception) -> Verdict:
         retry_in=None,
         result=None,
         logs=(),
-        error=f"the result could not be stored: {type(error).__name__}: {error}",
+        error=say(
+            "the result could not be stored: {name}: {error}",
+            name=type(error).__name__,
+            error=error,
+        ),
         reason="unstorable_result",
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from chimes.errors import InvalidInput
+from chimes.wording import say
 
 #: One line per language, and the module of its words.
 LANGUAGES = {
@@ -34,7 +35,11 @@ def named(tag: str, source: Literal["body", "query"] = "body") -> str:
     found = known(tag)
     if found is None:
         raise InvalidInput(
-            f"There are no words in language {tag[:32]!r}; there are {', '.join(LANGUAGES)}",
+            say(
+                "There are no words in language {tag!r}; there are {languages}",
+                tag=tag[:32],
+                languages=", ".join(LANGUAGES),
+            ),
             field="lang",
             code="unknown_language",
             source=source,

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from chimes.errors import ConfigError
 from chimes.model.http_url import Address, HttpUrl, literal_address
+from chimes.wording import say
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -120,8 +121,12 @@ def _entry(text: str, key: str) -> Entry:
             if re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", place):
                 return Entry(network=None, host=place, port=int(port))
     raise ConfigError(
-        f"{key}: expected a host or network and a port, such as 10.1.0.0/16:443 or "
-        f"ci.corp.example:8080, not {text!r}"
+        say(
+            "{key}: expected a host or network and a port, such as 10.1.0.0/16:443 or "
+            "ci.corp.example:8080, not {text!r}",
+            key=key,
+            text=text,
+        )
     )
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from urllib.parse import quote
 
 from chimes.errors import InvalidInput
+from chimes.wording import say
 
 MAX_URL_LENGTH = 2048
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -69,15 +70,15 @@ def parse_http_url(text: str) -> HttpUrl:
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()
     if not separator or scheme not in DEFAULT_PORTS:
-        raise _invalid("the URL must start with http:// or https://", "url_scheme")
+        raise _invalid(say("the URL must start with http:// or https://"), "url_scheme")
     end = re.search(r"[/?]", rest)
     authority = rest[: end.start()] if end else rest
     tail = rest[end.start() :] if end else ""
     if "@" in authority:
         raise _invalid(
-            "the URL must not hold a user name or password",
+            say("the URL must not hold a user name or password"),
             "url_userinfo",
-            hint="send credentials in an Authorization header",
+            hint=say("send credentials in an Authorization header"),
         )
     host, port = _split_port(authority)
     return HttpUrl(
@@ -90,20 +91,29 @@ def parse_http_url(text: str) -> HttpUrl:
 
 def _check_characters(text: str) -> None:
     if not text:
-        raise _invalid("a URL is required", "url_required")
+        raise _invalid(say("a URL is required"), "url_required")
     if len(text) > MAX_URL_LENGTH:
-        raise _invalid(f"the URL is longer than {MAX_URL_LENGTH} characters", "url_too_long")
+        raise _invalid(
+            say(
+                "the URL is longer than {max_url_length} characters", max_url_length=MAX_URL_LENGTH
+            ),
+            "url_too_long",
+        )
     if found := _FORBIDDEN.search(text):
         raise _invalid(
-            f"the URL holds {found[0]!r} at position {found.start()}; percent-encode it",
+            say(
+                "the URL holds {found!r} at position {start}; percent-encode it",
+                found=found[0],
+                start=found.start(),
+            ),
             "url_character",
         )
     if "#" in text:
-        raise _invalid("the URL must not have a fragment (#...)", "url_fragment")
+        raise _invalid(say("the URL must not have a fragment (#...)"), "url_fragment")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise _invalid("the URL is not valid Unicode", "url_character") from None
+        raise _invalid(say("the URL is not valid Unicode"), "url_character") from None
 
 
 def _split_port(authority: str) -> tuple[str, int | None]:
@@ -112,30 +122,30 @@ def _split_port(authority: str) -> tuple[str, int | None]:
         host += bracket
         separator, port = after[:1], after[1:]
         if not bracket or separator not in ("", ":"):
-            raise _invalid("the host of the URL is not valid", "url_host")
+            raise _invalid(say("the host of the URL is not valid"), "url_host")
     else:
         host, separator, port = authority.partition(":")
     if not separator:
         return host, None
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-        raise _invalid("the port of the URL must be a number from 1 to 65535", "url_port")
+        raise _invalid(say("the port of the URL must be a number from 1 to 65535"), "url_port")
     return host, int(port)
 
 
 def _host(host: str) -> str:
     if not host:
-        raise _invalid("the URL has no host", "url_host")
+        raise _invalid(say("the URL has no host"), "url_host")
     if host.startswith("["):
         try:
             return str(ipaddress.IPv6Address(host[1:-1] if "%" not in host else ""))
         except ValueError:
-            raise _invalid(f"{host} is not an IPv6 address", "url_host") from None
+            raise _invalid(say("{host} is not an IPv6 address", host=host), "url_host") from None
     name = _ascii(host).lower()
     labels = name.removesuffix(".").split(".")
     if _NUMBER.fullmatch(labels[-1]):
         return _legacy_ipv4(labels)
     if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise _invalid("the host of the URL is not valid", "url_host")
+        raise _invalid(say("the host of the URL is not valid"), "url_host")
     return name
 
 
@@ -144,16 +154,16 @@ def _ascii(host: str) -> str:
         return host
     if _IDNA_DEVIATIONS.search(host):
         raise _invalid(
-            "the host has a letter that browsers and servers encode differently",
+            say("the host has a letter that browsers and servers encode differently"),
             "url_host",
-            hint="write the host in its ASCII form (xn--...)",
+            hint=say("write the host in its ASCII form (xn--...)"),
         )
     try:
         return host.encode("idna").decode("ascii")
     except UnicodeError:
-        raise _invalid("the host of the URL is not a valid international name", "url_host") from (
-            None
-        )
+        raise _invalid(
+            say("the host of the URL is not a valid international name"), "url_host"
+        ) from (None)
 
 
 def _legacy_ipv4(parts: list[str]) -> str:
@@ -169,7 +179,9 @@ def _legacy_ipv4(parts: list[str]) -> str:
             value += number << (24 - 8 * place)
         return str(ipaddress.IPv4Address(value))
     except ValueError:
-        raise _invalid(f"{'.'.join(parts)} is not an IPv4 address", "url_host") from None
+        raise _invalid(
+            say("{parts} is not an IPv4 address", parts=".".join(parts)), "url_host"
+        ) from None
 
 
 def _number(part: str) -> int:

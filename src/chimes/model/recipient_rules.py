@@ -11,6 +11,7 @@ from chimes.model.egress import Egress
 from chimes.model.http_url import parse_http_url
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.target_rules import check_signing
+from chimes.wording import say
 
 MOST_RECIPIENTS = 10
 MAX_ADDRESS_LENGTH = 254
@@ -27,14 +28,18 @@ def check_recipients(recipients: Sequence[Recipient], *, egress: Egress | None =
     """With `egress`, a URL that can be seen to be denied is refused as well."""
     if len(recipients) > MOST_RECIPIENTS:
         raise InvalidInput(
-            f"at most {MOST_RECIPIENTS} recipients", field="delivery", code="too_many"
+            say("at most {most_recipients} recipients", most_recipients=MOST_RECIPIENTS),
+            field="delivery",
+            code="too_many",
         )
     seen: set[tuple[Channel, str]] = set()
     for place, recipient in enumerate(recipients):
         try:
             _check(recipient, egress)
             if (recipient.channel, recipient.to) in seen:
-                raise InvalidInput("named twice; put both under `on`", field="to", code="twice")
+                raise InvalidInput(
+                    say("named twice; put both under `on`"), field="to", code="twice"
+                )
         except InvalidInput as error:
             raise error.within(f"delivery[{place}]") from None
         seen.add((recipient.channel, recipient.to))
@@ -50,31 +55,35 @@ def _check(recipient: Recipient, egress: Egress | None) -> None:
         case Channel.INBOX:
             if recipient.to:
                 raise InvalidInput(
-                    "the inbox is the owner's; leave `to` out", field="to", code="not_empty"
+                    say("the inbox is the owner's; leave `to` out"), field="to", code="not_empty"
                 )
         case Channel.TELEGRAM:
             if not is_chat_id(recipient.to) and not _CHAT_NAME.fullmatch(recipient.to):
                 raise InvalidInput(
-                    "a chat is its number, or @ and its public name", field="to", code="bad_chat"
+                    say("a chat is its number, or @ and its public name"),
+                    field="to",
+                    code="bad_chat",
                 )
         case Channel.WEBHOOK:
             _check_url(recipient.to, egress)
         case Channel.EMAIL:
             if len(recipient.to) > MAX_ADDRESS_LENGTH or not _ADDRESS.fullmatch(recipient.to):
                 raise InvalidInput(
-                    "an address such as ada@example.com", field="to", code="bad_address"
+                    say("an address such as ada@example.com"), field="to", code="bad_address"
                 )
         case _:
             assert_never(recipient.channel)
     if not recipient.on:
         raise InvalidInput(
-            "say when: success, failure, recovery or always", field="on", code="missing"
+            say("say when: success, failure, recovery or always"), field="on", code="missing"
         )
     if recipient.language not in LANGUAGES:
-        raise InvalidInput("a language is en, th or zh", field="language", code="unknown_language")
+        raise InvalidInput(
+            say("a language is en, th or zh"), field="language", code="unknown_language"
+        )
     if recipient.signing_secrets and recipient.channel is not Channel.WEBHOOK:
         raise InvalidInput(
-            "only a webhook is signed", field="signing_secrets", code="signing_secret"
+            say("only a webhook is signed"), field="signing_secrets", code="signing_secret"
         )
     check_signing(recipient.signing_secrets)
 

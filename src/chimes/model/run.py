@@ -13,6 +13,7 @@ from chimes.model.change import replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.policy import LONGEST_RETRY, OnLost, Policy
 from chimes.model.target import Target
+from chimes.wording import say
 
 CRASH_LIMIT = 3
 
@@ -346,7 +347,7 @@ def lost(run: Run, now: datetime) -> Run:
         started_at=run.claimed_at or now,
         finished_at=now,
         end=AttemptEnd.LOST,
-        error="the node that held this run stopped beating",
+        error=say("the node that held this run stopped beating"),
     )
     gone = replace(run, holder=None, attempts=(*run.attempts, attempt))
     if run.policy.on_lost is OnLost.STOP and run.started:

@@ -14,6 +14,7 @@ from chimes.model.policy import Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import Target
 from chimes.triggers import Once, Trigger
+from chimes.wording import say
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +87,12 @@ def counts_against(schedule: Schedule, quota: Quota) -> bool:
 def quota_exceeded(owner: Owner, quota: Quota) -> QuotaExceeded:
     what = "active schedules" if quota.active else "schedules"
     return QuotaExceeded(
-        f"{owner} already has {quota.limit} {what}, as many as are allowed",
+        say(
+            "{owner} already has {limit} {what}, as many as are allowed",
+            owner=owner,
+            limit=quota.limit,
+            what=what,
+        ),
         quota="active_schedules" if quota.active else "schedules",
         limit=quota.limit,
     )

@@ -9,6 +9,7 @@ from typing import Final
 from chimes.errors import InvalidInput
 from chimes.model.policy import Overlap, Policy
 from chimes.model.target import SyncTarget
+from chimes.wording import say
 
 _KEY_PREFIX: Final = "sync:"
 
@@ -24,7 +25,11 @@ def exclusive(policy: Policy, target: SyncTarget) -> Policy:
     ):
         if wrong:
             raise InvalidInput(
-                f"{field} is {wanted} for a sync target: one run of each pair at a time",
+                say(
+                    "{field} is {wanted} for a sync target: one run of each pair at a time",
+                    field=field,
+                    wanted=wanted,
+                ),
                 field=f"policy.{field}",
                 code="one_at_a_time",
             )

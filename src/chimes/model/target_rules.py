@@ -22,6 +22,7 @@ from chimes.model.target import (
     Target,
     TaskTarget,
 )
+from chimes.wording import say
 
 MAX_BODY_BYTES = 64 * 1024
 MAX_ARGUMENT_BYTES = 64 * 1024
@@ -78,24 +79,32 @@ def check_target(target: Target, *, egress: Egress | None = None) -> None:
 
 def check_prompt(target: AgentTarget) -> None:
     if not target.prompt.strip():
-        raise InvalidInput("a prompt is needed", field="prompt", code="missing")
+        raise InvalidInput(say("a prompt is needed"), field="prompt", code="missing")
     if len(_encoded(target.prompt, "prompt")) > MAX_PROMPT_BYTES:
         raise InvalidInput(
-            f"a prompt has at most {MAX_PROMPT_BYTES} bytes", field="prompt", code="too_long"
+            say("a prompt has at most {max_prompt_bytes} bytes", max_prompt_bytes=MAX_PROMPT_BYTES),
+            field="prompt",
+            code="too_long",
         )
     if "\x00" in target.prompt:
-        raise InvalidInput("a NUL character is not allowed", field="prompt", code="not_text")
+        raise InvalidInput(say("a NUL character is not allowed"), field="prompt", code="not_text")
     if target.pipeline not in ("", "openai", "runs"):
         raise InvalidInput(
-            "a pipeline is openai or runs", field="pipeline", code="unknown_pipeline"
+            say("a pipeline is openai or runs"), field="pipeline", code="unknown_pipeline"
         )
     if len(target.model) > MAX_NAME_LENGTH or _CONTROL.search(target.model):
         raise InvalidInput(
-            f"a model has at most {MAX_NAME_LENGTH} characters", field="model", code="bad_name"
+            say(
+                "a model has at most {max_name_length} characters", max_name_length=MAX_NAME_LENGTH
+            ),
+            field="model",
+            code="bad_name",
         )
     if target.max_tokens is not None and not 1 <= target.max_tokens <= MAX_TOKENS:
         raise InvalidInput(
-            f"max_tokens lies between 1 and {MAX_TOKENS}", field="max_tokens", code="out_of_range"
+            say("max_tokens lies between 1 and {max_tokens}", max_tokens=MAX_TOKENS),
+            field="max_tokens",
+            code="out_of_range",
         )
 
 
@@ -103,7 +112,10 @@ def check_name(name: str) -> None:
     """The name of a task or a flow: a word, never a path and never something to import (S66)."""
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"a name has 1 to {MAX_NAME_LENGTH} letters, digits and any of _ . -",
+            say(
+                "a name has 1 to {max_name_length} letters, digits and any of _ . -",
+                max_name_length=MAX_NAME_LENGTH,
+            ),
             field="name",
             code="bad_name",
         )
@@ -113,7 +125,11 @@ def check_source_name(name: str, field: str) -> None:
     """The id of a source or of a collection: they are parts of keys and of task ids."""
     if len(name) > MAX_SOURCE_NAME_LENGTH or not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"{field}: 1 to {MAX_SOURCE_NAME_LENGTH} letters, digits and any of _ . -",
+            say(
+                "{field}: 1 to {max_source_name_length} letters, digits and any of _ . -",
+                field=field,
+                max_source_name_length=MAX_SOURCE_NAME_LENGTH,
+            ),
             field=field,
             code="bad_name",
         )
@@ -124,29 +140,46 @@ def check_arguments(arguments: Mapping[str, object], field: str) -> None:
     _check_json(arguments, field, 0)
     if len(json.dumps(arguments, ensure_ascii=False).encode()) > MAX_ARGUMENT_BYTES:
         raise InvalidInput(
-            f"{field} is longer than {MAX_ARGUMENT_BYTES} bytes", field=field, code="too_long"
+            say(
+                "{field} is longer than {max_argument_bytes} bytes",
+                field=field,
+                max_argument_bytes=MAX_ARGUMENT_BYTES,
+            ),
+            field=field,
+            code="too_long",
         )
 
 
 def _check_json(value: object, field: str, depth: int) -> None:
     if depth > MAX_ARGUMENT_DEPTH:
         raise InvalidInput(
-            f"nested deeper than {MAX_ARGUMENT_DEPTH} levels", field=field, code="json_too_deep"
+            say(
+                "nested deeper than {max_argument_depth} levels",
+                max_argument_depth=MAX_ARGUMENT_DEPTH,
+            ),
+            field=field,
+            code="json_too_deep",
         )
     match value:
         case None | bool() | int():
             pass
         case float():
             if not math.isfinite(value):
-                raise InvalidInput(f"{value} is not a JSON number", field=field, code="bad_number")
+                raise InvalidInput(
+                    say("{value} is not a JSON number", value=value), field=field, code="bad_number"
+                )
         case str():
             if "\x00" in value:
-                raise InvalidInput("a NUL character is not allowed", field=field, code="not_text")
+                raise InvalidInput(
+                    say("a NUL character is not allowed"), field=field, code="not_text"
+                )
             _encoded(value, field)
         case Mapping():
             for key, inner in value.items():
                 if not isinstance(key, str):
-                    raise InvalidInput("the keys of JSON are texts", field=field, code="wrong_type")
+                    raise InvalidInput(
+                        say("the keys of JSON are texts"), field=field, code="wrong_type"
+                    )
                 _check_json(key, field, depth + 1)
                 _check_json(inner, f"{field}.{key}", depth + 1)
         case list() | tuple():
@@ -154,7 +187,9 @@ def _check_json(value: object, field: str, depth: int) -> None:
                 _check_json(inner, f"{field}[{place}]", depth + 1)
         case _:
             raise InvalidInput(
-                f"{type(value).__name__} cannot be written as JSON", field=field, code="wrong_type"
+                say("{name} cannot be written as JSON", name=type(value).__name__),
+                field=field,
+                code="wrong_type",
             )
 
 
@@ -176,16 +211,20 @@ def check_http_target(target: HttpTarget, *, egress: Egress | None = None) -> No
 def signing_key(secret: str) -> bytes:
     """The key in a Standard Webhooks secret, `whsec_` and base64."""
     if not secret.startswith(SECRET_PREFIX):
-        raise _bad_secret("a signing secret must start with whsec_")
+        raise _bad_secret(say("a signing secret must start with whsec_"))
     encoded = secret.removeprefix(SECRET_PREFIX)
     try:
         key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
     except (binascii.Error, ValueError):
-        raise _bad_secret("a signing secret must be whsec_ and base64") from None
+        raise _bad_secret(say("a signing secret must be whsec_ and base64")) from None
     if len(key) not in SECRET_BYTES:
         raise _bad_secret(
-            f"a signing secret must hold {SECRET_BYTES[0]} to {SECRET_BYTES[-1]} bytes, "
-            f"not {len(key)}"
+            say(
+                "a signing secret must hold {secret_bytes} to {secret_bytes2} bytes, not {count}",
+                secret_bytes=SECRET_BYTES[0],
+                secret_bytes2=SECRET_BYTES[-1],
+                count=len(key),
+            )
         )
     return key
 
@@ -197,23 +236,27 @@ def _bad_secret(message: str) -> InvalidInput:
 def check_method(method: str) -> None:
     if len(method) > 32 or not _TOKEN.fullmatch(method):
         raise InvalidInput(
-            "the method must be a word such as GET or POST", field="method", code="method"
+            say("the method must be a word such as GET or POST"), field="method", code="method"
         )
     if method.upper() in REFUSED_METHODS:
-        raise InvalidInput(f"{method.upper()} cannot be used", field="method", code="method")
+        raise InvalidInput(
+            say("{method} cannot be used", method=method.upper()), field="method", code="method"
+        )
 
 
 def _check_headers(target: HttpTarget) -> None:
     if len(target.headers) > MAX_HEADERS:
         raise InvalidInput(
-            f"more than {MAX_HEADERS} headers", field="headers", code="too_many_headers"
+            say("more than {max_headers} headers", max_headers=MAX_HEADERS),
+            field="headers",
+            code="too_many_headers",
         )
     seen: set[str] = set()
     for name, value in target.headers.items():
         check_header_name(name)
         lower = name.lower()
         if lower in seen:
-            raise _bad_header(name, f"{name} is given twice", "header_twice")
+            raise _bad_header(name, say("{name} is given twice", name=name), "header_twice")
         seen.add(lower)
         _check_header_value(name, value)
 
@@ -221,21 +264,27 @@ def _check_headers(target: HttpTarget) -> None:
 def check_header_name(name: str) -> None:
     if len(name) > MAX_HEADER_NAME_LENGTH or not _TOKEN.fullmatch(name):
         raise InvalidInput(
-            f"{name[:MAX_HEADER_NAME_LENGTH]!r} is not a header name",
+            say("{name!r} is not a header name", name=name[:MAX_HEADER_NAME_LENGTH]),
             field="headers",
             code="header_name",
         )
     lower = name.lower()
     if lower in RESERVED_HEADERS or lower.startswith(RESERVED_PREFIXES):
-        raise _bad_header(name, f"{name} is set by Chimes itself", "header_reserved")
+        raise _bad_header(name, say("{name} is set by Chimes itself", name=name), "header_reserved")
 
 
 def _check_header_value(name: str, value: str) -> None:
     if _CONTROL.search(value):
-        raise _bad_header(name, f"{name} holds a control character", "header_value")
+        raise _bad_header(name, say("{name} holds a control character", name=name), "header_value")
     if len(_encoded(value, f"headers.{name}")) > MAX_HEADER_VALUE_BYTES:
         raise _bad_header(
-            name, f"{name} is longer than {MAX_HEADER_VALUE_BYTES} bytes", "header_too_long"
+            name,
+            say(
+                "{name} is longer than {max_header_value_bytes} bytes",
+                name=name,
+                max_header_value_bytes=MAX_HEADER_VALUE_BYTES,
+            ),
+            "header_too_long",
         )
 
 
@@ -246,17 +295,19 @@ def _bad_header(name: str, message: str, code: str) -> InvalidInput:
 def _check_body(body: str) -> None:
     if len(_encoded(body, "body")) > MAX_BODY_BYTES:
         raise InvalidInput(
-            f"the body is longer than {MAX_BODY_BYTES} bytes", field="body", code="body_too_long"
+            say("the body is longer than {max_body_bytes} bytes", max_body_bytes=MAX_BODY_BYTES),
+            field="body",
+            code="body_too_long",
         )
     if "\x00" in body:
-        raise InvalidInput("the body holds a NUL character", field="body", code="not_text")
+        raise InvalidInput(say("the body holds a NUL character"), field="body", code="not_text")
 
 
 def _encoded(text: str, field: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InvalidInput("not valid Unicode text", field=field, code="not_text") from None
+        raise InvalidInput(say("not valid Unicode text"), field=field, code="not_text") from None
 
 
 def _check_expected_status(statuses: tuple[int, ...]) -> None:
@@ -264,7 +315,10 @@ def _check_expected_status(statuses: tuple[int, ...]) -> None:
         not 200 <= status <= 599 for status in statuses
     ):
         raise InvalidInput(
-            f"expected_status must be at most {MAX_EXPECTED_STATUSES} numbers from 200 to 599",
+            say(
+                "expected_status must be at most {max_expected_statuses} numbers from 200 to 599",
+                max_expected_statuses=MAX_EXPECTED_STATUSES,
+            ),
             field="expected_status",
             code="expected_status",
         )
@@ -272,7 +326,12 @@ def _check_expected_status(statuses: tuple[int, ...]) -> None:
 
 def check_signing(secrets: tuple[str, ...]) -> None:
     if len(secrets) > MAX_SIGNING_SECRETS:
-        raise _bad_secret(f"more than {MAX_SIGNING_SECRETS} signing secrets")
+        raise _bad_secret(
+            say(
+                "more than {max_signing_secrets} signing secrets",
+                max_signing_secrets=MAX_SIGNING_SECRETS,
+            )
+        )
     for secret in secrets:
         signing_key(secret)
 
@@ -283,4 +342,4 @@ def _check_secret_placeholders(target: HttpTarget) -> None:
     texts |= {f"headers.{name}": value for name, value in target.headers.items()}
     for field, text in texts.items():
         if _SECRET_PLACEHOLDER.search(text):
-            raise InvalidInput("there is no such secret", field=field, code="unknown_secret")
+            raise InvalidInput(say("there is no such secret"), field=field, code="unknown_secret")

@@ -26,6 +26,7 @@ from chimes.model.ids import KeyId
 from chimes.service.audit import entry
 from chimes.service.rules import clean_name
 from chimes.store.port import Store
+from chimes.wording import say
 
 KEY_PREFIX = "chm"
 _ID_LENGTH = 12
@@ -125,7 +126,7 @@ class AccessService:
         narrowed = _checked_scopes(role, scopes)
         now = await self._store.now()
         if expires_at is not None and expires_at <= now:
-            raise InvalidInput("lies in the past", field="expires_at", code="in_the_past")
+            raise InvalidInput(say("lies in the past"), field="expires_at", code="in_the_past")
         key_id = KeyId("".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH)))
         secret = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode().rstrip("=")
         key = ApiKey(
@@ -177,11 +178,13 @@ def _checked_scopes(role: Role, scopes: Collection[Scope]) -> tuple[Scope, ...]:
     beyond = [each for each in Scope if each in scopes and each not in SCOPES_OF[role]]
     if beyond:
         raise InvalidInput(
-            f"a {role.value} may not {', '.join(beyond)}", field="scopes", code="wider_than_role"
+            say("a {role} may not {beyond}", role=role.value, beyond=", ".join(beyond)),
+            field="scopes",
+            code="wider_than_role",
         )
     if Scope.AGENT_SCHEDULES in scopes and Scope.AGENT not in scopes:
         raise InvalidInput(
-            "agent_schedules goes with agent", field="scopes", code="incomplete_scopes"
+            say("agent_schedules goes with agent"), field="scopes", code="incomplete_scopes"
         )
     return tuple(each for each in Scope if each in scopes)
 

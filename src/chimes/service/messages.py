@@ -14,6 +14,7 @@ from chimes.model.inbox import READ, InboxChange, inbox_changed
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.service.audit import entry
 from chimes.store.port import Store
+from chimes.wording import say
 
 #: Items that are marked as read in one request; the rest is for the next one.
 MOST_MARKED = 1000
@@ -45,12 +46,16 @@ class MessageService:
         if not actor.may_operate(delivery.owner):
             raise NotAllowed()
         if delivery.state is DeliveryState.DELIVERED:
-            raise Conflict("it was delivered already", code="delivered")
+            raise Conflict(say("it was delivered already"), code="delivered")
         now = await self._store.now()
         if delivery.may_be_under_way(now):
             minutes = LONGEST_HOLD.seconds // 60
             raise Conflict(
-                f"it is being sent, or will be by itself within {minutes} minutes", code="under_way"
+                say(
+                    "it is being sent, or will be by itself within {minutes} minutes",
+                    minutes=minutes,
+                ),
+                code="under_way",
             )
         note = entry(
             actor,
@@ -90,7 +95,9 @@ class MessageService:
                 raise NotAllowed()
             until = change.snoozed_until
             if isinstance(until, datetime) and until <= now:
-                raise InvalidInput("lies in the past", field="snoozed_until", code="in_the_past")
+                raise InvalidInput(
+                    say("lies in the past"), field="snoozed_until", code="in_the_past"
+                )
             return inbox_changed(item, change, now)
 
         try:
@@ -144,8 +151,8 @@ def _only_looked_at(item: InboxItem, now: datetime) -> NoReturn:
 
 
 def _no_delivery(delivery_id: DeliveryId) -> NotFound:
-    return NotFound(f"delivery {delivery_id} not found")
+    return NotFound(say("delivery {delivery_id} not found", delivery_id=delivery_id))
 
 
 def _no_item(item_id: InboxId) -> NotFound:
-    return NotFound(f"message {item_id} not found")
+    return NotFound(say("message {item_id} not found", item_id=item_id))

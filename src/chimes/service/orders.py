@@ -16,6 +16,7 @@ from chimes.model.target import SyncTarget, Target
 from chimes.service.audit import masked
 from chimes.service.rules import LONGEST_WAIT, check_priority, checked_policy, clean_name
 from chimes.store.codec.schedule import recipient_to_plain, target_to_plain
+from chimes.wording import say
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +55,9 @@ def ordered_run(order: Order, owner: Owner, run_id: RunId, now: datetime) -> Run
     due = max(order.at or now, now)
     if due - now > LONGEST_WAIT:
         raise InvalidInput(
-            f"at lies more than {LONGEST_WAIT.days} days ahead", field="at", code="out_of_range"
+            say("at lies more than {days} days ahead", days=LONGEST_WAIT.days),
+            field="at",
+            code="out_of_range",
         )
     limit = policy.concurrency_limit
     return Run(

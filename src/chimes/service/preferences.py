@@ -12,6 +12,7 @@ from chimes.model.access import Actor, Owner
 from chimes.service.audit import entry
 from chimes.store.port import Store
 from chimes.triggers.zone import parse_zone
+from chimes.wording import say
 
 _STATE = "me:"
 
@@ -96,7 +97,7 @@ def _language(tag: str | None) -> str | None:
     found = known(tag)
     if found is None:
         raise InvalidInput(
-            f"a language is one of {', '.join(LANGUAGES)}",
+            say("a language is one of {languages}", languages=", ".join(LANGUAGES)),
             field="language",
             code="unknown_language",
         )

@@ -9,6 +9,7 @@ from chimes.errors import InvalidInput
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.recipient import Channel, Recipient
 from chimes.store.port import Store
+from chimes.wording import say
 
 #: The kept state of a chat that is linked to an owner, by the number of the chat.
 LINKED_CHAT = "telegram:chat:"
@@ -30,10 +31,10 @@ async def check_chats(
             continue
         if not await _is_own(store, actor.owner, recipient.to):
             raise InvalidInput(
-                f"chat {recipient.to} not found",
+                say("chat {to} not found", to=recipient.to),
                 field=f"delivery[{place}].to",
                 code="not_found",
-                hint="link it first: send the code of your account to the bot",
+                hint=say("link it first: send the code of your account to the bot"),
             )
 
 

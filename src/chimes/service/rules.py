@@ -14,6 +14,7 @@ from chimes.model.sync_policy import exclusive, is_pair_key
 from chimes.model.target import SyncTarget, Target
 from chimes.service.targets import longest_timeout
 from chimes.triggers import Cron, Every, Trigger, never_fires
+from chimes.wording import say
 
 NAME_LIMIT = 200
 ID_LIMIT = 200
@@ -34,10 +35,14 @@ def clean_name(name: str, field: str = "name") -> str:
     """NFC and trimmed (S18); without characters that no store or screen takes safely (S15)."""
     cleaned = unicodedata.normalize("NFC", checked_text(name, field)).strip()
     if not cleaned:
-        raise InvalidInput("a name is needed", field=field, code="missing")
+        raise InvalidInput(say("a name is needed"), field=field, code="missing")
     if len(cleaned) > NAME_LIMIT:
         raise InvalidInput(
-            f"a name has at most {NAME_LIMIT} characters, this one has {len(cleaned)}",
+            say(
+                "a name has at most {name_limit} characters, this one has {count}",
+                name_limit=NAME_LIMIT,
+                count=len(cleaned),
+            ),
             field=field,
             code="too_long",
         )
@@ -55,7 +60,9 @@ def checked_text(text: str, field: str) -> str:
             or marks > _MOST_MARKS_IN_A_ROW
         ):
             raise InvalidInput(
-                f"the character U+{ord(character):04X} is not allowed here",
+                say(
+                    "the character U+{character:04X} is not allowed here", character=ord(character)
+                ),
                 field=field,
                 code="bad_character",
             )
@@ -64,10 +71,14 @@ def checked_text(text: str, field: str) -> str:
 
 def checked_id(schedule_id: str) -> str:
     if not 0 < len(schedule_id) <= ID_LIMIT:
-        raise InvalidInput(f"an id has 1 to {ID_LIMIT} characters", field="id", code="too_long")
+        raise InvalidInput(
+            say("an id has 1 to {id_limit} characters", id_limit=ID_LIMIT),
+            field="id",
+            code="too_long",
+        )
     if any(character.isspace() or character in "/?#%\\" for character in schedule_id):
         raise InvalidInput(
-            "an id has no spaces and none of / ? # % \\", field="id", code="bad_character"
+            say("an id has no spaces and none of / ? # % \\"), field="id", code="bad_character"
         )
     return checked_text(schedule_id, "id")
 
@@ -77,12 +88,18 @@ def checked(schedule: Schedule) -> Schedule:
     policy = checked_policy(schedule.policy, schedule.target)
     check_priority(schedule.priority, schedule.target)
     if len(schedule.labels) > LABEL_LIMIT:
-        raise InvalidInput(f"at most {LABEL_LIMIT} labels", field="labels", code="too_many")
+        raise InvalidInput(
+            say("at most {label_limit} labels", label_limit=LABEL_LIMIT),
+            field="labels",
+            code="too_many",
+        )
     for name, value in schedule.labels.items():
         clean_name(name, "labels")
         checked_text(value or "", f"labels.{name}")
     if schedule.depends_on is not None and schedule.depends_on.schedule_id == schedule.id:
-        raise InvalidInput("a schedule cannot depend on itself", field="depends_on", code="cycle")
+        raise InvalidInput(
+            say("a schedule cannot depend on itself"), field="depends_on", code="cycle"
+        )
     checked_text(schedule.pause_note, "note")
     return replace(schedule, name=clean_name(schedule.name), policy=policy)
 
@@ -92,7 +109,11 @@ def check_priority(priority: int, target: Target | None = None) -> None:
     least = 1 if isinstance(target, SyncTarget) else -PRIORITY_LIMIT
     if not least <= priority <= PRIORITY_LIMIT:
         raise InvalidInput(
-            f"priority lies between {least} and {PRIORITY_LIMIT}",
+            say(
+                "priority lies between {least} and {priority_limit}",
+                least=least,
+                priority_limit=PRIORITY_LIMIT,
+            ),
             field="priority",
             code="out_of_range",
         )
@@ -104,7 +125,7 @@ def checked_policy(policy: Policy, target: Target) -> Policy:
         policy = exclusive(policy, target)
     elif policy.concurrency_key is not None and is_pair_key(policy.concurrency_key):
         raise InvalidInput(
-            "a key of this form belongs to a pair of source and collection",
+            say("a key of this form belongs to a pair of source and collection"),
             field="policy.concurrency_key",
             code="reserved",
         )
@@ -122,7 +143,7 @@ def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
     ):
         if not low <= value <= high:
             raise InvalidInput(
-                f"{field} must lie between {low} and {high}",
+                say("{field} must lie between {low} and {high}", field=field, low=low, high=high),
                 field=f"policy.{field}",
                 code="out_of_range",
             )
@@ -133,7 +154,12 @@ def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
     ):
         if not least <= number <= most:
             raise InvalidInput(
-                f"{field} must lie between {least} and {most}",
+                say(
+                    "{field} must lie between {least} and {most}",
+                    field=field,
+                    least=least,
+                    most=most,
+                ),
                 field=f"policy.{field}",
                 code="out_of_range",
             )
@@ -141,7 +167,7 @@ def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
         clean_name(policy.concurrency_key, "policy.concurrency_key")
     if policy.max_concurrent_runs == 0:
         raise InvalidInput(
-            "max_concurrent_runs is at least 1",
+            say("max_concurrent_runs is at least 1"),
             field="policy.max_concurrent_runs",
             code="out_of_range",
         )
@@ -160,7 +186,7 @@ def check_interval(trigger: Trigger, shortest: timedelta, now: datetime) -> None
         closest = min((b - a for a, b in pairwise(fires)), default=shortest)
     if closest < shortest:
         raise InvalidTrigger(
-            f"the shortest interval here is {shortest.total_seconds():g} s",
+            say("the shortest interval here is {shortest:g} s", shortest=shortest.total_seconds()),
             field="trigger.every" if isinstance(trigger, Every) else "trigger.expression",
             code="interval_too_short",
         )
@@ -169,4 +195,6 @@ def check_interval(trigger: Trigger, shortest: timedelta, now: datetime) -> None
 def check_fires(trigger: Trigger, after: datetime) -> None:
     """T14: what would never fire is not saved."""
     if never_fires(trigger, after):
-        raise InvalidTrigger("this trigger would never fire", field="trigger", code="never_fires")
+        raise InvalidTrigger(
+            say("this trigger would never fire"), field="trigger", code="never_fires"
+        )

@@ -10,6 +10,7 @@ from chimes.model.access import Actor, Owner, Role
 from chimes.model.listing import RunQuery
 from chimes.model.run import RunStatus
 from chimes.store.port import Store
+from chimes.wording import say
 
 _DAY = 24 * 60 * 60
 
@@ -41,7 +42,11 @@ class RunQuotas:
             return
         if limits.running and await self._running(owner, limits.running) >= limits.running:
             raise QuotaExceeded(
-                f"{owner} already has {limits.running} runs under way, as many as are allowed",
+                say(
+                    "{owner} already has {running} runs under way, as many as are allowed",
+                    owner=owner,
+                    running=limits.running,
+                ),
                 quota="running",
                 limit=limits.running,
             )
@@ -51,7 +56,11 @@ class RunQuotas:
             )
             if not taken.granted:
                 raise QuotaExceeded(
-                    f"{owner} may ask for {limits.in_a_day} runs a day",
+                    say(
+                        "{owner} may ask for {in_a_day} runs a day",
+                        owner=owner,
+                        in_a_day=limits.in_a_day,
+                    ),
                     quota="runs_per_day",
                     limit=limits.in_a_day,
                 )

@@ -17,6 +17,7 @@ from chimes.service.audit import entry
 from chimes.service.run_quotas import NO_RUN_LIMITS, RunLimits, RunQuotas
 from chimes.service.schedule_changes import refuse_agents
 from chimes.store.port import Store
+from chimes.wording import say
 
 
 class RunService:
@@ -29,7 +30,7 @@ class RunService:
     async def get(self, actor: Actor, run_id: RunId) -> Run:
         run = await self._store.get_run(run_id)
         if run is None or not actor.may_see(run.owner):
-            raise NotFound(f"run {run_id} not found")
+            raise NotFound(say("run {run_id} not found", run_id=run_id))
         return run
 
     async def find(self, actor: Actor, query: RunQuery) -> Page[Run]:
@@ -47,12 +48,14 @@ class RunService:
         """A run that has ended stays as it is: one verdict (I4)."""
         run = await self._operable(actor, run_id)
         if run.status.terminal:
-            raise Conflict(f"the run has ended already: {run.status}", code="ended")
+            raise Conflict(
+                say("the run has ended already: {status}", status=run.status), code="ended"
+            )
         now = await self._store.now()
         note = entry(actor, "cancel", "run", run.id, at=now, owner=run.owner)
         canceled = await self._store.cancel_run(run.id, Reason.CANCELED_BY_HAND, note)
         if canceled is None:
-            raise NotFound(f"run {run_id} not found")
+            raise NotFound(say("run {run_id} not found", run_id=run_id))
         return canceled
 
     async def retry(
@@ -63,7 +66,9 @@ class RunService:
         that is under way (R4.18), and nothing was added."""
         run = await self._operable(actor, run_id)
         if not run.status.terminal:
-            raise Conflict(f"the run has not ended yet: {run.status}", code="not_ended")
+            raise Conflict(
+                say("the run has not ended yet: {status}", status=run.status), code="not_ended"
+            )
         refuse_agents(actor, run.target)
         await self._quotas.check(actor, run.owner)
         now = await self._store.now()

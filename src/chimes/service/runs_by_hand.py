@@ -17,6 +17,7 @@ from chimes.service.orders import Order, completed, order_shown, ordered_run
 from chimes.service.recipients import check_chats
 from chimes.service.schedule_changes import ScheduleChanges, refuse_agents
 from chimes.service.slots import Backfill, past_slots
+from chimes.wording import say
 
 
 class RunsByHand(ScheduleChanges):
@@ -107,7 +108,7 @@ class RunsByHand(ScheduleChanges):
         refuse_agents(actor, schedule.target)
         if isinstance(schedule.target, SyncTarget):
             raise InvalidInput(
-                "a sync task is not bound to a slot, so there is nothing to fill; run it now",
+                say("a sync task is not bound to a slot, so there is nothing to fill; run it now"),
                 code="not_slot_bound",
             )
         now = await self._store.now()

@@ -44,6 +44,7 @@ from chimes.service.slots import (
 from chimes.service.targets import check_source, offered, usual_defaults
 from chimes.store.port import Planner, Store
 from chimes.triggers import Every, Once, Trigger
+from chimes.wording import say
 
 #: Here a schedule is known by its name (C22).
 NAMED_NAMESPACE = "catbird"
@@ -103,7 +104,7 @@ class ScheduleChanges:
     async def get(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
         schedule = await self._store.get_schedule(schedule_id)
         if schedule is None or schedule.deleted_at or not actor.may_see(schedule.owner):
-            raise NotFound(f"schedule {schedule_id} not found")
+            raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
         return schedule
 
     async def _change(
@@ -164,7 +165,7 @@ class ScheduleChanges:
                 )
             except SlotIsDue:
                 await self._fire(schedule_id)
-        raise StoreUnavailable("the schedule is busy; try again")
+        raise StoreUnavailable(say("the schedule is busy; try again"))
 
     def _held(self, before: Schedule, after: Schedule) -> bool:
         """Whether what is due is held back, so that a change must not have it run."""
@@ -214,7 +215,7 @@ class ScheduleChanges:
     def _target_allowed(self, actor: Actor, target: Target, before: Target | None) -> None:
         refuse_agents(actor, target)
         if _unchecked_tls(target) and not _unchecked_tls(before) and actor.role is not Role.ADMIN:
-            raise NotAllowed("only an admin may switch certificate checks off")
+            raise NotAllowed(say("only an admin may switch certificate checks off"))
         self._check_target(target)
 
     async def defaults_of(self, target: Target) -> RunDefaults | None:
@@ -260,7 +261,11 @@ class ScheduleChanges:
         found = (await self._store.list_schedules(query)).items
         if any(each.id != schedule.id for each in found):
             raise AlreadyExists(
-                f"there is a schedule {schedule.name!r} in the namespace {schedule.namespace!r}",
+                say(
+                    "there is a schedule {schedule!r} in the namespace {namespace!r}",
+                    schedule=schedule.name,
+                    namespace=schedule.namespace,
+                ),
             )
 
     async def _check_dependency(self, actor: Actor, schedule: Schedule) -> None:
@@ -271,7 +276,9 @@ class ScheduleChanges:
             other: Schedule | None = await self.get(actor, schedule.depends_on.schedule_id)
         except NotFound:
             raise InvalidInput(
-                f"schedule {schedule.depends_on.schedule_id} not found",
+                say(
+                    "schedule {schedule_id} not found", schedule_id=schedule.depends_on.schedule_id
+                ),
                 field="depends_on.schedule_id",
                 code="not_found",
             ) from None
@@ -281,7 +288,7 @@ class ScheduleChanges:
             other = await self._store.get_schedule(other.depends_on.schedule_id)
         if other is not None and other.id == schedule.id:
             raise InvalidInput(
-                "these schedules would wait for each other for ever",
+                say("these schedules would wait for each other for ever"),
                 field="depends_on.schedule_id",
                 code="cycle",
             )
@@ -290,7 +297,7 @@ class ScheduleChanges:
 def refuse_agents(actor: Actor, target: Target) -> None:
     """An agent may not have an agent run: what multiplies itself has no end (F67, S75)."""
     if actor.is_agent and isinstance(target, AgentTarget):
-        raise NotAllowed("an agent may not have prompts run")
+        raise NotAllowed(say("an agent may not have prompts run"))
 
 
 def _unchecked_tls(target: Target | None) -> bool:

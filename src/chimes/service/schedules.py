@@ -55,6 +55,7 @@ from chimes.service.targets import (
     usual_defaults,
     without_key_of,
 )
+from chimes.wording import say
 
 __all__ = ["Limits", "ScheduleService"]
 
@@ -248,7 +249,7 @@ class ScheduleService(RunsByHand):
 
         def apply(before: Schedule, now: datetime) -> Schedule:
             if until is not None and until <= now:
-                raise InvalidInput("until lies in the past", field="until", code="in_the_past")
+                raise InvalidInput(say("until lies in the past"), field="until", code="in_the_past")
             if not before.enabled and (before.pause_note, before.pause_until) == (note, until):
                 return before
             return paused(before, now, actor.name, note=note, until=until)
@@ -287,7 +288,7 @@ class ScheduleService(RunsByHand):
             beyond = following is not None and to >= following
             if beyond and isinstance(before.target, SyncTarget):
                 raise Conflict(
-                    "a sync task cannot be moved beyond the slot after it", code="slot_taken"
+                    say("a sync task cannot be moved beyond the slot after it"), code="slot_taken"
                 )
             return beyond
 
@@ -310,9 +311,9 @@ class ScheduleService(RunsByHand):
 
         def apply(before: Schedule, now: datetime) -> Schedule:
             if not before.enabled:
-                raise Conflict("the schedule is paused; resume it first", code="paused")
+                raise Conflict(say("the schedule is paused; resume it first"), code="paused")
             if not runs_left(before):
-                raise Conflict("the schedule has had all its runs (max_runs)", code="used_up")
+                raise Conflict(say("the schedule has had all its runs (max_runs)"), code="used_up")
             return rescheduled(before, to, now, actor.name)
 
         return await self._change(actor, schedule_id, "reschedule", apply)

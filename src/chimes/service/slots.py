@@ -13,6 +13,7 @@ from chimes.model.planning import ended_at_once, slot_run
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import Schedule, due_time, runs_left
 from chimes.model.target import SyncTarget
+from chimes.wording import say
 
 BACKFILL_LIMIT = 1000
 UPCOMING_LIMIT = 1000
@@ -83,7 +84,7 @@ def left_behind(
 
 def planned_slot(schedule: Schedule) -> datetime:
     if schedule.next_slot is None:
-        raise Conflict("nothing is planned for this schedule", code="nothing_planned")
+        raise Conflict(say("nothing is planned for this schedule"), code="nothing_planned")
     return schedule.next_slot
 
 
@@ -95,7 +96,10 @@ def past_slots(schedule: Schedule, start: datetime, end: datetime) -> list[datet
     while slot is not None and slot <= end:
         if len(slots) == BACKFILL_LIMIT:
             raise InvalidInput(
-                f"more than {BACKFILL_LIMIT} slots lie in this range; take a shorter one",
+                say(
+                    "more than {backfill_limit} slots lie in this range; take a shorter one",
+                    backfill_limit=BACKFILL_LIMIT,
+                ),
                 field="to",
                 code="too_many",
             )

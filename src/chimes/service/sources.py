@@ -9,6 +9,7 @@ from typing import Literal
 from chimes.errors import Conflict, NotAllowed
 from chimes.model.access import Actor
 from chimes.model.source import Sources
+from chimes.wording import say
 
 Word = Literal["created", "updated", "deleted", "unchanged", "kept"]
 
@@ -57,5 +58,5 @@ class KnownSources:
         if not actor.administers:
             raise NotAllowed()
         if self._reload is None or not self.file:
-            raise Conflict("this node has no configuration file to read again", code="no_file")
+            raise Conflict(say("this node has no configuration file to read again"), code="no_file")
         return await self._reload(dry_run)

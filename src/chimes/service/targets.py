@@ -24,6 +24,7 @@ from chimes.model.sync_policy import is_pair_key, pair_of_key
 from chimes.model.target import AgentTarget, HttpTarget, SyncTarget, Target
 from chimes.store.port import Store
 from chimes.triggers.reading import nearest
+from chimes.wording import say
 
 #: `needs` of a prompt.
 AGENT = "agent"
@@ -111,7 +112,11 @@ async def offered(
         return None
     known = _names(target.kind, {*here, *(each for node in alive for each in node.offers)})
     raise InvalidInput(
-        f"no node that is alive offers the {target.kind} {target.name!r}",
+        say(
+            "no node that is alive offers the {kind} {target!r}",
+            kind=target.kind,
+            target=target.name,
+        ),
         field="target.name",
         code=f"unknown_{target.kind}",
         hint=nearest(target.name, known),
@@ -130,7 +135,11 @@ async def _offered_pair(
         return max(telling, key=lambda node: node.started_at).defaults[target.key]
     known = _collections(target.source, here, alive)
     raise InvalidInput(
-        f"the source {target.source!r} has no collection {target.collection!r}",
+        say(
+            "the source {source!r} has no collection {collection!r}",
+            source=target.source,
+            collection=target.collection,
+        ),
         field="target.collection",
         code="unknown_collection",
         hint=nearest(target.collection, known),
@@ -160,7 +169,7 @@ def _collections(
     found = [collection for theirs, collection in pairs if theirs == source]
     if not found:
         raise InvalidInput(
-            f"no node that is alive has the source {source!r}",
+            say("no node that is alive has the source {source!r}", source=source),
             field="target.source",
             code="unknown_source",
             hint=nearest(source, sorted({theirs for theirs, _ in pairs})),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from chimes.errors import InvalidInput
+from chimes.wording import say
 
 T = TypeVar("T")
 Plain = dict[str, object]
@@ -39,7 +40,7 @@ class Reader:
 
     def __init__(self, data: object) -> None:
         if not isinstance(data, Mapping):
-            raise InvalidInput(f"expected an object, got {type(data).__name__}")
+            raise InvalidInput(say("expected an object, got {name}", name=type(data).__name__))
         self._data = data
         self._asked: set[str] = set()
 
@@ -47,7 +48,11 @@ class Reader:
         """A key that nobody asked for would be lost at the next write."""
         unknown = sorted(str(key) for key in self._data.keys() - self._asked)
         if unknown:
-            raise InvalidInput(f"unknown field {unknown[0]!r}", field=unknown[0], code="unknown")
+            raise InvalidInput(
+                say("unknown field {unknown!r}", unknown=unknown[0]),
+                field=unknown[0],
+                code="unknown",
+            )
 
     def has(self, name: str) -> bool:
         return self._data.get(name) is not None
@@ -101,18 +106,26 @@ class Reader:
         value = self._data.get(name)
         if value is None:
             if default is None:
-                raise InvalidInput(f"{name} is missing", field=name, code="missing")
+                raise InvalidInput(say("{name} is missing", name=name), field=name, code="missing")
             return default
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             expected, given = kind.__name__, type(value).__name__
-            raise InvalidInput(f"{name}: expected {expected}, got {given}", field=name)
+            raise InvalidInput(
+                say(
+                    "{name}: expected {expected}, got {given}",
+                    name=name,
+                    expected=expected,
+                    given=given,
+                ),
+                field=name,
+            )
         return value
 
 
 def moment(value: object) -> datetime:
     if not isinstance(value, str):
-        raise InvalidInput(f"expected a time, got {type(value).__name__}")
+        raise InvalidInput(say("expected a time, got {name}", name=type(value).__name__))
     parsed = datetime.fromisoformat(value)
     if parsed.tzinfo is None:
-        raise InvalidInput(f"{value!r} has no offset", code="naive_time")
+        raise InvalidInput(say("{value!r} has no offset", value=value), code="naive_time")
     return parsed.astimezone(UTC)

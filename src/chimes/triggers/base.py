@@ -26,6 +26,7 @@ from chimes.triggers.moment import (
 )
 from chimes.triggers.notes import Note
 from chimes.triggers.zone import UTC_NAME, Zone, parse_zone
+from chimes.wording import say
 
 MOST_CALENDARS = 16
 MOST_RUNS = 2**53
@@ -164,7 +165,7 @@ class TriggerBase:
         start, end = bound(start_at, zone, "start_at"), bound(end_at, zone, "end_at")
         if start is not None and end is not None and end < start:
             raise InvalidTrigger(
-                "end_at is earlier than start_at", field="end_at", code="out_of_range"
+                say("end_at is earlier than start_at"), field="end_at", code="out_of_range"
             )
         put(self, "start_at", start)
         put(self, "end_at", end)
@@ -195,7 +196,11 @@ def bound(value: object, zone: Zone | None, field: str) -> datetime | None:
     if isinstance(value, str):
         return parse_moment(value, zone, field=field)
     raise InvalidTrigger(
-        f"{field} must be a moment such as 2030-02-10T09:00:00Z, not {type(value).__name__}",
+        say(
+            "{field} must be a moment such as 2030-02-10T09:00:00Z, not {name}",
+            field=field,
+            name=type(value).__name__,
+        ),
         field=field,
         code="wrong_type",
     )
@@ -206,25 +211,31 @@ def _runs(value: object) -> int | None:
         return None
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidTrigger(
-            f"max_runs must be a whole number, not {type(value).__name__}",
+            say("max_runs must be a whole number, not {name}", name=type(value).__name__),
             field="max_runs",
             code="wrong_type",
         )
     if not 1 <= value <= MOST_RUNS:
-        raise InvalidTrigger("max_runs must be 1 or more", field="max_runs", code="out_of_range")
+        raise InvalidTrigger(
+            say("max_runs must be 1 or more"), field="max_runs", code="out_of_range"
+        )
     return value
 
 
 def _calendars(value: object) -> tuple[Calendar, ...]:
     if not isinstance(value, (list, tuple)):
         raise InvalidTrigger(
-            f"exclude must be a list of calendars, not {type(value).__name__}",
+            say("exclude must be a list of calendars, not {name}", name=type(value).__name__),
             field="exclude",
             code="wrong_type",
         )
     if len(value) > MOST_CALENDARS:
         raise InvalidTrigger(
-            f"exclude may have up to {MOST_CALENDARS} calendars, not {len(value)}",
+            say(
+                "exclude may have up to {most_calendars} calendars, not {count}",
+                most_calendars=MOST_CALENDARS,
+                count=len(value),
+            ),
             field="exclude",
             code="out_of_range",
         )

@@ -29,6 +29,7 @@ from chimes.errors import InvalidTrigger
 from chimes.triggers.duration import shown
 from chimes.triggers.reading import nearest, only_keys, text_of
 from chimes.triggers.tzif import EPOCH_ORDINAL
+from chimes.wording import say
 
 OnExcluded = Literal["skip", "next", "previous"]
 
@@ -115,7 +116,7 @@ def calendar_from(value: object, field: str) -> Calendar:
     kinds = [kind for kind in _KINDS if kind in entry]
     if len(kinds) != 1:
         raise InvalidTrigger(
-            f"{field} must have exactly one of {', '.join(_KINDS)}",
+            say("{field} must have exactly one of {kinds}", field=field, kinds=", ".join(_KINDS)),
             field=field,
             code="bad_calendar",
         )
@@ -141,7 +142,7 @@ def _policy(value: object, field: str) -> OnExcluded:
     if value == "previous":
         return "previous"
     raise InvalidTrigger(
-        f"{field} must be skip, next or previous, not {shown(value)}",
+        say("{field} must be skip, next or previous, not {value}", field=field, value=shown(value)),
         field=field,
         code="bad_choice",
     )
@@ -150,11 +151,18 @@ def _policy(value: object, field: str) -> OnExcluded:
 def _items(value: object, field: str, most: int) -> list[object]:
     if not isinstance(value, (list, tuple)):
         raise InvalidTrigger(
-            f"{field} must be a list, not {type(value).__name__}", field=field, code="wrong_type"
+            say("{field} must be a list, not {name}", field=field, name=type(value).__name__),
+            field=field,
+            code="wrong_type",
         )
     if not 1 <= len(value) <= most:
         raise InvalidTrigger(
-            f"{field} must have between 1 and {most} items, not {len(value)}",
+            say(
+                "{field} must have between 1 and {most} items, not {count}",
+                field=field,
+                most=most,
+                count=len(value),
+            ),
             field=field,
             code="out_of_range",
         )
@@ -171,7 +179,12 @@ def _dates(value: object, field: str) -> tuple[int, ...]:
             days.add(date.fromisoformat(text).toordinal() - EPOCH_ORDINAL)
         except ValueError:
             raise InvalidTrigger(
-                f"{field}[{index}] {shown(text)} is not a date; write it like 2026-12-25",
+                say(
+                    "{field}[{index}] {text} is not a date; write it like 2026-12-25",
+                    field=field,
+                    index=index,
+                    text=shown(text),
+                ),
                 field=f"{field}[{index}]",
                 code="bad_date",
             ) from None
@@ -186,7 +199,12 @@ def _window(value: object, field: str) -> Window:
         name = text_of(item, where).upper()
         if name not in DAY_NAMES:
             raise InvalidTrigger(
-                f"{where} {shown(item)} is not a weekday; there are {', '.join(DAY_NAMES)}",
+                say(
+                    "{where} {item} is not a weekday; there are {day_names}",
+                    where=where,
+                    item=shown(item),
+                    day_names=", ".join(DAY_NAMES),
+                ),
                 field=where,
                 code="bad_weekday",
                 hint=nearest(name, DAY_NAMES),
@@ -196,10 +214,15 @@ def _window(value: object, field: str) -> Window:
     end = _minute(entry.get("to", "24:00"), f"{field}.to")
     if start in (end, MINUTES_A_DAY) or end == 0:
         raise InvalidTrigger(
-            f"{field} covers nothing: it runs from {_clock(start)} to {_clock(end)}",
+            say(
+                "{field} covers nothing: it runs from {start} to {end}",
+                field=field,
+                start=_clock(start),
+                end=_clock(end),
+            ),
             field=field,
             code="empty_window",
-            hint="a whole day is from 00:00 to 24:00",
+            hint=say("a whole day is from 00:00 to 24:00"),
         )
     return Window(weekdays, start, end)
 
@@ -210,7 +233,11 @@ def _minute(value: object, field: str) -> int:
     minute = int(found[1]) * 60 + int(found[2]) if found else MINUTES_A_DAY + 1
     if minute > MINUTES_A_DAY:
         raise InvalidTrigger(
-            f"{field} {shown(text)} is not a time of day between 00:00 and 24:00",
+            say(
+                "{field} {text} is not a time of day between 00:00 and 24:00",
+                field=field,
+                text=shown(text),
+            ),
             field=field,
             code="bad_time",
         )
@@ -234,14 +261,24 @@ def _known_holidays(name: str, field: str) -> str:
     known = _countries()
     if country not in known:
         raise InvalidTrigger(
-            f"{field} {shown(name)} is not a country with known holidays; use a code such as TH",
+            say(
+                "{field} {name} is not a country with known holidays; use a code such as TH",
+                field=field,
+                name=shown(name),
+            ),
             field=field,
             code="unknown_calendar",
             hint=nearest(name, known),
         )
     if "-" in name and part not in known[country]:
         raise InvalidTrigger(
-            f"{field} {shown(name)}: {country} has no part {shown(part)} with holidays of its own",
+            say(
+                "{field} {name}: {country} has no part {part} with holidays of its own",
+                field=field,
+                name=shown(name),
+                country=country,
+                part=shown(part),
+            ),
             field=field,
             code="unknown_calendar",
             hint=nearest(part, known[country]),

@@ -24,6 +24,7 @@ from chimes.triggers.interval import IntervalSearch
 from chimes.triggers.moment import format_moment, from_microseconds, to_microseconds
 from chimes.triggers.reading import nearest
 from chimes.triggers.zone import UTC_NAME, Zone, parse_zone
+from chimes.wording import say
 
 Dialect = Literal["auto", "unix", "seconds", "quartz"]
 Dst = Literal["chimes", "vixie", "robfig"]
@@ -89,7 +90,7 @@ class Cron(TriggerBase):
             return
         if self.anchor is not None:
             raise InvalidTrigger(
-                "Only @every counts from an anchor", field="anchor", code="unknown_key"
+                say("Only @every counts from an anchor"), field="anchor", code="unknown_key"
             )
         fields = parse_fields(body, self.dialect)
         put(self, "_fields", fields)
@@ -146,20 +147,23 @@ class Cron(TriggerBase):
 def _collapsed(expression: object) -> str:
     if not isinstance(expression, str):
         raise InvalidTrigger(
-            f"A cron expression must be text, not {type(expression).__name__}",
+            say("A cron expression must be text, not {name}", name=type(expression).__name__),
             field="expression",
             code="wrong_type",
         )
     if len(expression) > LONGEST_EXPRESSION:
         raise InvalidTrigger(
-            f"A cron expression may have up to {LONGEST_EXPRESSION} characters, not "
-            f"{len(expression)}",
+            say(
+                "A cron expression may have up to {longest_expression} characters, not {count}",
+                longest_expression=LONGEST_EXPRESSION,
+                count=len(expression),
+            ),
             field="expression",
             code="too_long",
         )
     text = " ".join(expression.split())
     if not text:
-        raise InvalidTrigger("The cron expression is empty", field="expression", code="empty")
+        raise InvalidTrigger(say("The cron expression is empty"), field="expression", code="empty")
     return text
 
 
@@ -170,7 +174,7 @@ def _split(text: str) -> tuple[str | None, str]:
             zone, _, body = text[len(prefix) :].partition(" ")
             if not body:
                 raise InvalidTrigger(
-                    f"There is no cron expression after {shown(text)}",
+                    say("There is no cron expression after {text}", text=shown(text)),
                     field="expression",
                     code="empty",
                 )
@@ -182,7 +186,12 @@ def _choice(value: object, known: tuple[str, ...], name: str) -> str:
     if isinstance(value, str) and value in known:
         return value
     raise InvalidTrigger(
-        f"{name} must be one of {', '.join(known)}, not {shown(value)}",
+        say(
+            "{name} must be one of {known}, not {value}",
+            name=name,
+            known=", ".join(known),
+            value=shown(value),
+        ),
         field=name,
         code="bad_choice" if isinstance(value, str) else "wrong_type",
         hint=nearest(value, known) if isinstance(value, str) else None,

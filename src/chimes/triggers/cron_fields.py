@@ -15,6 +15,7 @@ from typing import NoReturn
 from chimes.errors import InvalidTrigger
 from chimes.triggers.cron_days import DayFields
 from chimes.triggers.duration import shown
+from chimes.wording import say
 
 LONGEST_EXPRESSION = 256
 EVERY = "@every"
@@ -259,7 +260,7 @@ def _check_quartz_days(day: str, weekday: str, six: bool) -> None:
     _refuse(
         "A Quartz expression must have ? as day-of-month or as day-of-week",
         "quartz_days",
-        hint="write ? in the day field that does not matter",
+        hint=say("write ? in the day field that does not matter"),
     )
 
 

@@ -11,6 +11,7 @@ from chimes.triggers.duration import shown
 from chimes.triggers.every import Every
 from chimes.triggers.once import Once
 from chimes.triggers.reading import nearest, only_keys
+from chimes.wording import say
 
 Trigger = Cron | Every | Once
 
@@ -31,7 +32,7 @@ def trigger_from_dict(value: object) -> Trigger:
     kind = value.get("kind") if isinstance(value, dict) else None
     if isinstance(value, dict) and not (isinstance(kind, str) and kind in _KEYS):
         raise InvalidTrigger(
-            f"kind must be one of {', '.join(_KEYS)}, not {shown(kind)}",
+            say("kind must be one of {keys}, not {kind}", keys=", ".join(_KEYS), kind=shown(kind)),
             field="kind",
             code="unknown_kind" if isinstance(kind, str) else "missing_key",
             hint=nearest(kind, _KEYS) if isinstance(kind, str) else None,
@@ -41,17 +42,23 @@ def trigger_from_dict(value: object) -> Trigger:
     del given["kind"]
     if keys[0] not in given:
         raise InvalidTrigger(
-            f"A trigger of kind {kind} needs {keys[0]}", field=keys[0], code="missing_key"
+            say("A trigger of kind {kind} needs {keys}", kind=kind, keys=keys[0]),
+            field=keys[0],
+            code="missing_key",
         )
     first = given.pop(keys[0])
     if not isinstance(first, str):
         raise InvalidTrigger(
-            f"{keys[0]} must be text, not {type(first).__name__}", field=keys[0], code="wrong_type"
+            say("{keys} must be text, not {name}", keys=keys[0], name=type(first).__name__),
+            field=keys[0],
+            code="wrong_type",
         )
     for key, each in given.items():
         if each is None:
             raise InvalidTrigger(
-                f"{key} must not be null; leave it out instead", field=key, code="wrong_type"
+                say("{key} must not be null; leave it out instead", key=key),
+                field=key,
+                code="wrong_type",
             )
     return _CLASSES[str(kind)](first, **given)
 
@@ -65,7 +72,7 @@ def ensure_fires(trigger: Trigger, after: datetime) -> None:
     """Refuse a trigger that has no fire after this moment (T14)."""
     if never_fires(trigger, after):
         raise InvalidTrigger(
-            "The trigger never fires: no moment from now on matches it",
+            say("The trigger never fires: no moment from now on matches it"),
             field="trigger",
             code=NEVER_FIRES,
         )

@@ -9,6 +9,7 @@ import re
 from datetime import timedelta
 
 from chimes.errors import InvalidTrigger
+from chimes.wording import say
 
 _LONGEST_TEXT = 64
 _LONGEST = 1000 * 366 * 86400 * 10**9
@@ -42,10 +43,14 @@ def parse_duration(
     value = text if isinstance(text, timedelta) else _parse(text, field)
     if value < timedelta(0) and not allow_negative:
         raise InvalidTrigger(
-            f"{field} must not be negative: {shown(text)}", field=field, code="out_of_range"
+            say("{field} must not be negative: {text}", field=field, text=shown(text)),
+            field=field,
+            code="out_of_range",
         )
     if not value and not allow_zero:
-        raise InvalidTrigger(f"{field} must be longer than zero", field=field, code="out_of_range")
+        raise InvalidTrigger(
+            say("{field} must be longer than zero", field=field), field=field, code="out_of_range"
+        )
     return value
 
 
@@ -58,29 +63,43 @@ def shown(text: object) -> str:
 def _parse(text: object, field: str) -> timedelta:
     if not isinstance(text, str):
         raise InvalidTrigger(
-            f"{field} must be text such as 90s, 1h30m or PT1H30M, not {type(text).__name__}",
+            say(
+                "{field} must be text such as 90s, 1h30m or PT1H30M, not {name}",
+                field=field,
+                name=type(text).__name__,
+            ),
             field=field,
             code="wrong_type",
         )
     stripped = text.strip()
     if len(stripped) > _LONGEST_TEXT:
-        raise InvalidTrigger(f"{field} is too long", field=field, code="too_long")
+        raise InvalidTrigger(say("{field} is too long", field=field), field=field, code="too_long")
     negative = stripped.startswith("-")
     body = stripped[1:] if stripped[:1] in ("-", "+") else stripped
     nanoseconds = _iso(body) if body[:1] in ("P", "p") else _go(body)
     if nanoseconds is None:
         raise InvalidTrigger(
-            f"{field} {shown(text)} is not a duration; write it like 90s, 1h30m or PT1H30M",
+            say(
+                "{field} {text} is not a duration; write it like 90s, 1h30m or PT1H30M",
+                field=field,
+                text=shown(text),
+            ),
             field=field,
             code="bad_duration",
             hint=_hint(body),
         )
     if nanoseconds > _LONGEST:
-        raise InvalidTrigger(f"{field} {shown(text)} is too long", field=field, code="out_of_range")
+        raise InvalidTrigger(
+            say("{field} {text} is too long", field=field, text=shown(text)),
+            field=field,
+            code="out_of_range",
+        )
     microseconds, rest = divmod(nanoseconds, 1000)
     if rest:
         raise InvalidTrigger(
-            f"{field} {shown(text)} is finer than a microsecond", field=field, code="bad_duration"
+            say("{field} {text} is finer than a microsecond", field=field, text=shown(text)),
+            field=field,
+            code="bad_duration",
         )
     return timedelta(microseconds=-microseconds if negative else microseconds)
 

@@ -13,6 +13,7 @@ from chimes.triggers.calendar import Calendar
 from chimes.triggers.duration import format_duration_iso, parse_duration
 from chimes.triggers.interval import IntervalSearch
 from chimes.triggers.moment import format_moment, from_microseconds, to_microseconds
+from chimes.wording import say
 
 SHORTEST = timedelta(milliseconds=1)
 LONGEST = timedelta(days=3653)
@@ -86,7 +87,9 @@ def interval(value: str | timedelta, name: str) -> timedelta:
     step = parse_duration(value, field=name)
     if not SHORTEST <= step <= LONGEST:
         raise InvalidTrigger(
-            f"{name} must be between 1ms and 10 years", field=name, code="out_of_range"
+            say("{name} must be between 1ms and 10 years", name=name),
+            field=name,
+            code="out_of_range",
         )
     return step
 
@@ -95,6 +98,6 @@ def _jitter(value: str | timedelta, step: timedelta) -> timedelta:
     jitter = parse_duration(value, field="jitter", allow_zero=True)
     if jitter > step:
         raise InvalidTrigger(
-            "jitter must not be longer than the interval", field="jitter", code="out_of_range"
+            say("jitter must not be longer than the interval"), field="jitter", code="out_of_range"
         )
     return jitter

@@ -7,6 +7,7 @@ import re
 from chimes.errors import InvalidTrigger
 from chimes.triggers import Cron, Dialect, Every, Once, Trigger
 from chimes.triggers.duration import shown
+from chimes.wording import say
 
 _EVERY = re.compile(r"@?every\s+(\S+)", re.IGNORECASE)
 _COUNTED = re.compile(r"every(?:\s+([0-9]+))?\s*(second|minute|hour|day|week)s?", re.IGNORECASE)
@@ -23,8 +24,11 @@ def trigger_from_text(text: str, zone: str | None, dialect: Dialect = "auto") ->
     stripped = text.strip()
     if stripped.partition(" ")[0].isalpha() and not _is_interval(stripped):
         raise InvalidTrigger(
-            f"{shown(stripped)} is not a time that can be read; an interval is written "
-            f'"{_suggested(stripped)}"',
+            say(
+                '{stripped} is not a time that can be read; an interval is written "{stripped2}"',
+                stripped=shown(stripped),
+                stripped2=_suggested(stripped),
+            ),
             field="expression",
             code="not_a_time",
             hint=_FORMS,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from chimes.errors import InvalidTrigger
 from chimes.triggers.duration import shown
 from chimes.triggers.zone import Zone, parse_zone
+from chimes.wording import say
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_YEAR = 1970
@@ -51,7 +52,7 @@ def aware_needed(given: object, field: str) -> InvalidTrigger:
         + ("a naive one" if naive else type(given).__name__),
         field=field,
         code="naive_datetime" if naive else "wrong_type",
-        hint="give it a tzinfo, such as datetime.UTC" if naive else None,
+        hint=say("give it a tzinfo, such as datetime.UTC") if naive else None,
     )
 
 
@@ -84,17 +85,24 @@ def parse_moment(text: str, zone: Zone | str | None = None, *, field: str = "at"
         raise zones_differ(parsed.zone, given, field)
     if applies is None:
         raise InvalidTrigger(
-            f"{field} {shown(text)} has neither an offset nor a timezone",
+            say(
+                "{field} {text} has neither an offset nor a timezone", field=field, text=shown(text)
+            ),
             field=field,
             code="no_zone",
-            hint="add Z or an offset such as +07:00, or name a timezone",
+            hint=say("add Z or an offset such as +07:00, or name a timezone"),
         )
     return checked_year(place(parsed.local, applies)[0], field)
 
 
 def zones_differ(one: Zone, other: Zone, field: str) -> InvalidTrigger:
     return InvalidTrigger(
-        f"{field} names {one.name}, but the timezone is {other.name}",
+        say(
+            "{field} names {one}, but the timezone is {other}",
+            field=field,
+            one=one.name,
+            other=other.name,
+        ),
         field=field,
         code="zone_mismatch",
     )
@@ -103,7 +111,12 @@ def zones_differ(one: Zone, other: Zone, field: str) -> InvalidTrigger:
 def checked_year(moment: datetime, field: str) -> datetime:
     if not FIRST_YEAR <= moment.year <= LAST_YEAR:
         raise InvalidTrigger(
-            f"{field} must lie between {FIRST_YEAR} and {LAST_YEAR}",
+            say(
+                "{field} must lie between {first_year} and {last_year}",
+                field=field,
+                first_year=FIRST_YEAR,
+                last_year=LAST_YEAR,
+            ),
             field=field,
             code="out_of_range",
         )
@@ -114,21 +127,29 @@ def read_moment(text: object, *, field: str = "at") -> ParsedMoment:
     """What the text says, before any zone outside of it is applied."""
     if not isinstance(text, str):
         raise InvalidTrigger(
-            f"{field} must be text such as 2030-02-10T09:00:00Z, not {type(text).__name__}",
+            say(
+                "{field} must be text such as 2030-02-10T09:00:00Z, not {name}",
+                field=field,
+                name=type(text).__name__,
+            ),
             field=field,
             code="wrong_type",
         )
     found = _MOMENT.fullmatch(text.strip()) if len(text) <= _LONGEST_TEXT else None
     if found is None:
         raise InvalidTrigger(
-            f"{field} {shown(text)} is not a date and time",
+            say("{field} {text} is not a date and time", field=field, text=shown(text)),
             field=field,
             code="bad_moment",
-            hint="write it like 2030-02-10T09:00:00Z or 2030-02-10T09:00:00+07:00",
+            hint=say("write it like 2030-02-10T09:00:00Z or 2030-02-10T09:00:00+07:00"),
         )
     if found[6] == "60":
         raise InvalidTrigger(
-            f"{field} {shown(text)} is a leap second, which cannot be scheduled",
+            say(
+                "{field} {text} is a leap second, which cannot be scheduled",
+                field=field,
+                text=shown(text),
+            ),
             field=field,
             code="leap_second",
         )
@@ -142,7 +163,12 @@ def read_moment(text: object, *, field: str = "at") -> ParsedMoment:
         actual = zone.offset_at(to_microseconds(instant) // 1_000_000)
         if actual != offset // timedelta(seconds=1):
             raise InvalidTrigger(
-                f"{field} {shown(text)} has an offset that {zone.name} does not have then",
+                say(
+                    "{field} {text} has an offset that {zone} does not have then",
+                    field=field,
+                    text=shown(text),
+                    zone=zone.name,
+                ),
                 field=field,
                 code="offset_mismatch",
             )
@@ -156,7 +182,12 @@ def _local(found: re.Match[str], text: str, field: str) -> datetime:
         local = datetime(year, month, day, hour, minute, int(found[6] or 0), microsecond)  # noqa: DTZ001
     except ValueError as error:
         raise InvalidTrigger(
-            f"{field} {shown(text)} is not a real date and time: {error}",
+            say(
+                "{field} {text} is not a real date and time: {error}",
+                field=field,
+                text=shown(text),
+                error=error,
+            ),
             field=field,
             code="bad_moment",
         ) from None
@@ -169,7 +200,9 @@ def _offset(found: re.Match[str], text: str, field: str) -> timedelta:
     hours, minutes = int(found[10]), int(found[11])
     if hours > 23 or minutes > 59:
         raise InvalidTrigger(
-            f"{field} {shown(text)} has an offset that cannot be", field=field, code="bad_moment"
+            say("{field} {text} has an offset that cannot be", field=field, text=shown(text)),
+            field=field,
+            code="bad_moment",
         )
     offset = timedelta(hours=hours, minutes=minutes)
     return -offset if found[9] == "-" else offset

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from chimes.errors import InvalidTrigger
 from chimes.triggers.duration import shown
+from chimes.wording import say
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -22,12 +23,19 @@ def only_keys(value: object, known: tuple[str, ...], field: str | None) -> Mappi
     label = field or "trigger"
     if not isinstance(value, Mapping):
         raise InvalidTrigger(
-            f"{label} must be an object, not {type(value).__name__}", field=field, code="wrong_type"
+            say("{label} must be an object, not {name}", label=label, name=type(value).__name__),
+            field=field,
+            code="wrong_type",
         )
     for key in value:
         if key not in known:
             raise InvalidTrigger(
-                f"{label} has an unknown key {shown(key)}; it may have {', '.join(known)}",
+                say(
+                    "{label} has an unknown key {key}; it may have {known}",
+                    label=label,
+                    key=shown(key),
+                    known=", ".join(known),
+                ),
                 field=str(key)[:64] if field is None else f"{field}.{str(key)[:64]}",
                 code="unknown_key",
                 hint=nearest(str(key), known),
@@ -38,6 +46,8 @@ def only_keys(value: object, known: tuple[str, ...], field: str | None) -> Mappi
 def text_of(value: object, field: str) -> str:
     if not isinstance(value, str):
         raise InvalidTrigger(
-            f"{field} must be text, not {type(value).__name__}", field=field, code="wrong_type"
+            say("{field} must be text, not {name}", field=field, name=type(value).__name__),
+            field=field,
+            code="wrong_type",
         )
     return value

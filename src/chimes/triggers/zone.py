@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from chimes.errors import InvalidTrigger
 from chimes.triggers.tzif import Transitions
+from chimes.wording import say
 
 # T7: a jump longer than this is a change of calendar, not a clock change.
 LONGEST_SHIFT = 3 * 3600
@@ -127,7 +128,10 @@ def parse_zone(name: object, *, field: str = "timezone") -> Zone:
     """The zone of this IANA name; InvalidTrigger with a hint for anything else."""
     if not isinstance(name, str):
         raise InvalidTrigger(
-            f"A timezone must be text, such as Asia/Bangkok, not {type(name).__name__}",
+            say(
+                "A timezone must be text, such as Asia/Bangkok, not {name}",
+                name=type(name).__name__,
+            ),
             field=field,
             code="wrong_type",
         )
@@ -139,7 +143,7 @@ def parse_zone(name: object, *, field: str = "timezone") -> Zone:
 def _unknown(name: str, field: str) -> InvalidTrigger:
     shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
     return InvalidTrigger(
-        f"Unknown timezone {shown!r}; use an IANA name such as Asia/Bangkok",
+        say("Unknown timezone {shown!r}; use an IANA name such as Asia/Bangkok", shown=shown),
         field=field,
         code="unknown_zone",
         hint=_hint(name),

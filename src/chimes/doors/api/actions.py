@@ -27,6 +27,7 @@ from chimes.doors.language import Spoken
 from chimes.errors import InvalidInput
 from chimes.model.ids import ScheduleId
 from chimes.model.run import Run
+from chimes.wording import say
 
 router = APIRouter(
     prefix="/api/v1/schedules/{schedule_id}",
@@ -44,7 +45,7 @@ async def pause_schedule(
     given = body or PauseIn()
     until = None if given.until is None else moment_from(given.until, given.timezone, "until")
     if given.note and given.reason and given.note != given.reason:
-        raise InvalidInput("note and reason are the same thing; send one", field="reason")
+        raise InvalidInput(say("note and reason are the same thing; send one"), field="reason")
     schedule = await door.schedules.pause(
         actor, ScheduleId(schedule_id), note=given.note or given.reason, until=until
     )
@@ -116,7 +117,7 @@ async def backfill(schedule_id: str, body: BackfillIn, door: ToDoorway, actor: C
     start = moment_from(body.start, body.timezone, "from")
     end = moment_from(body.end, body.timezone, "to")
     if end < start:
-        raise InvalidInput("`to` is earlier than `from`", field="to", code="out_of_range")
+        raise InvalidInput(say("`to` is earlier than `from`"), field="to", code="out_of_range")
     made = await door.schedules.backfill(
         actor, ScheduleId(schedule_id), start, end, dry_run=body.dry_run
     )

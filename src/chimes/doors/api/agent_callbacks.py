@@ -17,6 +17,7 @@ from chimes.doors.body import read_json
 from chimes.errors import InvalidInput, NotFound
 from chimes.model.agent_run import CALLBACK_PATH, end_of, handover_from, heard_name, kept_name
 from chimes.model.ids import RunId
+from chimes.wording import say
 
 router = APIRouter(prefix=CALLBACK_PATH, tags=["agent"], responses=EVERYWHERE)
 
@@ -65,10 +66,10 @@ async def pipeline_ended(
     # Compared in any case, so that no answer tells by its time whether there is such a run.
     right = hmac.compare_digest(token.encode(errors="replace"), expected.encode())
     if not right or not expected:
-        raise NotFound("there is no such run to call back about")
+        raise NotFound(say("there is no such run to call back about"))
     found = await read_json(request)
     if not isinstance(found, dict) or not isinstance(found.get("status"), str):
-        raise InvalidInput("say its status", field="status", code="missing")
+        raise InvalidInput(say("say its status"), field="status", code="missing")
     if end_of(found["status"]) and await door.store.read_state(heard_name(run)) is None:
         await door.store.set_state(heard_name(run), json.dumps(found, ensure_ascii=False))
     return Response(status_code=204)

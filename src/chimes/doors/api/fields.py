@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from chimes.errors import InvalidInput
 from chimes.triggers import Trigger, parse_duration, trigger_from_dict
 from chimes.triggers.reading import nearest
+from chimes.wording import say
 
 T = TypeVar("T")
 TARGET_KINDS = ("http", "task", "flow", "sync", "agent")
@@ -33,7 +34,9 @@ class Body(BaseModel):
             known = {field.alias or name for name, field in cls.model_fields.items()}
             for name in data:
                 if name in cls.read_only:
-                    raise PydanticCustomError("read_only", "{field} cannot be set", {"field": name})
+                    raise PydanticCustomError(
+                        "read_only", say("{field} cannot be set"), {"field": name}
+                    )
                 if name not in known:
                     raise unknown_field(str(name)[:64], known)
         return data
@@ -56,12 +59,12 @@ def without_defaults(schema: dict[str, Any]) -> None:
 def with_kind(value: object) -> object:
     """A target that says nothing about its kind is an HTTP callback."""
     if not isinstance(value, dict):
-        raise PydanticCustomError("wrong_type", "expected an object")
+        raise PydanticCustomError("wrong_type", say("expected an object"))
     kind = value.get("kind", "http")
     if kind not in TARGET_KINDS:
         raise PydanticCustomError(
             "unknown_kind",
-            "a target is one of {kinds}",
+            say("a target is one of {kinds}"),
             {
                 "kinds": ", ".join(TARGET_KINDS),
                 "field": "kind",
@@ -90,7 +93,9 @@ def told(check: Callable[[object], T]) -> Callable[[object], T]:
 def _duration(value: object) -> timedelta:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         raise InvalidInput(
-            "a duration is text with a unit", code="wrong_type", hint=f'such as "{value}s"'
+            say("a duration is text with a unit"),
+            code="wrong_type",
+            hint=say('such as "{value}s"', value=value),
         )
     try:
         return parse_duration(_text(value), allow_zero=True)
@@ -102,7 +107,9 @@ def _duration(value: object) -> timedelta:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidInput(f"expected text, got {type(value).__name__}", code="wrong_type")
+        raise InvalidInput(
+            say("expected text, got {name}", name=type(value).__name__), code="wrong_type"
+        )
     return value
 
 
@@ -112,7 +119,7 @@ def _labels(value: object) -> dict[str, str | None]:
         return dict.fromkeys((_text(each) for each in value), None)
     if isinstance(value, dict):
         return {name: each if each is None else _text(each) for name, each in value.items()}
-    raise InvalidInput("expected an object of texts, or a list of texts", code="wrong_type")
+    raise InvalidInput(say("expected an object of texts, or a list of texts"), code="wrong_type")
 
 
 def _content(value: object) -> str:

@@ -29,6 +29,7 @@ from chimes.model.access import Actor
 from chimes.model.ids import RunId
 from chimes.store.port import Remembered
 from chimes.triggers import format_moment, parse_moment
+from chimes.wording import say
 
 KEEP = timedelta(hours=24)
 #: Longer than any request may take.
@@ -64,7 +65,7 @@ def idempotency_key(request: Request) -> str | None:
     key = keys[0].strip()
     if len(keys) > 1 or not 0 < len(key) <= _LONGEST or not (key.isascii() and key.isprintable()):
         raise InvalidInput(
-            f"one key of 1 to {_LONGEST} printable ASCII characters",
+            say("one key of 1 to {longest} printable ASCII characters", longest=_LONGEST),
             field="Idempotency-Key",
             code="bad_key",
             source="header",
@@ -178,7 +179,7 @@ def _replayed(known: Remembered) -> Response:
 
 def _key_reused() -> InvalidInput:
     return InvalidInput(
-        "this key was used with another body",
+        say("this key was used with another body"),
         field="Idempotency-Key",
         code="key_reused",
         source="header",

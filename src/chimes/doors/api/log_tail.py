@@ -22,6 +22,7 @@ from chimes.doors.context import Doorway
 from chimes.errors import InvalidInput, NotAuthenticated, NotFound, RateLimited, StoreError
 from chimes.model.access import Actor
 from chimes.model.ids import RunId
+from chimes.wording import say
 
 STREAM = "text/event-stream"
 #: Of one server.
@@ -46,7 +47,10 @@ class Followers:
     def check_room(self) -> None:
         if self.count >= MOST_FOLLOWERS:
             raise RateLimited(
-                f"as many logs are followed as this server takes ({MOST_FOLLOWERS})",
+                say(
+                    "as many logs are followed as this server takes ({most_followers})",
+                    most_followers=MOST_FOLLOWERS,
+                ),
                 retry_after=timedelta(seconds=HEARTBEAT),
             )
 
@@ -67,7 +71,7 @@ def resumed_after(request: Request, after: int) -> int:
         return after
     if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= _LARGEST):
         raise InvalidInput(
-            "the number of an entry, as it stood in `id:`",
+            say("the number of an entry, as it stood in `id:`"),
             field="Last-Event-ID",
             code="bad_number",
             source="header",

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 
 from chimes.errors import InvalidInput
 from chimes.model.listing import Position
+from chimes.wording import say
 
 DEFAULT_LIMIT = 50
 MOST = 200
@@ -76,7 +77,7 @@ def _check(position: Position, question: str) -> str:
 
 def _bad_cursor() -> InvalidInput:
     return InvalidInput(
-        "this cursor does not belong to this list; start again without one",
+        say("this cursor does not belong to this list; start again without one"),
         field="cursor",
         code="bad_cursor",
         source="query",

@@ -18,6 +18,7 @@ from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, RunStatus
 from chimes.triggers import parse_moment
 from chimes.triggers.reading import nearest
+from chimes.wording import say
 
 Limit = Annotated[int, Field(ge=1, le=MOST)]
 Number = Annotated[int, Field(ge=0, le=2**53)]
@@ -149,7 +150,7 @@ def _order(
     minus = asked.sort.startswith("-")
     if minus and asked.order == "asc":
         raise InvalidInput(
-            "order says asc and sort says descending",
+            say("order says asc and sort says descending"),
             field="order",
             code="bad_order",
             source="query",
@@ -171,7 +172,7 @@ def owner_asked_for(text: str | None) -> Owner | None:
     kind, colon, owner_id = text.partition(":")
     if not colon or kind not in OwnerType.__members__.values():
         raise InvalidInput(
-            "an owner is written as type:id, such as user:alice",
+            say("an owner is written as type:id, such as user:alice"),
             field="owner",
             code="bad_owner",
             source="query",
@@ -192,7 +193,7 @@ def _moment(text: str, field: str) -> datetime:
 
 def _unknown(field: str, given: str, known: list[StrEnum]) -> InvalidInput:
     return InvalidInput(
-        f"{field} is one of {', '.join(known)}",
+        say("{field} is one of {known}", field=field, known=", ".join(known)),
         field=field,
         code="unknown_value",
         hint=nearest(given, list(known)),

@@ -19,6 +19,7 @@ from chimes.doors.body import read_json
 from chimes.doors.context import Doorway
 from chimes.errors import InvalidInput, NotFound
 from chimes.model.access import Actor
+from chimes.wording import say
 
 
 class NativeRequest(Request):
@@ -54,7 +55,7 @@ def _check_characters(request: Request) -> None:
     for name, value in request.query_params.multi_items():
         if "\0" in value or "\0" in name:
             raise InvalidInput(
-                "a parameter has a NUL character",
+                say("a parameter has a NUL character"),
                 field=name.replace("\0", "?"),
                 code="bad_character",
                 source="query",

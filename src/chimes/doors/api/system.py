@@ -31,6 +31,7 @@ from chimes.model.ids import KeyId
 from chimes.model.listing import AuditQuery
 from chimes.redaction import HIDDEN
 from chimes.service.audit import verified_chain
+from chimes.wording import say
 
 router = APIRouter(prefix="/api/v1", tags=["system"], route_class=NativeRoute, responses=EVERYWHERE)
 
@@ -127,7 +128,9 @@ async def create_key(body: KeyIn, door: ToDoorway, actor: Caller) -> Response:
     )
     if "expires_in" in body.model_fields_set:
         if expires_at is not None:
-            raise InvalidInput("send expires_at or expires_in", field="expires_in", code="both")
+            raise InvalidInput(
+                say("send expires_at or expires_in"), field="expires_in", code="both"
+            )
         expires_at = await door.store.now() + body.expires_in
     made = await door.access.create(
         actor,

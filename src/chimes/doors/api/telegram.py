@@ -11,14 +11,16 @@ from chimes.doors.api.idempotency import OneTimeAnswer
 from chimes.doors.api.outputs import BODY, EVERYWHERE, MISSING, Out, gives
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import time_out
+from chimes.doors.telegram import texts
 from chimes.doors.telegram.bot import Bot
 from chimes.doors.telegram.links import Chat
 from chimes.doors.telegram.replies import Reply
-from chimes.doors.telegram.texts import language_of, say
+from chimes.doors.telegram.texts import language_of
 from chimes.errors import Conflict, NotAllowed, NotFound
 from chimes.model.access import Actor
 from chimes.redaction import HIDDEN
 from chimes.service.audit import entry
+from chimes.wording import say
 
 router = APIRouter(
     prefix="/api/v1/telegram", tags=["telegram"], route_class=NativeRoute, responses=EVERYWHERE
@@ -101,7 +103,7 @@ async def confirm_link(chat_id: str, request: Request, door: ToDoorway, actor: C
     bot = _bot(request)
     _may_link(actor)
     chat = await bot.conversation.links.confirm(actor, chat_id)
-    text = say("linked", language_of(chat.language) or "en", owner=chat.owner)
+    text = texts.say("linked", language_of(chat.language) or "en", owner=chat.owner)
     await bot.send(Reply(chat_id=chat.id, text=text))
     return JSONResponse(_chat_out(chat))
 
@@ -113,7 +115,7 @@ async def remove_link(chat_id: str, request: Request, door: ToDoorway, actor: Ca
     _may_link(actor)
     chat = await links.chat(chat_id)
     if not chat.owner or not actor.may_write(chat.acts_for):
-        raise NotFound(f"chat {chat_id} not found")
+        raise NotFound(say("chat {chat_id} not found", chat_id=chat_id))
     await links.unlink(actor, chat)
     return Response(status_code=204)
 
@@ -124,14 +126,14 @@ async def send_test(body: ChatIn, request: Request, door: ToDoorway, actor: Call
     bot = _bot(request)
     chat = await bot.conversation.links.chat(body.chat_id)
     if not actor.may_write(chat.acts_for):
-        raise NotFound(f"chat {body.chat_id} not found")
+        raise NotFound(say("chat {chat_id} not found", chat_id=body.chat_id))
     note = entry(
         actor, "telegram_test", "chat", chat.id, at=await door.store.now(), owner=chat.acts_for
     )
     await door.store.append_audit(note)
-    text = say("test", language_of(chat.language) or "en")
+    text = texts.say("test", language_of(chat.language) or "en")
     if not await bot.send(Reply(chat_id=chat.id, text=text)):
-        raise Conflict("Telegram did not take the message; see the log", code="not_sent")
+        raise Conflict(say("Telegram did not take the message; see the log"), code="not_sent")
     return JSONResponse({"status": "sent", "chat_id": chat.id})
 
 
@@ -148,7 +150,7 @@ def _chat_out(chat: Chat) -> dict[str, str]:
 def _bot(request: Request) -> Bot:
     bot: Bot | None = getattr(request.app.state, "telegram", None)
     if bot is None:
-        raise NotFound("no Telegram bot is configured here: set CHIMES_TELEGRAM_TOKEN")
+        raise NotFound(say("no Telegram bot is configured here: set CHIMES_TELEGRAM_TOKEN"))
     return bot
 
 

@@ -30,6 +30,7 @@ from chimes.service.templates import templates_shown
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.triggers import Cron, Fire
 from chimes.triggers.zone import parse_zone
+from chimes.wording import say
 
 router = APIRouter(prefix="/api/v1", tags=["time"], route_class=NativeRoute, responses=EVERYWHERE)
 
@@ -58,7 +59,9 @@ async def explain(request: Request, body: ExplainIn, door: ToDoorway, actor: Cal
     """A trigger, or a cron expression, in words."""
     lang = await spoken_language(request, body.lang)
     if ("trigger" in body.model_fields_set) == (body.expression is not None):
-        raise InvalidInput("send either trigger or expression", field="trigger", code="missing")
+        raise InvalidInput(
+            say("send either trigger or expression"), field="trigger", code="missing"
+        )
     given = (
         body.trigger if body.expression is None else Cron(body.expression, timezone=body.timezone)
     )

@@ -30,6 +30,7 @@ from chimes.service.rules import checked_text
 from chimes.service.targets import agent_policy, usual_defaults, usual_timeout
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.triggers import format_duration_iso, format_moment, parse_moment
+from chimes.wording import say
 
 Json = dict[str, object]
 
@@ -81,7 +82,9 @@ def draft_from(
 ) -> Schedule:
     """The service makes the id, the first slot and the times where they are not given."""
     if given.id == "":
-        raise InvalidInput("an id is not empty; leave it out instead", field="id", code="too_short")
+        raise InvalidInput(
+            say("an id is not empty; leave it out instead"), field="id", code="too_short"
+        )
     target = target_from(given.target)
     return Schedule(
         id=ScheduleId(given.id or ""),

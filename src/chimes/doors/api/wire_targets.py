@@ -32,6 +32,7 @@ from chimes.redaction import (
     masked_headers,
 )
 from chimes.triggers.reading import nearest
+from chimes.wording import say
 
 Json = dict[str, object]
 _FIELDS: Mapping[str, frozenset[str]] = {
@@ -77,7 +78,7 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
     kind = given.kind if "kind" in given.model_fields_set else before.kind
     for name in sorted(sent - _FIELDS[kind]):
         raise InvalidInput(
-            f"a target of kind {kind} has no {name}",
+            say("a target of kind {kind} has no {name}", kind=kind, name=name),
             field=f"target.{name}",
             code="unknown_field",
             hint=nearest(name, _FIELDS[kind]),
@@ -87,7 +88,7 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
         for name in _NEEDED[kind]:
             if name not in sent:
                 raise InvalidInput(
-                    f"a target of kind {kind} needs its {name}",
+                    say("a target of kind {kind} needs its {name}", kind=kind, name=name),
                     field=f"target.{name}",
                     code="missing",
                 )
@@ -180,7 +181,7 @@ def unmasked_secrets(given: list[str], before: tuple[str, ...], field: str) -> t
     for place, secret in enumerate(given):
         if secret == HIDDEN and place >= len(before):
             raise InvalidInput(
-                f"there is no secret in place {place} to keep",
+                say("there is no secret in place {place} to keep", place=place),
                 field=f"{field}[{place}]",
                 code="masked",
             )

@@ -15,6 +15,7 @@ from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.audit import AuditEntry
 from chimes.service.audit import entry
 from chimes.store.port import Store
+from chimes.wording import say
 
 CODE_LASTS = timedelta(minutes=10)
 _CODE_BYTES = 16
@@ -110,7 +111,7 @@ class Links:
         """Only the owner whose code the chat has sent; NotFound otherwise."""
         waiting = {each.chat_id: each for each in await self.waiting(actor.owner)}
         if chat_id not in waiting:
-            raise NotFound(f"no chat {chat_id} waits to be confirmed")
+            raise NotFound(say("no chat {chat_id} waits to be confirmed", chat_id=chat_id))
         before = await self.chat(chat_id)
         chat = Chat(
             id=chat_id,

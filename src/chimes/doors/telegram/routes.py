@@ -23,6 +23,7 @@ from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.listing import AuditQuery
 from chimes.store.port import Store
+from chimes.wording import say
 
 ACCEPTS = ("Bearer", "ApiKey", "X-API-Key", "?api_key")
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the name of a header
@@ -42,11 +43,11 @@ def telegram_door(
         try:
             update = json.loads(await request.body())
         except ValueError:
-            raise InvalidInput("the body is not JSON", code="bad_json") from None
+            raise InvalidInput(say("the body is not JSON"), code="bad_json") from None
         try:
             handled = await bot.take(update)
         except NotYet:
-            raise Conflict("this update is just being dealt with", code="under_way") from None
+            raise Conflict(say("this update is just being dealt with"), code="under_way") from None
         return JSONResponse({"ok": True, "handled": handled})
 
     async def poll(request: Request) -> Response:
@@ -54,13 +55,15 @@ def telegram_door(
         await _operators_only(request)
         limit = _number(request, "limit", 20, 100)
         if webhook:
-            raise Conflict("updates come by webhook here", code="webhook")
+            raise Conflict(say("updates come by webhook here"), code="webhook")
         try:
             handled = await polling.once(wait=AT_ONCE, limit=limit)
         except NotYet:
-            raise Conflict("an update is just being dealt with", code="under_way") from None
+            raise Conflict(say("an update is just being dealt with"), code="under_way") from None
         except BotApiError as error:
-            raise Conflict(f"Telegram: {error.description}", code="telegram_error") from None
+            raise Conflict(
+                say("Telegram: {description}", description=error.description), code="telegram_error"
+            ) from None
         return JSONResponse({"processed": handled})
 
     async def metrics(request: Request) -> Response:
@@ -134,7 +137,7 @@ def _number(request: Request, name: str, usual: int, most: int) -> int:
         return usual
     if not given.isdecimal() or not 1 <= int(given[:9]) <= most:
         raise InvalidInput(
-            f"{name} is a whole number from 1 to {most}",
+            say("{name} is a whole number from 1 to {most}", name=name, most=most),
             field=name,
             code="out_of_range",
             source="query",

@@ -18,6 +18,7 @@ from chimes.language.rereading import bounded, reread
 from chimes.triggers import Dialect, Every, Trigger, parse_zone
 from chimes.triggers.expression import trigger_from_text
 from chimes.triggers.moment import to_microseconds
+from chimes.wording import say
 
 LONGEST_TEXT = 4096
 _EXPRESSION = re.compile(
@@ -52,11 +53,17 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
     """
     if not isinstance(text, str):
         raise InvalidInput(
-            f"text must be text, not {type(text).__name__}", field="text", code="wrong_type"
+            say("text must be text, not {name}", name=type(text).__name__),
+            field="text",
+            code="wrong_type",
         )
     if len(text) > LONGEST_TEXT:
         raise InvalidInput(
-            f"text may have up to {LONGEST_TEXT} characters, not {len(text)}",
+            say(
+                "text may have up to {longest_text} characters, not {count}",
+                longest_text=LONGEST_TEXT,
+                count=len(text),
+            ),
             field="text",
             code="too_long",
         )

@@ -13,6 +13,7 @@ from chimes.store.codec.schedule import (
     recipient_to_plain,
 )
 from chimes.store.plain import Plain, Reader, maybe_text, to_text, without_empty
+from chimes.wording import say
 
 
 def delivery_to_plain(delivery: Delivery) -> Plain:
@@ -115,7 +116,7 @@ def artifacts_to_plain(artifacts: tuple[Artifact, ...]) -> list[Plain]:
 
 def artifacts_from_plain(data: object) -> tuple[Artifact, ...]:
     if not isinstance(data, list):
-        raise InvalidInput(f"expected a list, got {type(data).__name__}")
+        raise InvalidInput(say("expected a list, got {name}", name=type(data).__name__))
     return tuple(artifact_from_plain(each) for each in data)
 
 

@@ -22,6 +22,7 @@ from chimes.model.target import (
 )
 from chimes.store.plain import MICROSECOND, Plain, Reader, maybe_text, to_text, without_empty
 from chimes.triggers import trigger_from_dict
+from chimes.wording import say
 
 
 def owner_to_plain(owner: Owner) -> Plain:
@@ -198,7 +199,7 @@ def target_from_plain(data: object) -> Target:
     read = Reader(data)
     kind = read.text("kind")
     if kind not in TARGETS:
-        raise InvalidInput(f"unknown kind of target {kind!r}", field="kind")
+        raise InvalidInput(say("unknown kind of target {kind!r}", kind=kind), field="kind")
     target = TARGETS[kind](read)
     read.done()
     return target
@@ -286,7 +287,7 @@ def labels_from_plain(data: object) -> dict[str, str | None]:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise InvalidInput(f"expected an object, got {type(data).__name__}")
+        raise InvalidInput(say("expected an object, got {name}", name=type(data).__name__))
     return {str(name): None if value is None else str(value) for name, value in data.items()}
 
 
@@ -308,5 +309,5 @@ def _micros(duration: timedelta) -> int:
 
 def _int(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidInput(f"expected a whole number, got {value!r}")
+        raise InvalidInput(say("expected a whole number, got {value!r}", value=value))
     return value

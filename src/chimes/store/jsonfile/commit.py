@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
 from chimes.errors import StoreUnavailable
+from chimes.wording import say
 
 Batch = Future[None]
 
@@ -69,9 +70,9 @@ class GroupCommit:
         seen = self._lock.seen
         with self._lock:
             if self._executor is None:
-                raise StoreUnavailable("the store is closed")
+                raise StoreUnavailable(say("the store is closed"))
             if seen != self._lock.rollbacks:
-                raise StoreUnavailable("the change was lost with a write that failed")
+                raise StoreUnavailable(say("the change was lost with a write that failed"))
             if self._waiting is None:
                 self._waiting = Batch()
                 # A caller that gives up must not take the others' answer away.

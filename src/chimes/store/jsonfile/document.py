@@ -30,6 +30,7 @@ from chimes.store.jsonfile.reading import LoadedJob, read_job
 from chimes.store.jsonfile.state import Mark, Requests
 from chimes.store.plain import Plain, Reader, moment
 from chimes.store.port import Remembered
+from chimes.wording import say
 
 VERSION = 1
 TOP_KEYS = frozenset({"version", "updated_at", "jobs", DETAILS})
@@ -66,14 +67,16 @@ def decode(content: bytes, now: datetime) -> Contents:
     try:
         data = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise BadFile(f"it is not JSON: {error}") from None
+        raise BadFile(say("it is not JSON: {error}", error=error)) from None
     if not isinstance(data, dict) or type(data.get("version")) is not int:
-        raise BadFile("it has no version")
+        raise BadFile(say("it has no version"))
     if data["version"] != VERSION:
-        raise BadFile(f"its version is {data['version']}, not {VERSION}")
+        raise BadFile(
+            say("its version is {data}, not {version}", data=data["version"], version=VERSION)
+        )
     jobs = [] if data.get("jobs", 0) is None else data.get("jobs")
     if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
-        raise BadFile("jobs is not a list of objects")
+        raise BadFile(say("jobs is not a list of objects"))
     try:
         return _contents(data, jobs, now)
     except (InvalidInput, ValueError, TypeError, OverflowError) as error:
@@ -127,7 +130,7 @@ def _job_id(raw: Plain, taken: set[ScheduleId], now: datetime) -> ScheduleId:
 
 def _list(value: object) -> list[object]:
     if not isinstance(value, list):
-        raise InvalidInput(f"expected a list, got {type(value).__name__}")
+        raise InvalidInput(say("expected a list, got {name}", name=type(value).__name__))
     return value
 
 

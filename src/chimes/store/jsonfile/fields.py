@@ -28,6 +28,7 @@ from chimes.triggers import (
     parse_moment,
     trigger_from_dict,
 )
+from chimes.wording import say
 
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 #: What a plain Ksana job means (C1, R3.15).
@@ -48,13 +49,15 @@ def trigger_of(keys: Plain, before: Schedule | None, implied: datetime) -> Trigg
     """`implied` is where an interval without start_at starts, unless it goes on as before."""
     kind = text_of(keys, "kind")
     if kind not in SCHEDULE_KEYS:
-        raise InvalidInput(f"schedule kind must be 'once' or 'every', not {kind!r}", field="kind")
+        raise InvalidInput(
+            say("schedule kind must be 'once' or 'every', not {kind!r}", kind=kind), field="kind"
+        )
     old = before.trigger if before is not None and before.trigger.kind == kind else None
     plain = old.to_dict() if old is not None else {"kind": kind}
     if kind == "once":
         run_at = time_of(keys, "run_at")
         if run_at is None:
-            raise InvalidInput("run_at is required for 'once' schedule", field="run_at")
+            raise InvalidInput(say("run_at is required for 'once' schedule"), field="run_at")
         return trigger_from_dict(plain | {"at": format_moment(run_at)})
     if kind == "cron":
         plain = {name: value for name, value in plain.items() if name not in SCHEDULE_KEYS["cron"]}
@@ -86,19 +89,21 @@ def policy_of(raw: Plain, recorded: Plain, *, check: bool) -> Plain:
     if retries is None:
         retries = KSANA_POLICY.max_retries
     if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
-        raise InvalidInput("max_retries must be non-negative", field="max_retries")
+        raise InvalidInput(say("max_retries must be non-negative"), field="max_retries")
     return policy | {"max_retries": retries}
 
 
 def checked_http(http: Plain) -> Plain:
     method = (text_of(http, "method") or "POST").upper()
     if method not in METHODS:
-        raise InvalidInput(f"unknown HTTP method {method!r}", field="http.method")
+        raise InvalidInput(
+            say("unknown HTTP method {method!r}", method=method), field="http.method"
+        )
     url = text_of(http, "url")
     parse_http_url(url)
     headers = mapping(http.get("headers"), "headers")
     if not all(isinstance(value, str) for value in headers.values()):
-        raise InvalidInput("headers must be an object of strings", field="http.headers")
+        raise InvalidInput(say("headers must be an object of strings"), field="http.headers")
     return {"method": method, "url": url, "headers": headers, "body": text_of(http, "body")}
 
 
@@ -136,7 +141,7 @@ def mapping(value: object, name: str) -> Plain:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"{name} must be an object", field=name)
+        raise InvalidInput(say("{name} must be an object", name=name), field=name)
     return dict(value)
 
 
@@ -145,14 +150,14 @@ def text_of(data: Mapping[str, object], name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InvalidInput(f"{name} must be a string", field=name)
+        raise InvalidInput(say("{name} must be a string", name=name), field=name)
     return value
 
 
 def flag(data: Mapping[str, object], name: str, default: bool) -> bool:
     value = data.get(name, default)
     if not isinstance(value, bool):
-        raise InvalidInput(f"{name} must be true or false", field=name)
+        raise InvalidInput(say("{name} must be true or false", name=name), field=name)
     return value
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from chimes.errors import StoreLocked
+from chimes.wording import say
 
 if sys.platform == "win32":
     import msvcrt
@@ -41,7 +42,12 @@ class DirectoryLock:
             pid = os.read(descriptor, 20).decode("ascii", "replace").strip()
             os.close(descriptor)
             raise StoreLocked(
-                f"{self._path.parent} is in use by process {pid or '(unknown)'}", pid=pid
+                say(
+                    "{parent} is in use by process {pid}",
+                    parent=self._path.parent,
+                    pid=pid or "(unknown)",
+                ),
+                pid=pid,
             ) from None
         except OSError:
             os.close(descriptor)

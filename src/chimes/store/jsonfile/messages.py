@@ -24,6 +24,7 @@ from chimes.store.codec.messages import (
 from chimes.store.jsonfile.archive import REWRITE_FROM, Archive
 from chimes.store.jsonfile.encoding import encode_line
 from chimes.store.plain import Reader
+from chimes.wording import say
 
 
 class MessageArchive:
@@ -90,4 +91,4 @@ def _row(data: object) -> Delivery | InboxItem:
         return read.read("delivery", delivery_from_plain)
     if read.has("inbox"):
         return read.read("inbox", inbox_from_plain)
-    raise InvalidInput("it is neither a delivery nor an inbox item")
+    raise InvalidInput(say("it is neither a delivery nor an inbox item"))

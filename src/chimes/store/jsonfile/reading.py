@@ -42,6 +42,7 @@ from chimes.store.jsonfile.job import (
 )
 from chimes.store.plain import EPOCH, MICROSECOND, Plain, maybe_text
 from chimes.triggers import Every, Once, format_moment
+from chimes.wording import say
 
 EDITOR = "jobs.json"
 ERROR_PREFIX = f"{EDITOR}: "
@@ -134,7 +135,7 @@ def _policy_for(target: Target, policy: Policy) -> Policy:
 def _plain_job(raw: Plain, job_id: ScheduleId, now: datetime, written_at: datetime) -> Schedule:
     """A job that Ksana wrote, or a person by hand."""
     if text_of(raw, "type") not in ("http", ""):
-        raise InvalidInput("job type must be 'http'", field="type")
+        raise InvalidInput(say("job type must be 'http'"), field="type")
     policy = policy_of(raw, policy_to_plain(KSANA_POLICY), check=True)
     next_at = time_of(raw, "next_run_at")
     http = checked_http(mapping(raw.get("http"), "http"))

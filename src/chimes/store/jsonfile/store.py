@@ -30,6 +30,7 @@ from chimes.store.jsonfile.pace import Pace
 from chimes.store.jsonfile.state import FileState, Generation, age
 from chimes.store.memory import MemoryStore
 from chimes.store.port import StoreStatus
+from chimes.wording import say
 
 #: Ended runs and audit entries that stay in the file, and how many more may gather before those
 #: beyond are archived: an archive costs a sync of its own.
@@ -187,7 +188,7 @@ class JsonFileStore(MemoryStore):
             return
         commits = self._commits
         if commits is None:
-            raise StoreUnavailable("the store is not open")
+            raise StoreUnavailable(say("the store is not open"))
         batch = commits.join()
         self._pace.count()
         try:

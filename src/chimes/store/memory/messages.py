@@ -25,6 +25,7 @@ from chimes.store.memory.base import MemoryBase
 from chimes.store.messages import Taken
 from chimes.store.selection import matches_inbox, select_deliveries, select_inbox
 from chimes.store.tokens import counted_until, taken_from
+from chimes.wording import say
 
 MOST_BUCKETS = 10_000
 
@@ -113,7 +114,7 @@ class MemoryMessages(MemoryBase):
         with self._lock:
             before = self._state.inbox.get(item_id)
             if before is None:
-                raise NotFound(f"inbox item {item_id} not found")
+                raise NotFound(say("inbox item {item_id} not found", item_id=item_id))
             after = change(before, self._clock.now())
             self._state.inbox[item_id] = after
         await self._commit()

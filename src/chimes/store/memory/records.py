@@ -15,6 +15,7 @@ from chimes.model.node import Beat, Node
 from chimes.model.run import Run
 from chimes.store.memory.base import MemoryBase
 from chimes.store.port import Remembered
+from chimes.wording import say
 
 
 class MemoryRecords(MemoryBase):
@@ -103,7 +104,7 @@ class MemoryRecords(MemoryBase):
     async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
         with self._lock:
             if key.id in self._state.keys:
-                raise AlreadyExists(f"key {key.id} exists already")
+                raise AlreadyExists(say("key {id} exists already", id=key.id))
             self._state.keys[key.id] = key
             self._audit(audit)
         await self._commit()
@@ -125,7 +126,7 @@ class MemoryRecords(MemoryBase):
         with self._lock:
             key = self._state.keys.get(key_id)
             if key is None:
-                raise NotFound(f"key {key_id} not found")
+                raise NotFound(say("key {key_id} not found", key_id=key_id))
             changed = change(key, self._clock.now())
             self._state.keys[key_id] = changed
             self._audit(audit)

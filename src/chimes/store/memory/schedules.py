@@ -23,6 +23,7 @@ from chimes.model.schedule import Schedule, counts_against, quota_exceeded, set_
 from chimes.store.memory.base import MemoryBase
 from chimes.store.port import Fired, Places, Planner, ScheduleChange
 from chimes.store.selection import select_schedules
+from chimes.wording import say
 
 
 class MemorySchedules(MemoryBase):
@@ -31,7 +32,7 @@ class MemorySchedules(MemoryBase):
     ) -> Schedule:
         with self._lock:
             if schedule.id in self._state.schedules:
-                raise AlreadyExists(f"schedule {schedule.id} exists already")
+                raise AlreadyExists(say("schedule {id} exists already", id=schedule.id))
             self._check_quotas(None, schedule, quotas)
             self._state.put_schedule(schedule)
             self._audit(audit)
@@ -65,7 +66,7 @@ class MemorySchedules(MemoryBase):
             now = self._clock.now()
             before = self._state.schedules.get(schedule_id)
             if before is None or before.deleted_at is not None:
-                raise NotFound(f"schedule {schedule_id} not found")
+                raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
             after = change(before, now)
             self._check_quotas(before, after, quotas)
             for run in runs(before, now) if runs else ():

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from chimes.errors import ConfigError
+from chimes.wording import say
 
 DEFAULT_PORT = 6379
 _TLS_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
@@ -45,19 +46,25 @@ def address_of(url: str) -> Address:
         parts = urlsplit(url)
         port = parts.port or DEFAULT_PORT
     except ValueError:
-        raise ConfigError("store: the port of the Redis URL is none: 1 to 65535") from None
+        raise ConfigError(say("store: the port of the Redis URL is none: 1 to 65535")) from None
     if parts.scheme not in ("redis", "rediss"):
-        raise ConfigError(f"{parts.scheme}:// is not a Redis URL; write redis://host:6379/0")
+        raise ConfigError(
+            say("{scheme}:// is not a Redis URL; write redis://host:6379/0", scheme=parts.scheme)
+        )
     options = parse_qsl(parts.query, keep_blank_values=True)
     for name, _ in options:
         if name not in _OPTIONS:
             near = difflib.get_close_matches(name, _OPTIONS, 1)
             hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(_OPTIONS)}"
-            raise ConfigError(f"store: unknown option {name!r} of a Redis URL{hint}")
+            raise ConfigError(
+                say("store: unknown option {name!r} of a Redis URL{hint}", name=name, hint=hint)
+            )
     given = dict(options)
     tls = tuple((name, given[name]) for name in _TLS_OPTIONS if name in given)
     if tls and parts.scheme != "rediss":
-        raise ConfigError(f"store: {tls[0][0]} is an option of rediss://, which uses TLS")
+        raise ConfigError(
+            say("store: {tls} is an option of rediss://, which uses TLS", tls=tls[0][0])
+        )
     return Address(
         host=parts.hostname or "localhost",
         port=port,
@@ -76,7 +83,10 @@ def _database(path: str) -> int:
         return 0
     if not number.isdecimal():
         raise ConfigError(
-            f"store: {number!r} is no database of Redis: those have numbers, 0 to 15 mostly;"
-            " to share one, give each application its ?prefix="
+            say(
+                "store: {number!r} is no database of Redis: those have numbers, 0 to 15 mostly;"
+                " to share one, give each application its ?prefix=",
+                number=number,
+            )
         )
     return int(number)

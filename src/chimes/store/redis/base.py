@@ -38,6 +38,7 @@ from chimes.store.redis.wire import (
     unpacked,
 )
 from chimes.store.wakeup import Wakeup
+from chimes.wording import say
 
 T = TypeVar("T")
 
@@ -188,7 +189,7 @@ class RedisBase:
             if answer is not None:
                 self._head = trail.head
                 return answer, trail.entries
-        raise StoreBusy("the audit trail is appended to all the time; try again")
+        raise StoreBusy(say("the audit trail is appended to all the time; try again"))
 
     async def _commit_units(
         self, units: list[Wire], *, wakes: bool = False, urgent: bool = False
@@ -227,7 +228,7 @@ class RedisBase:
                 if self._elapsed.monotonic() - begun > CONFLICT_SECONDS:
                     break
                 await asyncio.sleep(random.uniform(0, 0.002) * min(tries, 5))  # noqa: S311
-        raise StoreBusy("this is changed by others all the time; try again")
+        raise StoreBusy(say("this is changed by others all the time; try again"))
 
     async def _ask_now(self, asked: Sequence[None]) -> list[datetime]:
         now, _ = await self._ask("now")

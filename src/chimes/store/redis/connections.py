@@ -23,6 +23,7 @@ from chimes.errors import StoreUnavailable
 from chimes.store.redis.address import Address
 from chimes.store.redis.scripts import Script
 from chimes.store.redis.troubles import is_trouble, translated
+from chimes.wording import say
 
 #: As for the SQL servers (F24, F31): to be connected, for a free connection, for an answer.
 CONNECT_SECONDS = 3.0
@@ -88,7 +89,7 @@ class _Pool:
             try:
                 await asyncio.wait_for(self._places.acquire(), POOL_SECONDS)
             except TimeoutError:
-                raise StoreUnavailable("all connections to the store are in use") from None
+                raise StoreUnavailable(say("all connections to the store are in use")) from None
         else:
             # At once, and without a task of its own to wait in.
             await self._places.acquire()
@@ -192,7 +193,10 @@ class Connections:
                 if _worth_a_try(error):
                     self.ambiguous += 1
                     raise StoreUnavailable(
-                        "the answer to a change was lost: it may have happened or not; repeat it",
+                        say(
+                            "the answer to a change was lost: it may have happened or not;"
+                            " repeat it"
+                        ),
                         code="commit_unknown",
                     ) from error
                 raise self._ours(error) from error
@@ -237,7 +241,7 @@ class Connections:
 
     def _here(self) -> _Pool:
         if not self._open:
-            raise StoreUnavailable("the store is not open")
+            raise StoreUnavailable(say("the store is not open"))
         loop = asyncio.get_running_loop()
         known = self._pools.get(loop)
         if known is None:

@@ -37,6 +37,7 @@ from chimes.store.codec.schedule import (
 from chimes.store.plain import EPOCH, Plain, moment, to_text
 from chimes.store.redis.wire import maybe_moment
 from chimes.triggers import Once, trigger_from_dict
+from chimes.wording import say
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +98,11 @@ def mended_run(fields: Mapping[str, str], error: Exception) -> Run:
         started_at=_time(fields["first"]),
         finished_at=_time(fields["finished"]),
         attempts=attempts,
-        error=f"{', '.join(sorted(damage)) or 'a part'} of this run cannot be read: {error}",
+        error=say(
+            "{damage} of this run cannot be read: {error}",
+            damage=", ".join(sorted(damage)) or "a part",
+            error=error,
+        ),
         reason=Reason.UNREADABLE,
     )
 
@@ -145,7 +150,7 @@ def mended_delivery(fields: Mapping[str, str], error: Exception) -> Delivery:
         created_at=_time(fields["created"]) or EPOCH,
         available_at=_time(fields["available"]) or EPOCH,
         finished_at=_time(fields["finished"]),
-        error=f"this delivery cannot be read: {error}",
+        error=say("this delivery cannot be read: {error}", error=error),
         code=Reason.UNREADABLE,
     )
 

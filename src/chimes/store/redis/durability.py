@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from chimes.errors import StoreError, StoreUnavailable, StoreUnsafe
 from chimes.store.redis.connections import Connections
+from chimes.wording import say
 
 ASKED = (
     "appendonly",
@@ -70,7 +71,14 @@ async def checked(connections: Connections, *, allow_volatile: bool) -> str:
     else:
         found = judged(_settings(answer))
     if found.refused and not allow_volatile:
-        raise StoreUnsafe(f"{where} would lose data: {found.refused}; or {OVERRIDE}")
+        raise StoreUnsafe(
+            say(
+                "{where} would lose data: {refused}; or {override}",
+                where=where,
+                refused=found.refused,
+                override=OVERRIDE,
+            )
+        )
     return found.refused or found.note
 
 
@@ -92,11 +100,19 @@ async def _about(connections: Connections) -> dict[str, str]:
 async def _check_version(connections: Connections, where: str) -> None:
     found = await _about(connections)
     if found.get("redis_mode") == "cluster":
-        raise StoreUnsafe(f"{where} is a cluster: its keys cannot be changed together")
+        raise StoreUnsafe(
+            say("{where} is a cluster: its keys cannot be changed together", where=where)
+        )
     version = found.get("redis_version", "")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers and numbers < OLDEST:
-        raise StoreUnsafe(f"{where} is Redis {version}; Chimes needs 7.0 or newer")
+        raise StoreUnsafe(
+            say(
+                "{where} is Redis {version}; Chimes needs 7.0 or newer",
+                where=where,
+                version=version,
+            )
+        )
 
 
 def _settings(answer: object) -> dict[str, str]:

@@ -22,6 +22,7 @@ from chimes.store.redis.address import Address
 from chimes.store.redis.connections import Connections
 from chimes.store.redis.scripts import FOUNDING
 from chimes.store.redis.wire import texts, unpacked
+from chimes.wording import say
 
 _log = logging.getLogger(__name__)
 
@@ -74,9 +75,12 @@ async def opened(connections: Connections, marker: Marker) -> Identity:
     found = await _founded(connections, create=not known)
     if found is None:
         raise StoreLost(
-            f"store_lost: Redis at {connections.address.shown} is empty, but held data before: it"
-            " was emptied, or came back without its files. Restore it, or set it up anew with"
-            " chimes store init --force",
+            say(
+                "store_lost: Redis at {shown} is empty, but held data before: it"
+                " was emptied, or came back without its files. Restore it, or set it up anew with"
+                " chimes store init --force",
+                shown=connections.address.shown,
+            ),
             code="store_lost",
         )
     if known and known != found.id:
@@ -89,9 +93,12 @@ async def opened(connections: Connections, marker: Marker) -> Identity:
 
 def exchanged(address: Address) -> StoreLost:
     return StoreLost(
-        f"store_lost: Redis at {address.shown} holds another store than before: it was emptied or"
-        " exchanged, and a node that did not know has set it up. Restore it, or go on with what is"
-        " there by chimes store init --force",
+        say(
+            "store_lost: Redis at {shown} holds another store than before: it was emptied or"
+            " exchanged, and a node that did not know has set it up. Restore it, or go on with"
+            " what is there by chimes store init --force",
+            shown=address.shown,
+        ),
         code="store_lost",
     )
 
@@ -124,7 +131,12 @@ async def _founded(
         return None
     if layout != LAYOUT:
         raise SchemaMismatch(
-            f"the layout of Redis at {connections.address.shown} is {layout or 'unknown'}; this"
-            f" version of Chimes needs {LAYOUT}"
+            say(
+                "the layout of Redis at {shown} is {layout}; this"
+                " version of Chimes needs {layout2}",
+                shown=connections.address.shown,
+                layout=layout or "unknown",
+                layout2=LAYOUT,
+            )
         )
     return Identity(store_id, layout, founded == "forced")

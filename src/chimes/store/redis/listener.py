@@ -17,6 +17,7 @@ from redis.asyncio.connection import Connection
 
 from chimes.store.redis.address import Address
 from chimes.store.redis.connections import connected
+from chimes.wording import say
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class Listener:
             said = await found.read_response(timeout=ANSWER_SECONDS if asked else QUIET_SECONDS)
             if said is None:
                 if asked:
-                    raise TimeoutError("the server says nothing any more")
+                    raise TimeoutError(say("the server says nothing any more"))
                 await found.send_command("PING")
                 asked = True
                 continue

@@ -39,6 +39,7 @@ from chimes.store.selection import (
     select_inbox,
 )
 from chimes.store.tokens import taken_from
+from chimes.wording import say
 
 
 class RedisMessages(RedisListing):
@@ -185,10 +186,12 @@ class RedisMessages(RedisListing):
         async def attempt() -> InboxItem:
             now, found = await self._read_inbox(item_id)
             if found is None:
-                raise NotFound(f"inbox item {item_id} not found")
+                raise NotFound(say("inbox item {item_id} not found", item_id=item_id))
             before, rev = found
             if before.status == Reason.UNREADABLE:
-                raise Conflict(f"inbox item {item_id} cannot be read", code="unreadable")
+                raise Conflict(
+                    say("inbox item {item_id} cannot be read", item_id=item_id), code="unreadable"
+                )
             after = change(before, now)
             await self._commit([["inbox", item_id, rev]], [["inbox", item_id, inbox_fields(after)]])
             return after

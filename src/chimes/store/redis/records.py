@@ -25,6 +25,7 @@ from chimes.store.redis.base import Conflicted, RedisBase, Trail
 from chimes.store.redis.damage import is_damaged
 from chimes.store.redis.settling import Settling
 from chimes.store.redis.wire import Wire, encoded, micros, moment, rows, text, texts
+from chimes.wording import say
 
 #: Entries of the audit that are looked through at a time.
 CHUNK = 200
@@ -96,7 +97,7 @@ class RedisRecords(RedisBase):
                 settling.ops.append(["vanished", run_id])
                 continue
             if run.holder is None or (holders and run.holder not in holders):
-                raise Conflicted("a run was given back meanwhile")
+                raise Conflicted(say("a run was given back meanwhile"))
             ends = unreadable if is_damaged(run) else lost
             gone = ends(run, settling.now)
             settling.settle(gone)
@@ -146,7 +147,7 @@ class RedisRecords(RedisBase):
                     [audit] if audit else (),
                 )
         except Conflicted:
-            raise AlreadyExists(f"key {key.id} exists already") from None
+            raise AlreadyExists(say("key {id} exists already", id=key.id)) from None
         return key
 
     async def get_key(self, key_id: KeyId) -> ApiKey | None:
@@ -167,7 +168,7 @@ class RedisRecords(RedisBase):
         async def attempt() -> ApiKey:
             now, (answer,) = await self._ask("value", "keys", key_id)
             if not answer:
-                raise NotFound(f"key {key_id} not found")
+                raise NotFound(say("key {key_id} not found", key_id=key_id))
             changed = change(key_from_plain(json.loads(text(answer))), now)
             await self._commit(
                 [["value", "keys", key_id, answer]],

@@ -20,6 +20,7 @@ from chimes.store.redis.run_rows import new_fields, task_row
 from chimes.store.redis.schedule_rows import all_fields
 from chimes.store.redis.settling import Settling
 from chimes.store.redis.wire import Wire, flag, micros, moment, rows, text
+from chimes.wording import say
 
 
 class RedisSchedules(RedisFiring):
@@ -35,7 +36,7 @@ class RedisSchedules(RedisFiring):
         except Conflicted as conflict:
             if quota := _exceeded(conflict, quotas):
                 raise quota_exceeded(schedule.owner, quota) from None
-            raise AlreadyExists(f"schedule {schedule.id} exists already") from None
+            raise AlreadyExists(say("schedule {id} exists already", id=schedule.id)) from None
         self.wake()
         return schedule
 
@@ -56,10 +57,10 @@ class RedisSchedules(RedisFiring):
             now, (answer,) = await self._ask("schedules", [schedule_id], "")
             found = rows(answer)
             if not found:
-                raise NotFound(f"schedule {schedule_id} not found")
+                raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
             before, revision = self._schedules.schedule(found[0][0])
             if before.deleted_at is not None:
-                raise NotFound(f"schedule {schedule_id} not found")
+                raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
             after = change(before, now)
             if revision.damaged and after.deleted_at is None:
                 _check_mended(text(found[0][0][0]), before, after)
@@ -102,7 +103,7 @@ class RedisSchedules(RedisFiring):
         for run_id in waiting:
             run = settling.runs.get(run_id)
             if run is None or run.status.terminal or run.holder is not None:
-                raise Conflicted("a run was claimed meanwhile")
+                raise Conflicted(say("a run was claimed meanwhile"))
             ended = canceled(run, Reason.SCHEDULE_DELETED, now)
             settling.put(ended)
             settling.post(ended)
@@ -141,6 +142,10 @@ def _check_mended(body: str, before: Schedule, after: Schedule) -> None:
     for part in sorted(damage_of(body)):
         if part == "body" or getattr(after, part, None) == getattr(before, part, None):
             raise Conflict(
-                f"schedule {before.id} cannot be read: replace the {part}, or delete it",
+                say(
+                    "schedule {id} cannot be read: replace the {part}, or delete it",
+                    id=before.id,
+                    part=part,
+                ),
                 code="unreadable",
             )

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from chimes.errors import StoreError
 from chimes.store.plain import EPOCH, MICROSECOND
+from chimes.wording import say
 
 #: What a script takes and gives: texts, and lists of such.
 Wire = str | Sequence["Wire"]
@@ -23,13 +24,13 @@ def packed(value: Wire) -> bytes:
 def unpacked(answer: bytes) -> list[Wire]:
     found = json.loads(answer.decode("utf-8", "surrogatepass"))
     if not isinstance(found, list):
-        raise StoreError(f"a script answered {found!r}")
+        raise StoreError(say("a script answered {found!r}", found=found))
     return found
 
 
 def text(value: Wire) -> str:
     if not isinstance(value, str):
-        raise StoreError(f"a script answered {value!r} where a text was expected")
+        raise StoreError(say("a script answered {value!r} where a text was expected", value=value))
     return value
 
 
@@ -41,7 +42,7 @@ def rows(value: Wire) -> list[Wire]:
 def items(value: Wire) -> Sequence[Wire]:
     """A list of which the caller knows how long it is."""
     if isinstance(value, str):
-        raise StoreError(f"a script answered {value!r} where a list was expected")
+        raise StoreError(say("a script answered {value!r} where a list was expected", value=value))
     return value
 
 

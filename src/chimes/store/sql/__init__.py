@@ -8,6 +8,7 @@ from pathlib import Path
 from chimes.clock import Clock
 from chimes.errors import ConfigError
 from chimes.store.sql.store import SqlStore
+from chimes.wording import say
 
 __all__ = ["SqlStore", "open_mariadb", "open_postgres", "open_sqlite"]
 
@@ -42,6 +43,10 @@ def open_mariadb(url: str, *, clock: Clock | None = None) -> SqlStore:
 def _need(driver: str, *, extra: str) -> None:
     if find_spec(driver) is None:
         raise ConfigError(
-            f"store: its driver, {driver}, is not installed: pip install 'chimes[{extra}]'",
+            say(
+                "store: its driver, {driver}, is not installed: pip install 'chimes[{extra}]'",
+                driver=driver,
+                extra=extra,
+            ),
             key="store",
         )

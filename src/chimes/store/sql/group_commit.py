@@ -29,6 +29,7 @@ from chimes.clock import Clock, SystemClock
 from chimes.errors import StoreUnavailable
 from chimes.store.sql.database import Tx, Work
 from chimes.store.sql.dialects.sqlite import SqliteDialect, is_busy
+from chimes.wording import say
 
 T = TypeVar("T")
 
@@ -92,7 +93,7 @@ class GroupCommit:
         job = _Job(work, self._elapsed.monotonic() + LOCK_SECONDS)
         with self._changed:
             if self._closing:
-                raise StoreUnavailable("the store is closed")
+                raise StoreUnavailable(say("the store is closed"))
             if urgent:
                 self._queue.appendleft(job)
             else:
@@ -109,7 +110,7 @@ class GroupCommit:
         finally:
             with self._changed:
                 self._closing = True
-            self._refuse(StoreUnavailable("the store is closed"))
+            self._refuse(StoreUnavailable(say("the store is closed")))
             self._connection.close()
 
     def _wait_for_jobs(self) -> bool:
@@ -155,7 +156,7 @@ class GroupCommit:
             # The transaction as a whole is gone, and with it every work of the group.
             wakes = False
             for job in jobs:
-                job.error = StoreUnavailable(f"cannot write: {error}")
+                job.error = StoreUnavailable(say("cannot write: {error}", error=error))
             if self._driver.in_transaction:
                 self._driver.execute("ROLLBACK")
         if wakes:
@@ -216,7 +217,11 @@ class GroupCommit:
 
     def _translated(self, error: Exception) -> Exception:
         reason = self._dialect.unavailable(error)
-        return error if reason is None else StoreUnavailable(f"cannot write: {reason}")
+        return (
+            error
+            if reason is None
+            else StoreUnavailable(say("cannot write: {reason}", reason=reason))
+        )
 
 
 def driver_of(connection: Connection) -> sqlite3.Connection:

@@ -17,6 +17,7 @@ from chimes.store.sql.database import Tx
 from chimes.store.sql.listing import inbox_conditions, page_of
 from chimes.store.sql.message_tables import inbox
 from chimes.store.sql.rows.messages import item_of, item_values
+from chimes.wording import say
 
 _ITEM = select(inbox).where(inbox.c.id == bindparam("item_id"))
 _CHANGE = update(inbox).where(inbox.c.id == bindparam("item_id"))
@@ -58,7 +59,7 @@ class SqlInbox(SqlBase):
         def work(tx: Tx) -> InboxItem:
             row = tx.first(tx.held(_ITEM, inbox.c.id), {"item_id": item_id})
             if row is None:
-                raise NotFound(f"inbox item {item_id} not found")
+                raise NotFound(say("inbox item {item_id} not found", item_id=item_id))
             after = change(item_of(row), tx.now())
             tx.run(_CHANGE, {"item_id": item_id, **item_values(after)})
             return after

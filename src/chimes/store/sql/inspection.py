@@ -14,6 +14,7 @@ from chimes.errors import StoreError, StoreUnavailable
 from chimes.store.sql.migrations import HEAD
 from chimes.store.sql.server import Server
 from chimes.store.sql.server_schema import stored_revision
+from chimes.wording import say
 
 _SECONDS = 10.0
 _POSTGRES = text(
@@ -51,7 +52,9 @@ async def inspect_server(server: Server) -> Inspection:
     except StoreError:
         raise
     except TimeoutError:
-        raise StoreUnavailable(f"{server.location} has not answered in time") from None
+        raise StoreUnavailable(
+            say("{location} has not answered in time", location=server.location)
+        ) from None
     except Exception as error:
         if server.trouble(error) is None:
             raise

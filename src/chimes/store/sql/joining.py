@@ -24,6 +24,7 @@ from chimes.store.sql.rows.parts import TargetTexts, micros
 from chimes.store.sql.rows.run import log_values, run_of, run_values
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import ACTIVE, run_logs, runs
+from chimes.wording import say
 
 _RUN = select(runs).where(runs.c.id == bindparam("run_id"))
 _ADMITTED = (
@@ -81,7 +82,10 @@ def complete_run_in(
     run = load_run(tx, run_id)
     if run is None or not accepts(run, fence):
         raise Conflict(
-            f"this attempt no longer owns run {run_id}: roll its transaction back", code="fenced"
+            say(
+                "this attempt no longer owns run {run_id}: roll its transaction back", run_id=run_id
+            ),
+            code="fenced",
         )
     if run.concurrency_key is not None:
         _check_isolation(tx)
@@ -124,8 +128,11 @@ def _check_isolation(tx: Tx) -> None:
     level = str(tx.connection.exec_driver_sql(statement).scalar()).replace("-", " ").upper()
     if level != "READ COMMITTED":
         raise InvalidInput(
-            f"connection: the run shares a limit with others, which needs a transaction at READ "
-            f"COMMITTED; this one is at {level}",
+            say(
+                "connection: the run shares a limit with others, which needs a transaction at READ "
+                "COMMITTED; this one is at {level}",
+                level=level,
+            ),
             field="connection",
             code="isolation",
         )

@@ -23,6 +23,7 @@ from chimes.model.access import Owner
 from chimes.model.ids import RunId, ScheduleId
 from chimes.store.sql.database import Tx
 from chimes.store.sql.tables import ACTIVE, concurrency_keys, runs, schedules
+from chimes.wording import say
 
 _OWN = "schedule:"
 _PLACES = select(runs.c.schedule_id, runs.c.concurrency_key, runs.c.kind)
@@ -121,7 +122,7 @@ def or_busy(tx: Tx, what: str) -> Iterator[None]:
         yield
     except DBAPIError as error:
         if tx.dialect.lock_timed_out(error):
-            raise StoreBusy(f"somebody else is at work on {what}") from error
+            raise StoreBusy(say("somebody else is at work on {what}", what=what)) from error
         raise
 
 

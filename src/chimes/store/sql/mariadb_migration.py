@@ -14,6 +14,7 @@ from chimes.failpoints import hit
 from chimes.store.sql.mariadb_errors import error_number
 from chimes.store.sql.mariadb_schema import STATEMENTS
 from chimes.store.sql.migrations import SERVER_VERSIONS
+from chimes.wording import say
 
 _NO_TRIGGERS = 1419
 _REMEMBER = f"CREATE TABLE IF NOT EXISTS {SERVER_VERSIONS} (version_num VARCHAR(32) NOT NULL)"
@@ -49,9 +50,11 @@ def _carry_out(connection: Connection, statement: str) -> None:
     except DBAPIError as error:
         if error.orig is not None and error_number(error.orig) == _NO_TRIGGERS:
             raise SchemaMismatch(
-                "the server keeps a binary log and lets only administrators create triggers, which"
-                " the view t_action_schedule needs. Let one of them say SET GLOBAL"
-                " log_bin_trust_function_creators = 1, or set up the store with the right SUPER;"
-                " later neither is needed"
+                say(
+                    "the server keeps a binary log and lets only administrators create triggers,"
+                    " which the view t_action_schedule needs. Let one of them say SET GLOBAL"
+                    " log_bin_trust_function_creators = 1, or set up the store with the right"
+                    " SUPER; later neither is needed"
+                )
             ) from error
         raise

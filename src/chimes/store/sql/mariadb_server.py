@@ -29,6 +29,7 @@ from chimes.store.sql.server import (
     Server,
     Trouble,
 )
+from chimes.wording import say
 
 _log = logging.getLogger(__name__)
 
@@ -152,13 +153,17 @@ def normalized(url: str) -> URL:
     """The URL as SQLAlchemy reads it; `mysql://` means a MariaDB all the same."""
     scheme, _, rest = url.partition("://")
     if scheme not in _SCHEMES or not rest:
-        raise ConfigError(f"{scheme}:// is not a MariaDB URL; write mariadb://host/database")
+        raise ConfigError(
+            say("{scheme}:// is not a MariaDB URL; write mariadb://host/database", scheme=scheme)
+        )
     try:
         made = make_url(f"mariadb+asyncmy://{rest}")
     except (ArgumentError, ValueError) as error:
-        raise ConfigError(f"store: not a MariaDB URL: {error}") from None
+        raise ConfigError(say("store: not a MariaDB URL: {error}", error=error)) from None
     if not made.database:
-        raise ConfigError("store: the MariaDB URL names no database; write mariadb://host/database")
+        raise ConfigError(
+            say("store: the MariaDB URL names no database; write mariadb://host/database")
+        )
     return made
 
 
@@ -167,9 +172,16 @@ def check_version(version: str) -> None:
     # A replica of old protocols says "5.5.5-10.6.12-MariaDB".
     numbers = re.search(r"(\d+)\.(\d+)\.\d+-MariaDB", version, re.IGNORECASE)
     if numbers is None:
-        raise SchemaMismatch(f"the server is not MariaDB but {version}; Chimes needs MariaDB 10.6")
+        raise SchemaMismatch(
+            say(
+                "the server is not MariaDB but {version}; Chimes needs MariaDB 10.6",
+                version=version,
+            )
+        )
     if (int(numbers[1]), int(numbers[2])) < OLDEST_SERVER:
-        raise SchemaMismatch(f"the server is MariaDB {version}; Chimes needs 10.6 or newer")
+        raise SchemaMismatch(
+            say("the server is MariaDB {version}; Chimes needs 10.6 or newer", version=version)
+        )
 
 
 async def _connect(**given: Any) -> Any:
@@ -202,7 +214,7 @@ def _locked(connection: Connection) -> Iterator[None]:
     already."""
     got = connection.exec_driver_sql(f"SELECT GET_LOCK({_LOCK}, {_LONGEST_SET_UP})").scalar()
     if got != 1:
-        raise StoreUnavailable("somebody else has been setting up this store for long")
+        raise StoreUnavailable(say("somebody else has been setting up this store for long"))
     try:
         yield
     finally:

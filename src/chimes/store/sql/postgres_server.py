@@ -27,6 +27,7 @@ from chimes.store.sql.server import (
     Server,
     Trouble,
 )
+from chimes.wording import say
 
 RECYCLE_SECONDS = 600
 _SCHEMES = ("postgresql", "postgres", "postgresql+asyncpg")
@@ -63,7 +64,12 @@ def normalized(url: str) -> str:
     """The URL as the driver reads it. `postgres://` and `postgresql+asyncpg://` are the same."""
     scheme, _, rest = url.partition("://")
     if scheme not in _SCHEMES or not rest:
-        raise ConfigError(f"{scheme}:// is not a PostgreSQL URL; write postgresql://host/database")
+        raise ConfigError(
+            say(
+                "{scheme}:// is not a PostgreSQL URL; write postgresql://host/database",
+                scheme=scheme,
+            )
+        )
     return f"postgresql://{rest}"
 
 
@@ -77,7 +83,9 @@ class PostgresServer(Server):
         query = parse_qsl(parts.query)
         pooler = dict(query).get("pooler", "")
         if pooler not in ("", "transaction"):
-            raise ConfigError(f"pooler={pooler}: only pooler=transaction is known")
+            raise ConfigError(
+                say("pooler={pooler}: only pooler=transaction is known", pooler=pooler)
+            )
         rest = urlencode([pair for pair in query if pair[0] != "pooler"])
         self._dsn = urlunsplit(parts._replace(query=rest))
         self._pooled = bool(pooler)
@@ -148,7 +156,9 @@ class PostgresServer(Server):
         schema = connection.exec_driver_sql("SELECT current_schema()").scalar()
         if schema is None:
             named = connection.exec_driver_sql("SHOW search_path").scalar()
-            raise StoreUnavailable(f"none of the schemas in search_path ({named}) exists")
+            raise StoreUnavailable(
+                say("none of the schemas in search_path ({named}) exists", named=named)
+            )
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})")
         connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
 

@@ -16,6 +16,7 @@ from chimes.errors import StoreUnavailable
 from chimes.store.sql.database import Reader, Tx, Work
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.group_commit import driver_of
+from chimes.wording import say
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ class Readers:
 
     async def _in_thread(self, call: Callable[..., T], *given: object) -> T:
         if self._closed:
-            raise StoreUnavailable("the store is closed")
+            raise StoreUnavailable(say("the store is closed"))
         return await asyncio.get_running_loop().run_in_executor(self._pool, call, *given)
 
     # --- in a reading thread ------------------------------------------------------------------
@@ -76,7 +77,7 @@ class Readers:
             reason = self._dialect.unavailable(error)
             if reason is None:
                 raise
-            raise StoreUnavailable(f"cannot read: {reason}") from error
+            raise StoreUnavailable(say("cannot read: {reason}", reason=reason)) from error
 
     def _connection(self) -> Connection:
         connection: Connection | None = getattr(self._own, "connection", None)

@@ -25,6 +25,7 @@ from chimes.store.sql.rows.records import (
     request_values,
 )
 from chimes.store.sql.tables import api_keys, audit, requests
+from chimes.wording import say
 
 _KEY = select(api_keys).where(api_keys.c.id == bindparam("key_id"))
 _WRITE_KEY = update(api_keys).where(api_keys.c.id == bindparam("this_id"))
@@ -66,7 +67,7 @@ class SqlRecords(SqlBase):
     async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
         def work(tx: Tx) -> ApiKey:
             if tx.run(tx.dialect.insert_new(api_keys), key_values(key)) == 0:
-                raise AlreadyExists(f"key {key.id} exists already")
+                raise AlreadyExists(say("key {id} exists already", id=key.id))
             if audit is not None:
                 append_audit(tx, audit)
             return key
@@ -91,7 +92,7 @@ class SqlRecords(SqlBase):
         def work(tx: Tx) -> ApiKey:
             row = tx.first(tx.dialect.for_update(_KEY), {"key_id": key_id})
             if row is None:
-                raise NotFound(f"key {key_id} not found")
+                raise NotFound(say("key {key_id} not found", key_id=key_id))
             changed = change(key_of(row), tx.now())
             tx.run(_WRITE_KEY, {"this_id": key_id, **key_values(changed)})
             if audit is not None:

@@ -35,6 +35,7 @@ from chimes.store.sql.rows.parts import maybe_moment
 from chimes.store.sql.rows.schedule import schedule_values
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import WAITING, runs, schedules
+from chimes.wording import say
 
 #: As in `counts_against`.
 _ACTIVE = case(
@@ -52,7 +53,7 @@ class SqlSchedules(SqlBase):
             if quotas:
                 hold_owner(tx, schedule.owner)
             if tx.run(tx.dialect.insert_new(schedules), values) == 0:
-                raise AlreadyExists(f"schedule {schedule.id} exists already")
+                raise AlreadyExists(say("schedule {id} exists already", id=schedule.id))
             _check_quotas(tx, None, schedule, quotas)
             if audit is not None:
                 append_audit(tx, audit)
@@ -76,7 +77,7 @@ class SqlSchedules(SqlBase):
         def work(tx: Tx) -> Schedule:
             before, damage = load_schedule_and_damage(tx, schedule_id)
             if before is None or before.deleted_at is not None:
-                raise NotFound(f"schedule {schedule_id} not found")
+                raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
             # Asked for once the row is ours: slots fired while we waited for it lie before the
             # change, not after it (F55).
             before, now = without_ahead(tx, before, tx.now())
@@ -125,7 +126,13 @@ def _refuse_placeholders(before: Schedule, after: Schedule, damage: Collection[s
     """A damaged part is replaced or goes with its schedule; a placeholder is never written."""
     kept = [name for name in damage if getattr(after, name, None) == getattr(before, name, None)]
     if kept and after.deleted_at is None:
-        raise Conflict(f"{before.last_error}; replace the {' and the '.join(kept)}, or delete it")
+        raise Conflict(
+            say(
+                "{last_error}; replace the {kept}, or delete it",
+                last_error=before.last_error,
+                kept=" and the ".join(kept),
+            )
+        )
 
 
 def _check_quotas(

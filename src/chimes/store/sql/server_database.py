@@ -35,6 +35,7 @@ from chimes.store.sql.server import Server, Trouble
 from chimes.store.sql.server_schema import check_or_set_up, migrate
 from chimes.store.sql.wake_channel import WakeChannel
 from chimes.store.wakeup import Wakeup
+from chimes.wording import say
 
 T = TypeVar("T")
 
@@ -207,7 +208,7 @@ class ServerDatabase:
             if unit.committing and self._unanswered(error):
                 self.counters.ambiguous += 1
                 raise StoreUnavailable(
-                    "the answer to a commit was lost: it may have happened or not; repeat it",
+                    say("the answer to a commit was lost: it may have happened or not; repeat it"),
                     code="commit_unknown",
                 ) from error
             raise
@@ -241,12 +242,12 @@ class ServerDatabase:
 
     async def _greenlet(self, work: Callable[[], T]) -> T:
         if not self._open:
-            raise StoreUnavailable("the store is not open")
+            raise StoreUnavailable(say("the store is not open"))
         try:
             return await greenlet_spawn(work)
         except PoolTimeout as error:
             self.counters.no_connection += 1
-            raise StoreUnavailable("all connections to the store are in use") from error
+            raise StoreUnavailable(say("all connections to the store are in use")) from error
 
     async def _attempted(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """The whole unit, again from the start where it surely did not happen."""
@@ -279,9 +280,10 @@ class ServerDatabase:
         reason = str(getattr(error, "orig", None) or error) or type(error).__name__
         if trouble is Trouble.READ_ONLY:
             return StoreReadOnly(
-                f"store_read_only: the store takes no writes: {reason}", code="store_read_only"
+                say("store_read_only: the store takes no writes: {reason}", reason=reason),
+                code="store_read_only",
             )
-        return StoreUnavailable(f"cannot {what}: {reason}")
+        return StoreUnavailable(say("cannot {what}: {reason}", what=what, reason=reason))
 
 
 class _Unit(Generic[T]):

@@ -18,6 +18,7 @@ from chimes.failpoints import hit
 from chimes.store.sql.message_tables import metadata
 from chimes.store.sql.migrations import HEAD, OLDEST, REVISIONS, SERVER_VERSIONS
 from chimes.store.sql.server import Server, Trouble
+from chimes.wording import say
 
 _log = logging.getLogger(__name__)
 
@@ -54,8 +55,11 @@ def stored_revision(connection: Connection) -> str | None:
     ours = names & set(metadata.tables)
     if ours and SERVER_VERSIONS not in names:
         raise SchemaMismatch(
-            f"the database has tables {', '.join(sorted(ours))} that are not of Chimes; give Chimes"
-            " a database or schema of its own"
+            say(
+                "the database has tables {ours} that are not of Chimes; give Chimes"
+                " a database or schema of its own",
+                ours=", ".join(sorted(ours)),
+            )
         )
     return None
 
@@ -64,8 +68,12 @@ def _judged(connection: Connection, stored: str) -> str:
     if stored in REVISIONS:
         if REVISIONS.index(stored) < REVISIONS.index(OLDEST):
             raise SchemaMismatch(
-                f"the store has schema {stored}, this version of Chimes needs {_NEEDED}:"
-                " run `chimes store migrate`"
+                say(
+                    "the store has schema {stored}, this version of Chimes needs {needed}:"
+                    " run `chimes store migrate`",
+                    stored=stored,
+                    needed=_NEEDED,
+                )
             )
         return ""
     oldest = connection.execute(_MIN_REVISION).scalar()
@@ -75,8 +83,12 @@ def _judged(connection: Connection, stored: str) -> str:
             " and still works with it; update this node soon"
         )
     raise SchemaMismatch(
-        f"the store has schema {stored}, which this version of Chimes (schema {HEAD}) is too old"
-        " for: update Chimes on this node"
+        say(
+            "the store has schema {stored}, which this version of Chimes (schema {head}) is too old"
+            " for: update Chimes on this node",
+            stored=stored,
+            head=HEAD,
+        )
     )
 
 
@@ -88,8 +100,12 @@ async def migrate(engine: Engine, server: Server) -> tuple[str | None, str]:
         before = await greenlet_spawn(stored_revision, connection)
         if before is not None and before not in REVISIONS:
             raise SchemaMismatch(
-                f"the store has schema {before}, which this version of Chimes (schema {HEAD}) does"
-                " not know: migrate with the newer one"
+                say(
+                    "the store has schema {before}, which this version of Chimes (schema {head})"
+                    " does not know: migrate with the newer one",
+                    before=before,
+                    head=HEAD,
+                )
             )
         if before == HEAD:
             return before, HEAD
@@ -127,5 +143,5 @@ def _repeats(error: Exception) -> bool:
 async def _locked(connection: Connection, server: Server, deadline: float) -> None:
     while not await greenlet_spawn(server.lock_migration, connection):
         if asyncio.get_running_loop().time() > deadline:
-            raise StoreUnavailable("somebody else has been migrating this store for long")
+            raise StoreUnavailable(say("somebody else has been migrating this store for long"))
         await asyncio.sleep(_PAUSE_SECONDS)

@@ -31,6 +31,7 @@ from chimes.store.sql.readers import Readers
 from chimes.store.sql.sqlite_file import network_warning, prepare_file
 from chimes.store.sql.sqlite_migration import migrate
 from chimes.store.wakeup import Wakeup
+from chimes.wording import say
 
 T = TypeVar("T")
 
@@ -71,7 +72,9 @@ class SqliteDatabase:
             reason = self.dialect.unavailable(error)
             if reason is None and not isinstance(error, OSError):
                 raise
-            raise StoreUnavailable(f"cannot open {self._path}: {reason or error}") from error
+            raise StoreUnavailable(
+                say("cannot open {path}: {reason}", path=self._path, reason=reason or error)
+            ) from error
 
     def _open(self) -> None:
         prepare_file(self._path)
@@ -164,7 +167,9 @@ class SqliteDatabase:
             else:
                 break
         if mode != "wal":
-            raise StoreUnavailable(f"{self._path} is where SQLite cannot keep a write-ahead log")
+            raise StoreUnavailable(
+                say("{path} is where SQLite cannot keep a write-ahead log", path=self._path)
+            )
 
     def _connect(self, cache: int = _READER_CACHE) -> Connection:
         connection = self._engine.connect()
@@ -185,5 +190,5 @@ def _set_up(driver: sqlite3.Connection, _record: Any) -> None:
 
 def _there(part: T | None) -> T:
     if part is None:
-        raise StoreUnavailable("the store is not open")
+        raise StoreUnavailable(say("the store is not open"))
     return part

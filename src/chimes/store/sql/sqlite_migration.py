@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 
 from chimes.errors import SchemaMismatch
 from chimes.store.sql.migrations import HEAD, REVISIONS, upgrade
+from chimes.wording import say
 
 
 def migrate(connection: Connection, path: Path) -> None:
@@ -35,10 +36,17 @@ def stored_revision(connection: Connection, path: Path) -> str | None:
     if "alembic_version" in names:
         revision = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
     if not isinstance(revision, str):
-        raise SchemaMismatch(f"{path} is a database of something else, not of Chimes")
+        raise SchemaMismatch(
+            say("{path} is a database of something else, not of Chimes", path=path)
+        )
     if revision not in REVISIONS:
         raise SchemaMismatch(
-            f"{path} has schema {revision}, which this version of Chimes (schema {HEAD}) does not"
-            " know; was it written by a newer one?"
+            say(
+                "{path} has schema {revision}, which this version of Chimes (schema {head}) does"
+                " not know; was it written by a newer one?",
+                path=path,
+                revision=revision,
+                head=HEAD,
+            )
         )
     return revision

@@ -20,6 +20,7 @@ from chimes.targets.agent_prompt.handing import Handing
 from chimes.targets.agent_prompt.live_text import LiveText
 from chimes.targets.agent_prompt.sse import EventReader, EventTooLong
 from chimes.targets.agent_prompt.trouble import Trouble, error_text
+from chimes.wording import say
 
 PATH = "/v1/chat/completions"
 WHO = "the model server"
@@ -44,11 +45,15 @@ async def ask_model(exchange: Exchange, handing: Handing) -> None:
     if not answer.size and answer.refused_tools:
         raise Trouble(
             "tool_call_refused",
-            f"the model asked for {', '.join(answer.refused_tools)} instead of an answer; "
-            "no tools are offered",
+            say(
+                "the model asked for {refused_tools} instead of an answer; no tools are offered",
+                refused_tools=", ".join(answer.refused_tools),
+            ),
         )
     if not answer.size and answer.finish_reason == "content_filter":
-        raise Trouble("content_filter", "the model server withheld the answer (content_filter)")
+        raise Trouble(
+            "content_filter", say("the model server withheld the answer (content_filter)")
+        )
 
 
 async def _ask(exchange: Exchange, handing: Handing, *, with_usage: bool) -> None:
@@ -128,7 +133,9 @@ async def _stream(response: aiohttp.ClientResponse, piece: bytes, handing: Handi
     finally:
         live.end()
     if not done and not answer.finish_reason:
-        raise Trouble("stream_broken", f"{WHO} ended its answer in the middle", retryable=True)
+        raise Trouble(
+            "stream_broken", say("{who} ended its answer in the middle", who=WHO), retryable=True
+        )
 
 
 def _absorb_all(events: list[str], handing: Handing, add: Callable[[str], None]) -> bool:
@@ -200,4 +207,6 @@ def _model_error(error: object) -> Trouble:
         kind = " ".join(str(error.get(name) or "") for name in ("type", "code")).lower()
     text = error_text(error) or "an error without words"
     lasting = any(word in kind for word in _LASTING_ERRORS)
-    return Trouble("model_error", f"{WHO} broke off: {text}", retryable=not lasting)
+    return Trouble(
+        "model_error", say("{who} broke off: {text}", who=WHO, text=text), retryable=not lasting
+    )

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from chimes.errors import ConfigError
 from chimes.model.target import AgentTarget
+from chimes.wording import say
 
 PIPELINES = ("openai", "runs")
 _MILLION = 1_000_000
@@ -62,14 +63,16 @@ def checked_config(config: AgentConfig) -> AgentConfig:
 
 def _checked_url(text: str, key: str) -> str:
     if not text:
-        raise ConfigError(f"{key}: agent_pipeline is set, so it is needed", key=key)
+        raise ConfigError(say("{key}: agent_pipeline is set, so it is needed", key=key), key=key)
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable or parts.query or parts.fragment or any(char.isspace() for char in text):
-        raise ConfigError(f"{key}: an address such as http://127.0.0.1:11434 is expected", key=key)
+        raise ConfigError(
+            say("{key}: an address such as http://127.0.0.1:11434 is expected", key=key), key=key
+        )
     return text.rstrip("/")
 
 

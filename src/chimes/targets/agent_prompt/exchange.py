@@ -16,6 +16,7 @@ from yarl import URL
 
 from chimes.targets.agent_prompt.config import AgentConfig
 from chimes.targets.agent_prompt.trouble import Trouble, trouble_of_error, trouble_of_status
+from chimes.wording import say
 
 #: Seconds until somebody has answered the telephone.
 CONNECT_SECONDS = 30.0
@@ -127,11 +128,15 @@ def parsed(data: bytes | str, *, who: str) -> dict[str, object]:
 
 
 def bad_answer(who: str) -> Trouble:
-    return Trouble("bad_answer", f"{who} answered with something else than JSON", retryable=True)
+    return Trouble(
+        "bad_answer", say("{who} answered with something else than JSON", who=who), retryable=True
+    )
 
 
 def too_long(who: str) -> Trouble:
-    return Trouble("answer_too_long", f"{who} answered with more than is read of an answer")
+    return Trouble(
+        "answer_too_long", say("{who} answered with more than is read of an answer", who=who)
+    )
 
 
 async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:

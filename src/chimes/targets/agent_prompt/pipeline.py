@@ -26,6 +26,7 @@ from chimes.targets.agent_prompt.exchange import Exchange, parsed
 from chimes.targets.agent_prompt.handing import Handing
 from chimes.targets.agent_prompt.trouble import Trouble, error_text
 from chimes.triggers import format_moment
+from chimes.wording import say
 
 PATH = "/runs"
 WHO = "the run pipeline"
@@ -80,10 +81,12 @@ async def _begun(
     )
     given = found.get("run_id") or found.get("id")
     if not isinstance(given, str | int) or isinstance(given, bool):
-        raise Trouble("bad_answer", f"{WHO} did not say which run it made", retryable=True)
+        raise Trouble(
+            "bad_answer", say("{who} did not say which run it made", who=WHO), retryable=True
+        )
     kept = replace(kept, pipeline_run_id=str(given))
     if len(kept.pipeline_run_id) > LONGEST_PIPELINE_ID or clean(str(given)) != str(given):
-        raise Trouble("bad_answer", f"{WHO} gave an id that cannot be used")
+        raise Trouble("bad_answer", say("{who} gave an id that cannot be used", who=WHO))
     if state is not None:
         await state.keep(kept.to_text())
     handing.log("info", f"handed over: run {kept.pipeline_run_id} of the pipeline")
@@ -143,7 +146,12 @@ async def _followed(
         except Trouble as trouble:
             if trouble.status in (404, 410):
                 raise Trouble(
-                    "run_not_found", f"{WHO} no longer knows run {kept.pipeline_run_id}"
+                    "run_not_found",
+                    say(
+                        "{who} no longer knows run {pipeline_run_id}",
+                        who=WHO,
+                        pipeline_run_id=kept.pipeline_run_id,
+                    ),
                 ) from None
             if not trouble.retryable:
                 raise
@@ -187,7 +195,10 @@ def _taken(found: Mapping[str, object], handing: Handing) -> bool:
         handing.log("warning", f"{left_out} artifacts are left out")
     why = error_text(found.get("error"))
     if end is PipelineEnd.CANCELED:
-        raise Trouble("pipeline_canceled", f"canceled in the pipeline{f': {why}' if why else ''}")
+        raise Trouble(
+            "pipeline_canceled",
+            say("canceled in the pipeline{value}", value=f": {why}" if why else ""),
+        )
     if end is PipelineEnd.FAILED:
         raise Trouble("pipeline_failed", why or f"the pipeline says: {status}")
     return True

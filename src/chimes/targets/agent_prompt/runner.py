@@ -18,6 +18,7 @@ from chimes.targets.agent_prompt.pipeline import cancel_there, run_there
 from chimes.targets.agent_prompt.trouble import Trouble, outcome_of
 from chimes.targets.base import Call
 from chimes.targets.http_callback.verdicts import outcome_of_timeout
+from chimes.wording import say
 
 #: Prompts that a node has in hand at once, apart from what it does otherwise: models are slow, and
 #: few answer many at a time.
@@ -89,7 +90,9 @@ class AgentPrompt:
             case "runs":
                 await run_there(self._exchange, handing)
             case other:
-                raise Trouble("unknown_pipeline", f"there is no pipeline {other!r}")
+                raise Trouble(
+                    "unknown_pipeline", say("there is no pipeline {other!r}", other=other)
+                )
 
     def _say_goodbye(self, handing: Handing) -> None:
         if not handing.answer.pipeline_run_id:

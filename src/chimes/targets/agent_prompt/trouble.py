@@ -13,6 +13,7 @@ from chimes.redaction import Redactor
 from chimes.targets.agent_prompt.answer import short
 from chimes.targets.http_callback.response import wait_asked
 from chimes.targets.http_callback.verdicts import failure_of
+from chimes.wording import say
 
 LONGEST_DETAIL = 300
 _WORTH_ANOTHER_TRY = frozenset({408, 409, 425, 429})
@@ -45,7 +46,9 @@ def trouble_of_status(
     """For an answer that is none; `now` is the store's time."""
     if 300 <= status <= 399:
         return Trouble(
-            "redirect", f"{who} answered HTTP {status}: redirects are not followed", status=status
+            "redirect",
+            say("{who} answered HTTP {status}: redirects are not followed", who=who, status=status),
+            status=status,
         )
     retryable = status in _WORTH_ANOTHER_TRY or status >= 500
     detail = said_in(body)
@@ -66,11 +69,13 @@ def trouble_of_status(
 def trouble_of_error(error: Exception, *, who: str) -> Trouble:
     """For a connection that failed."""
     if isinstance(error, aiohttp.InvalidURL):
-        return Trouble("bad_address", f"the address of {who} cannot be used")
+        return Trouble("bad_address", say("the address of {who} cannot be used", who=who))
     if isinstance(error, aiohttp.ServerTimeoutError):
-        return Trouble("connect_failed", f"{who}: no connection could be made", retryable=True)
+        return Trouble(
+            "connect_failed", say("{who}: no connection could be made", who=who), retryable=True
+        )
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return Trouble("reset", f"{who}: the connection was lost", retryable=True)
+        return Trouble("reset", say("{who}: the connection was lost", who=who), retryable=True)
     failure = failure_of(error)
     return Trouble(failure.code, f"{who}: {failure.text}", retryable=failure.retryable)
 

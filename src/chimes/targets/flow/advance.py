@@ -28,6 +28,7 @@ from chimes.targets.flow.definition import (
     RunIf,
     Step,
 )
+from chimes.wording import say
 
 #: Rows that are added together.
 BATCH = 500
@@ -309,7 +310,13 @@ def _outcome(flow: Flow, state: _State) -> Outcome:
         why = first.error or first.reason
         return Outcome(
             end=AttemptEnd.FAILED,
-            error=f"step {first.step!r} {_ended(first.status)}{f': {why}' if why else ''}{others}",
+            error=say(
+                "step {step!r} {status}{value}{others}",
+                step=first.step,
+                status=_ended(first.status),
+                value=f": {why}" if why else "",
+                others=others,
+            ),
             code=FailReason.STEP,
         )
     value = {step.name: state.progress[step.name].output for step in flow.leaves}

@@ -19,6 +19,7 @@ from chimes.targets.flow.definition import (
 )
 from chimes.targets.python_task.registry import DEFAULT_TIMEOUT, is_async
 from chimes.triggers.duration import parse_duration
+from chimes.wording import say
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,7 +69,13 @@ class FlowBuilder:
         def declare(function: Callable[P, R]) -> Callable[P, R]:
             chosen = check_name("step", name or str(getattr(function, "__name__", "")))
             if any(step.name == chosen for step in self._steps):
-                raise InvalidInput(f"flow {self.name!r} has two steps named {chosen!r}")
+                raise InvalidInput(
+                    say(
+                        "flow {self!r} has two steps named {chosen!r}",
+                        self=self.name,
+                        chosen=chosen,
+                    )
+                )
             step = Step(
                 name=chosen,
                 task=f"{self.name}/{chosen}",
@@ -89,7 +96,11 @@ class FlowBuilder:
             )
             # What it takes is read here, so that the error shows this function.
             if when is not None and is_async(when):
-                raise InvalidInput(f"step {chosen!r}: a condition is a plain function, not async")
+                raise InvalidInput(
+                    say(
+                        "step {chosen!r}: a condition is a plain function, not async", chosen=chosen
+                    )
+                )
             _ = step.wants, step.when_wants, step.as_task()
             self._steps.append(step)
             self.declared(step)
@@ -106,7 +117,9 @@ class FlowBuilder:
 
     def _names(self, after: Iterable[str | Callable[..., object]]) -> tuple[str, ...]:
         if isinstance(after, str) or callable(after):
-            raise InvalidInput(f"flow {self.name!r}: `after` is a list, also of one step")
+            raise InvalidInput(
+                say("flow {self!r}: `after` is a list, also of one step", self=self.name)
+            )
         return tuple(self._name(each) for each in after)
 
     def _name(self, wanted: str | Callable[..., object]) -> str:
@@ -116,7 +129,9 @@ class FlowBuilder:
             if step.function is wanted:
                 return step.name
         shown = getattr(wanted, "__name__", repr(wanted))
-        raise InvalidInput(f"flow {self.name!r}: {shown} is not one of its steps")
+        raise InvalidInput(
+            say("flow {self!r}: {shown} is not one of its steps", self=self.name, shown=shown)
+        )
 
 
 def _duration(name: str, value: Duration) -> timedelta:
@@ -126,7 +141,16 @@ def _duration(name: str, value: Duration) -> timedelta:
 
 def _within(name: str, value: int, least: int, most: int) -> int:
     if not least <= value <= most:
-        raise InvalidInput(f"{name} must be from {least} to {most}, not {value}", field=name)
+        raise InvalidInput(
+            say(
+                "{name} must be from {least} to {most}, not {value}",
+                name=name,
+                least=least,
+                most=most,
+                value=value,
+            ),
+            field=name,
+        )
     return value
 
 
@@ -135,4 +159,9 @@ def _one_of(kind: type[E], name: str, value: str) -> E:
         return kind(value)
     except ValueError:
         known = ", ".join(kind)
-        raise InvalidInput(f"{name} must be one of {known}, not {value!r}", field=name) from None
+        raise InvalidInput(
+            say(
+                "{name} must be one of {known}, not {value!r}", name=name, known=known, value=value
+            ),
+            field=name,
+        ) from None

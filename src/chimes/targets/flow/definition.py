@@ -20,6 +20,7 @@ from chimes.errors import InvalidInput
 from chimes.model.policy import Policy
 from chimes.targets.python_task.arguments import parameters_of
 from chimes.targets.python_task.registry import Task
+from chimes.wording import say
 
 #: Elements of a mapped list (RELIABILITY: everything has a bound).
 MOST_ELEMENTS = 10_000
@@ -73,8 +74,11 @@ class Step:
         parameters = parameters_of(self.function)
         if parameters.rest is not None:
             raise InvalidInput(
-                f"step {self.name!r} takes '**{parameters.rest.name}': values are given by name,"
-                " so name each one"
+                say(
+                    "step {self!r} takes '**{rest}': values are given by name, so name each one",
+                    self=self.name,
+                    rest=parameters.rest.name,
+                )
             )
         return tuple(parameters.named)
 
@@ -121,11 +125,15 @@ class Flow:
 def checked(flow: Flow) -> Flow:
     """Raises InvalidInput, which names the flow, the step and what to do."""
     if not flow.steps:
-        raise InvalidInput(f"flow {flow.name!r} has no steps: add one with @flow.step()")
+        raise InvalidInput(
+            say("flow {flow!r} has no steps: add one with @flow.step()", flow=flow.name)
+        )
     steps: dict[str, Step] = {}
     for step in flow.steps:
         if step.name in steps:
-            raise InvalidInput(f"flow {flow.name!r} has two steps named {step.name!r}")
+            raise InvalidInput(
+                say("flow {flow!r} has two steps named {step!r}", flow=flow.name, step=step.name)
+            )
         steps[step.name] = step
     for step in flow.steps:
         _check_after(flow, step, steps)
@@ -138,11 +146,21 @@ def checked(flow: Flow) -> Flow:
 def check_name(kind: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"{name!r} cannot be the name of a {kind}: a letter, then letters, digits, '_', '-'"
-            " or '.', at most 100 in all"
+            say(
+                "{name!r} cannot be the name of a {kind}: a letter, then letters, digits, '_', '-'"
+                " or '.', at most 100 in all",
+                name=name,
+                kind=kind,
+            )
         )
     if name in RESERVED:
-        raise InvalidInput(f"{name!r} cannot be the name of a {kind}: it has a meaning of its own")
+        raise InvalidInput(
+            say(
+                "{name!r} cannot be the name of a {kind}: it has a meaning of its own",
+                name=name,
+                kind=kind,
+            )
+        )
     return name
 
 
@@ -154,7 +172,7 @@ def _check_after(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
                 + _nearest(name, steps.keys() - {step.name})
             )
     if len(set(step.after)) < len(step.after):
-        raise InvalidInput(f"{_shown(flow, step)}: `after` names a step twice")
+        raise InvalidInput(say("{flow}: `after` names a step twice", flow=_shown(flow, step)))
 
 
 def _check_cycles(flow: Flow) -> None:
@@ -163,7 +181,9 @@ def _check_cycles(flow: Flow) -> None:
     except CycleError as error:
         # graphlib names each step before the one that waits for it, the first again at the end.
         around = " -> ".join(error.args[1])
-        raise InvalidInput(f"flow {flow.name!r} goes round in a circle: {around}") from None
+        raise InvalidInput(
+            say("flow {flow!r} goes round in a circle: {around}", flow=flow.name, around=around)
+        ) from None
 
 
 def _check_values(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
@@ -175,19 +195,45 @@ def _check_values(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
     for who, name in asked:
         if name in steps and name not in step.after:
             raise InvalidInput(
-                f"{where}: {who} the output of step {name!r}, which it does not wait for:"
-                f" add {name!r} to `after`"
+                say(
+                    "{where}: {who} the output of step {name!r}, which it does not wait for:"
+                    " add {name!r} to `after`",
+                    where=where,
+                    who=who,
+                    name=name,
+                )
             )
     if OUTPUTS in step.wants:
-        raise InvalidInput(f"{where}: `{OUTPUTS}` is for conditions; name each step instead")
+        raise InvalidInput(
+            say(
+                "{where}: `{outputs}` is for conditions; name each step instead",
+                where=where,
+                outputs=OUTPUTS,
+            )
+        )
     only_mapped = {ITEM, INDEX} & {*step.wants}
     if step.map is None and only_mapped:
         name = sorted(only_mapped)[-1]
-        raise InvalidInput(f"{where}: `{name}` is for a mapped step: say map=... over what")
+        raise InvalidInput(
+            say(
+                "{where}: `{name}` is for a mapped step: say map=... over what",
+                where=where,
+                name=name,
+            )
+        )
     if step.map is not None and not only_mapped:
-        raise InvalidInput(f"{where}: a mapped step takes `{ITEM}` (or `{INDEX}`)")
+        raise InvalidInput(
+            say(
+                "{where}: a mapped step takes `{item}` (or `{index}`)",
+                where=where,
+                item=ITEM,
+                index=INDEX,
+            )
+        )
     if {ITEM, INDEX, CONTEXT} & {*step.when_wants}:
-        raise InvalidInput(f"{where}: its condition is asked once, without an item or a context")
+        raise InvalidInput(
+            say("{where}: its condition is asked once, without an item or a context", where=where)
+        )
 
 
 @cache
@@ -195,12 +241,18 @@ def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        raise InvalidInput(f"the parameters of {_called(function)} cannot be read") from None
+        raise InvalidInput(
+            say("the parameters of {function} cannot be read", function=_called(function))
+        ) from None
     for each in parameters:
         if each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL, each.VAR_KEYWORD):
             raise InvalidInput(
-                f"the condition {_called(function)} takes {str(each)!r}: values are given by"
-                " name, so name each one"
+                say(
+                    "the condition {function} takes {each!r}: values are given by"
+                    " name, so name each one",
+                    function=_called(function),
+                    each=str(each),
+                )
             )
     return tuple(each.name for each in parameters)
 

@@ -12,6 +12,7 @@ from chimes.model.target import FlowTarget
 from chimes.targets.base import Call
 from chimes.targets.flow.advance import Elements, advance, ids_of
 from chimes.targets.flow.definition import Flow
+from chimes.wording import say
 
 
 class FlowRunner:
@@ -44,7 +45,7 @@ class FlowRunner:
         if flow is None:
             return Outcome(
                 end=AttemptEnd.FAILED,
-                error=f"there is no flow {run.target.name!r} on this node",
+                error=say("there is no flow {target!r} on this node", target=run.target.name),
                 code="unknown_flow",
             )
         ids = ids_of(run.id)

@@ -27,6 +27,7 @@ from chimes.targets.http_callback.placeholders import (
 )
 from chimes.targets.http_callback.signing import signatures
 from chimes.triggers import format_moment
+from chimes.wording import say
 
 FORM = "application/x-www-form-urlencoded"
 #: A request of another method says that it has no body.
@@ -171,7 +172,7 @@ def _line(text: str) -> str:
     """Nothing in a line can begin another one, or a request of its own (S37)."""
     if "\r" in text or "\n" in text or "\x00" in text:
         raise InvalidInput(
-            "a header holds a control character", field="headers", code="header_value"
+            say("a header holds a control character"), field="headers", code="header_value"
         )
     return text + EOL
 

@@ -13,6 +13,7 @@ from chimes.model.target import HttpTarget
 from chimes.targets.http_callback.exchange import LostConnection
 from chimes.targets.http_callback.resolver import EgressDenied
 from chimes.targets.http_callback.response import Reply, wait_asked
+from chimes.wording import say
 
 _CERTIFICATE_REASONS = {
     9: "not_yet_valid",
@@ -46,7 +47,10 @@ def outcome_of_reply(
     text = f"HTTP {status} {reply.phrase}".rstrip()
     if 300 <= status <= 399:
         return Outcome(
-            end=AttemptEnd.FAILED, result=result, code="redirect", error=f"{text}: not followed"
+            end=AttemptEnd.FAILED,
+            result=result,
+            code="redirect",
+            error=say("{text}: not followed", text=text),
         )
     return Outcome(
         end=AttemptEnd.FAILED,
@@ -74,7 +78,7 @@ def outcome_of_timeout(timeout: timedelta, result: dict[str, object]) -> Outcome
         end=AttemptEnd.TIMEOUT,
         retryable=True,
         result=result,
-        error=f"timed out after {timeout.total_seconds():g}s",
+        error=say("timed out after {timeout:g}s", timeout=timeout.total_seconds()),
         code="timeout",
     )
 

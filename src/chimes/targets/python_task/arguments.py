@@ -25,6 +25,7 @@ from chimes.errors import InvalidInput
 from chimes.redaction import HIDDEN, is_secret_name
 from chimes.targets.processes.storable import storable
 from chimes.targets.python_task.context import Context
+from chimes.wording import say
 
 if TYPE_CHECKING:
     from chimes.targets.python_task.registry import Function, Task
@@ -81,13 +82,23 @@ def dump(task: Task, args: Mapping[str, object]) -> dict[str, object]:
             text = json.dumps(plain, allow_nan=False)
         except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(
-                f"task {task.name!r}: argument {name!r} has no form in JSON: {error}", field=name
+                say(
+                    "task {task!r}: argument {name!r} has no form in JSON: {error}",
+                    task=task.name,
+                    name=name,
+                    error=error,
+                ),
+                field=name,
             ) from error
         loaded = json.loads(text)
         if storable(loaded) != loaded:
             raise InvalidInput(
-                f"task {task.name!r}: argument {name!r} has a NUL or half a surrogate pair in it, "
-                "which no store takes",
+                say(
+                    "task {task!r}: argument {name!r} has a NUL or half a surrogate pair in it, "
+                    "which no store takes",
+                    task=task.name,
+                    name=name,
+                ),
                 field=name,
             )
         dumped[name] = loaded
@@ -130,7 +141,9 @@ def _read(function: Function) -> Parameters:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"the signature of {_named(function)} cannot be read") from error
+        raise InvalidInput(
+            say("the signature of {function} cannot be read", function=_named(function))
+        ) from error
     named: dict[str, Parameter] = {}
     context: inspect.Parameter | None = None
     rest: Parameter | None = None
@@ -150,7 +163,9 @@ def _read(function: Function) -> Parameters:
     only = inspect.Parameter.POSITIONAL_ONLY
     by_position = context is not None and context.kind is only
     if by_position and next(iter(signature.parameters.values())) is not context:
-        raise InvalidInput(f"the context of {_named(function)} must come first or be named")
+        raise InvalidInput(
+            say("the context of {function} must come first or be named", function=_named(function))
+        )
     return Parameters(
         named,
         None if context is None else context.name,
@@ -167,8 +182,14 @@ def _parameter(function: Function, parameter: inspect.Parameter, annotation: obj
             adapter = TypeAdapter(typing.cast("type[object]", annotation))
         except PydanticUserError as error:
             raise InvalidInput(
-                f"parameter {parameter.name!r} of {_named(function)}: values of "
-                f"{_shown_type(annotation)} cannot come from JSON ({_first_line(error)})",
+                say(
+                    "parameter {parameter!r} of {function}: values of "
+                    "{annotation} cannot come from JSON ({error})",
+                    parameter=parameter.name,
+                    function=_named(function),
+                    annotation=_shown_type(annotation),
+                    error=_first_line(error),
+                ),
                 field=parameter.name,
             ) from error
     return Parameter(
@@ -199,8 +220,14 @@ def _resolved(function: Function, parameter: inspect.Parameter) -> object:
         )
     except (NameError, TypeError, SyntaxError, AttributeError) as error:
         raise InvalidInput(
-            f"parameter {parameter.name!r} of {_named(function)}: its type {annotation!r} cannot "
-            f"be found where the function is defined ({error})",
+            say(
+                "parameter {parameter!r} of {function}: its type {annotation!r} cannot "
+                "be found where the function is defined ({error})",
+                parameter=parameter.name,
+                function=_named(function),
+                annotation=annotation,
+                error=error,
+            ),
             field=parameter.name,
         ) from error
     return hints[parameter.name]
@@ -237,7 +264,12 @@ def _loaded(task: Task, parameters: Parameters, args: Mapping[str, object]) -> d
     for name, parameter in parameters.named.items():
         if parameter.required and name not in values:
             raise InvalidInput(
-                f"task {task.name!r}: argument {name!r} ({parameter.expected}) is missing",
+                say(
+                    "task {task!r}: argument {name!r} ({expected}) is missing",
+                    task=task.name,
+                    name=name,
+                    expected=parameter.expected,
+                ),
                 field=name,
                 code="missing",
             )
@@ -256,15 +288,28 @@ def _value(task: Task, name: str, parameter: Parameter, value: object) -> object
         hidden = any(is_secret_name(step) for step in steps)
         shown = HIDDEN if hidden else _shown_value(first["input"])
         raise InvalidInput(
-            f"task {task.name!r}: argument {name!r} must be {parameter.expected}, got {shown}"
-            f"{' at ' + where if where else ''}: {_plain(first['msg'])}",
+            say(
+                "task {task!r}: argument {name!r} must be {expected}, got {shown}{where}: {first}",
+                task=task.name,
+                name=name,
+                expected=parameter.expected,
+                shown=shown,
+                where=" at " + where if where else "",
+                first=_plain(first["msg"]),
+            ),
             field=name,
             code="wrong_type",
         ) from error
     except (PydanticUserError, TypeError, ValueError, RecursionError) as error:
         why = _first_line(error)
         raise InvalidInput(
-            f"task {task.name!r}: argument {name!r} must be {parameter.expected}: {why}",
+            say(
+                "task {task!r}: argument {name!r} must be {expected}: {why}",
+                task=task.name,
+                name=name,
+                expected=parameter.expected,
+                why=why,
+            ),
             field=name,
             code="wrong_type",
         ) from error
@@ -275,7 +320,7 @@ def _unknown(task: Task, name: str, parameters: Parameters) -> InvalidInput:
     takes = ", ".join(parameters.named) or "no arguments"
     hint = f"did you mean {near[0]!r}?" if near else f"it takes {takes}"
     return InvalidInput(
-        f"task {task.name!r} has no argument {name!r}; {hint}",
+        say("task {task!r} has no argument {name!r}; {hint}", task=task.name, name=name, hint=hint),
         field=name,
         code="unknown",
         hint=hint,

@@ -32,6 +32,7 @@ from chimes.targets.python_task.verdicts import (
     trace_of,
 )
 from chimes.targets.python_task.wire import LOG_LIMITS, Answer, Request
+from chimes.wording import say
 
 
 def main(arguments: list[str]) -> None:
@@ -105,7 +106,7 @@ def _called(function: Function, bound: Bound, context: Context) -> object:
 
     def stop(number: int, frame: FrameType | None) -> None:
         context.cancel()
-        raise Cancel("the attempt was told to stop")
+        raise Cancel(say("the attempt was told to stop"))
 
     signal.signal(signal.SIGTERM, stop)
     return function(*bound.args, **bound.kwargs)

@@ -16,6 +16,7 @@ from chimes.model.change import made
 from chimes.model.run import Run
 from chimes.targets.base import Complete
 from chimes.targets.python_task.exceptions import Cancel
+from chimes.wording import say
 
 #: (level, message): one line of the run's log.
 Line = Callable[[str, str], None]
@@ -182,7 +183,7 @@ class Context:
     def check_canceled(self) -> None:
         """Raises `Cancel` once the attempt was told to stop; for loops of sync code."""
         if self.canceled:
-            raise Cancel("the attempt was told to stop")
+            raise Cancel(say("the attempt was told to stop"))
 
     def wait_canceled(self, seconds: float) -> bool:
         """Sleeps, but not past being told to stop; whether it was. For sync code."""
@@ -201,8 +202,10 @@ class Context:
         connection; with one that blocks it is done when it returns."""
         if self._complete is None:
             raise InvalidInput(
-                "a run can be completed in a transaction only by a task of an application on a "
-                "SQL store, inline or in a thread",
+                say(
+                    "a run can be completed in a transaction only by a task of an application on a "
+                    "SQL store, inline or in a thread"
+                ),
                 field="connection",
                 code="cannot_join",
             )

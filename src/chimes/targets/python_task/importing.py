@@ -11,6 +11,7 @@ from types import ModuleType
 
 from chimes.errors import ConfigError
 from chimes.targets.python_task.registry import Registry
+from chimes.wording import say
 
 #: A script is imported under this name, so that what stands under `if __name__ == "__main__"`
 #: is not done again.
@@ -40,18 +41,18 @@ def registry_at(path: str) -> Registry:
     """Imports what `path_of` names. Raises `ConfigError`, or what the import raises."""
     place, _, name = path.rpartition(":")
     if not place or not name:
-        raise ConfigError(f"an application is named as module:name, not {path!r}")
+        raise ConfigError(say("an application is named as module:name, not {path!r}", path=path))
     module = _script(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     found: object = module
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ConfigError(f"{place} has no {name!r}")
+            raise ConfigError(say("{place} has no {name!r}", place=place, name=name))
         found = getattr(found, part)
     if isinstance(found, Registry):
         return found
     registry = getattr(found, "registry", None)
     if not isinstance(registry, Registry):
-        raise ConfigError(f"{path} is no application: it has no registry of tasks")
+        raise ConfigError(say("{path} is no application: it has no registry of tasks", path=path))
     return registry
 
 
@@ -65,8 +66,10 @@ def refuse_inside_task() -> None:
     isolated task, and those nodes further ones."""
     if _inside_task:
         raise ConfigError(
-            "a node is started while a task's process imports the application: put what starts "
-            'it under `if __name__ == "__main__":`'
+            say(
+                "a node is started while a task's process imports the application: put what starts "
+                'it under `if __name__ == "__main__":`'
+            )
         )
 
 
@@ -91,7 +94,7 @@ def _path_of_script(module: ModuleType, name: str) -> str:
 def _script(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(SCRIPT_NAME, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} cannot be imported")
+        raise ConfigError(say("{path} cannot be imported", path=path))
     module = importlib.util.module_from_spec(spec)
     # Found by its name by whatever looks for the module of a class, dataclasses among others.
     sys.modules[SCRIPT_NAME] = module

@@ -15,6 +15,7 @@ from chimes.errors import AlreadyExists, InvalidInput, NotFound
 from chimes.model.change import replace
 from chimes.model.policy import Backoff, OnLost, Overlap, Policy
 from chimes.targets.python_task.arguments import parameters_of
+from chimes.wording import say
 
 NAME_LIMIT = 200
 DEFAULT_TIMEOUT = timedelta(minutes=5)
@@ -67,11 +68,13 @@ class Task:
         checked_name(self.queue, field="queue")
         if not callable(self.function):
             raise InvalidInput(
-                f"task {self.name!r}: the function cannot be called", field="function"
+                say("task {self!r}: the function cannot be called", self=self.name),
+                field="function",
             )
         if self.on_failure is not None and not callable(self.on_failure):
             raise InvalidInput(
-                f"task {self.name!r}: on_failure cannot be called", field="on_failure"
+                say("task {self!r}: on_failure cannot be called", self=self.name),
+                field="on_failure",
             )
         self._check_numbers()
         self._check_choices()
@@ -111,18 +114,20 @@ class Task:
     def _check_numbers(self) -> None:
         zero = timedelta()
         if not isinstance(self.timeout, timedelta) or self.timeout <= zero:
-            raise self._wrong("timeout", "a timedelta of more than 0 seconds", self.timeout)
+            raise self._wrong("timeout", say("a timedelta of more than 0 seconds"), self.timeout)
         if not isinstance(self.retry_backoff, timedelta) or self.retry_backoff < zero:
-            raise self._wrong("retry_backoff", "a timedelta, not negative", self.retry_backoff)
+            raise self._wrong("retry_backoff", say("a timedelta, not negative"), self.retry_backoff)
         least = {"retries": 0, "concurrency": 1, "memory_limit": SMALLEST_MEMORY}
         for field, smallest in least.items():
             value: object = getattr(self, field)
             if value is None and field != "retries":
                 continue
             if not isinstance(value, int) or value < smallest:
-                raise self._wrong(field, f"a whole number, {smallest} or more", value)
+                raise self._wrong(
+                    field, say("a whole number, {smallest} or more", smallest=smallest), value
+                )
         if not isinstance(self.priority, int):
-            raise self._wrong("priority", "a whole number", self.priority)
+            raise self._wrong("priority", say("a whole number"), self.priority)
 
     def _check_choices(self) -> None:
         choices: dict[str, type[StrEnum]] = {"backoff": Backoff, "on_lost": OnLost}
@@ -137,22 +142,33 @@ class Task:
     def _check_isolation(self) -> None:
         if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
             raise InvalidInput(
-                f"task {self.name!r}: a generator is no task; return a value, do not yield",
+                say(
+                    "task {self!r}: a generator is no task; return a value, do not yield",
+                    self=self.name,
+                ),
                 field="function",
             )
         if self.is_async and self.mode is Isolation.THREAD:
             raise InvalidInput(
-                f"task {self.name!r}: an async function runs inline or in a process",
+                say("task {self!r}: an async function runs inline or in a process", self=self.name),
                 field="isolation",
             )
         if self.memory_limit is not None and self.mode is not Isolation.PROCESS:
             raise InvalidInput(
-                f"task {self.name!r}: memory_limit needs isolation='process'", field="memory_limit"
+                say("task {self!r}: memory_limit needs isolation='process'", self=self.name),
+                field="memory_limit",
             )
 
     def _wrong(self, field: str, expected: str, given: object) -> InvalidInput:
         return InvalidInput(
-            f"task {self.name!r}: {field} must be {expected}, not {given}", field=field
+            say(
+                "task {self!r}: {field} must be {expected}, not {given}",
+                self=self.name,
+                field=field,
+                expected=expected,
+                given=given,
+            ),
+            field=field,
         )
 
 
@@ -166,8 +182,13 @@ class Registry:
         known = self._tasks.get(task.name)
         if known is not None:
             raise AlreadyExists(
-                f"two tasks are named {task.name!r}: {_where(known.function)} and "
-                f"{_where(task.function)}; give one of them another name"
+                say(
+                    "two tasks are named {task!r}: {function} and "
+                    "{function2}; give one of them another name",
+                    task=task.name,
+                    function=_where(known.function),
+                    function2=_where(task.function),
+                )
             )
         self._tasks[task.name] = task
         return task
@@ -177,7 +198,7 @@ class Registry:
         if task is None:
             near = difflib.get_close_matches(name, self._tasks, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise NotFound(f"there is no task named {name!r} here{hint}")
+            raise NotFound(say("there is no task named {name!r} here{hint}", name=name, hint=hint))
         return task
 
     @property
@@ -215,12 +236,24 @@ def _is_async(function: Function) -> bool:
 
 def checked_name(name: str, *, field: str) -> str:
     if not isinstance(name, str) or not name:
-        raise InvalidInput(f"{field} must be a text that is not empty", field=field)
+        raise InvalidInput(
+            say("{field} must be a text that is not empty", field=field), field=field
+        )
     if len(name) > NAME_LIMIT:
-        raise InvalidInput(f"{field} is longer than {NAME_LIMIT} characters", field=field)
+        raise InvalidInput(
+            say(
+                "{field} is longer than {name_limit} characters", field=field, name_limit=NAME_LIMIT
+            ),
+            field=field,
+        )
     if not name.isprintable() or any(char.isspace() for char in name):
         raise InvalidInput(
-            f"{field} {name!r} must have no spaces and no control characters", field=field
+            say(
+                "{field} {name!r} must have no spaces and no control characters",
+                field=field,
+                name=name,
+            ),
+            field=field,
         )
     return name
 

@@ -17,6 +17,7 @@ from chimes.model.run import Outcome
 from chimes.targets.python_task.context import entered
 from chimes.targets.python_task.verdicts import failed, outcome_of_value
 from chimes.targets.python_task.work import Work
+from chimes.wording import say
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class Threads:
     async def start(self, work: Callable[[], object]) -> Job:
         """Waits for a free thread. Whoever starts a job must `release` or `abandon` it."""
         if self.abandoned >= self._limit * ABANDONED_PER_THREAD:
-            raise TooManyAbandoned(f"{self.abandoned} threads never ended")
+            raise TooManyAbandoned(say("{abandoned} threads never ended", abandoned=self.abandoned))
         await self._places.acquire()
         job = Job(work)
         with self._lock:

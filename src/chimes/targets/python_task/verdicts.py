@@ -16,6 +16,7 @@ from chimes.targets.processes.storable import shown, storable
 from chimes.targets.processes.traces import ERROR_LIMIT, described
 from chimes.targets.processes.traces import trace_of as trace_outside
 from chimes.targets.python_task.exceptions import Cancel, Reject, Retry
+from chimes.wording import say
 
 RESULT_LIMIT = 1024 * 1024
 
@@ -74,7 +75,7 @@ def outcome_of_timeout(timeout: timedelta) -> Outcome:
     return Outcome(
         end=AttemptEnd.TIMEOUT,
         retryable=True,
-        error=f"timed out after {timeout.total_seconds():g}s",
+        error=say("timed out after {timeout:g}s", timeout=timeout.total_seconds()),
         code="timeout",
     )
 

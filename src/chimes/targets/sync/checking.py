@@ -19,6 +19,7 @@ from chimes.targets.processes.spawning import environment_for_others
 from chimes.targets.processes.traces import described
 from chimes.targets.sync.failures import DriverFailure
 from chimes.targets.sync.python_driver import function_at
+from chimes.wording import say
 
 MODULE = "chimes.targets.sync.checking"
 #: An import that takes longer has gone wrong.
@@ -51,7 +52,10 @@ def _check(named: dict[str, str], directory: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            f"sources: importing the modules of the python sources took over {PATIENCE:g} s"
+            say(
+                "sources: importing the modules of the python sources took over {patience:g} s",
+                patience=PATIENCE,
+            )
         ) from None
     marked = done.stdout.rpartition(b"\n\x00")[2]
     try:
@@ -59,8 +63,12 @@ def _check(named: dict[str, str], directory: str) -> None:
     except ValueError:
         ended = done.stderr.decode(errors="replace").strip()[-500:]
         raise ConfigError(
-            "sources: importing the modules of the python sources ended the process "
-            f"(status {done.returncode}): {ended}"
+            say(
+                "sources: importing the modules of the python sources ended the process "
+                "(status {returncode}): {ended}",
+                returncode=done.returncode,
+                ended=ended,
+            )
         ) from None
     for source, callable_path in named.items():
         if callable_path in problems:

@@ -23,6 +23,7 @@ from chimes.targets.sync.sections import Section
 from chimes.targets.sync.singer import Lines, Messages, Tap
 from chimes.targets.sync.tether import Tether
 from chimes.targets.sync.wire import Request
+from chimes.wording import say
 
 #: How long those that the program started may hold its output open after its end.
 LAST_WORDS = 1.0
@@ -40,7 +41,7 @@ def synchronise(request: Request, tether: Tether) -> Mapping[str, object]:
         status = process.wait()
     if status != 0:
         code = "exit_status" if status > 0 else "killed"
-        raise DriverFailure(code, f"the command {how_it_ended(status)}")
+        raise DriverFailure(code, say("the command {status}", status=how_it_ended(status)))
     files.take_over(tether)
     return tap.result
 
@@ -66,14 +67,15 @@ class _Files:
                 found = stream.read(2 * tether.longest_message + 1)
         except FileNotFoundError:
             # As if it had said nothing, the next run would begin where this one did.
-            raise DriverFailure("bad_state", "CHIMES_STATE_FILE is gone") from None
+            raise DriverFailure("bad_state", say("CHIMES_STATE_FILE is gone")) from None
         if found == self._given.encode() or not found.strip():
             return
         try:
             value = json.loads(found)
         except ValueError as error:
             raise DriverFailure(
-                "bad_state", f"what the command left in CHIMES_STATE_FILE is no JSON: {error}"
+                "bad_state",
+                say("what the command left in CHIMES_STATE_FILE is no JSON: {error}", error=error),
             ) from None
         if value != json.loads(self._given):
             tether.keep(value)
@@ -111,10 +113,17 @@ def _started(config: CommandConfig, request: Request, files: _Files) -> subproce
         )
     except (OSError, ValueError) as error:
         if not folder.is_dir():
-            raise DriverFailure("not_started", f"there is no directory {folder}") from None
+            raise DriverFailure(
+                "not_started", say("there is no directory {folder}", folder=folder)
+            ) from None
         text = error.strerror if isinstance(error, OSError) else str(error)
         raise DriverFailure(
-            "not_started", f"the command cannot be started: {config.command[0]}: {text}"
+            "not_started",
+            say(
+                "the command cannot be started: {command}: {text}",
+                command=config.command[0],
+                text=text,
+            ),
         ) from None
 
 

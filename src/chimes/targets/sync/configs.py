@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from chimes.errors import ConfigError
 from chimes.targets.sync.sections import Section
+from chimes.wording import say
 
 #: `package.module:function`; the function may be an attribute of an object.
 _CALLABLE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -40,7 +41,7 @@ def read_python(config: Section) -> PythonConfig:
     """The function is given all of `config`, so it may have any keys."""
     found = config.need("callable", config.text)
     if not _CALLABLE.fullmatch(found):
-        raise config.wrong("callable", "module:function, such as shop.orders:sync")
+        raise config.wrong("callable", say("module:function, such as shop.orders:sync"))
     return PythonConfig(callable=found)
 
 
@@ -48,18 +49,27 @@ def read_command(config: Section) -> CommandConfig:
     """Besides these keys it may have any others: the command reads them in CHIMES_CONFIG_FILE."""
     if isinstance(config.plain.get("command"), str):
         raise ConfigError(
-            f"{config.at('command')}: expected a list, such as [tap-shop, --all]; what a shell "
-            'is to read is written [sh, -c, "…"]',
+            say(
+                "{at}: expected a list, such as [tap-shop, --all]; what a shell "
+                'is to read is written [sh, -c, "…"]',
+                at=config.at("command"),
+            ),
             key=config.at("command"),
         )
     command = config.need("command", config.texts)
     if not command[0].strip():
-        raise ConfigError(f"{config.at('command')}[0]: names no program", key=config.at("command"))
+        raise ConfigError(
+            say("{at}[0]: names no program", at=config.at("command")), key=config.at("command")
+        )
     how = config.choice("format", (PLAIN, SINGER)) or PLAIN
     output = config.text("output") or ""
     if output and how != SINGER:
         raise ConfigError(
-            f"{config.at('output')}: records are only written for format: {SINGER}",
+            say(
+                "{at}: records are only written for format: {singer}",
+                at=config.at("output"),
+                singer=SINGER,
+            ),
             key=config.at("output"),
         )
     return CommandConfig(
@@ -76,10 +86,16 @@ def _environment(section: Section | None) -> Mapping[str, str]:
         return {}
     for name in section:
         if not _VARIABLE.fullmatch(name):
-            raise ConfigError(f"{section.path}: {name[:64]!r} is no name of a variable")
+            raise ConfigError(
+                say("{path}: {name!r} is no name of a variable", path=section.path, name=name[:64])
+            )
         if name.startswith(_OWN_PREFIX):
             raise ConfigError(
-                f"{section.at(name)}: variables that begin with {_OWN_PREFIX} are set by Chimes",
+                say(
+                    "{at}: variables that begin with {own_prefix} are set by Chimes",
+                    at=section.at(name),
+                    own_prefix=_OWN_PREFIX,
+                ),
                 key=section.at(name),
             )
     return {name: section.scalar(name) or "" for name in section}

@@ -11,6 +11,7 @@ from typing import Literal
 from chimes.errors import ConfigError, InvalidInput
 from chimes.model.http_url import parse_http_url
 from chimes.targets.sync.sections import Section
+from chimes.wording import say
 
 HTTP_KEYS = (
     "url", "headers", "params", "records", "pagination", "cursor", "output", "timeout", "retries",
@@ -114,7 +115,8 @@ def _url(section: Section, cursor: Cursor | None) -> str:
     _check_placeholders(section, "url", url, ("source", "collection", "cursor"))
     if "{cursor}" in url and cursor is None:
         raise ConfigError(
-            f"{section.at('url')}: {{cursor}} needs a cursor: {{field: …}}", key=section.at("url")
+            say("{at}: {{cursor}} needs a cursor: {{field: …}}", at=section.at("url")),
+            key=section.at("url"),
         )
     try:
         parse_http_url(_PLACEHOLDER.sub("x", url))
@@ -138,7 +140,11 @@ def _headers(section: Section | None) -> Mapping[str, str]:
     for name, value in found.items():
         if not _HEADER_NAME.fullmatch(name) or any(ord(char) < 32 for char in value):
             raise ConfigError(
-                f"{section.path if section else ''}: {name[:64]!r} is no header that can be sent"
+                say(
+                    "{path}: {name!r} is no header that can be sent",
+                    path=section.path if section else "",
+                    name=name[:64],
+                )
             )
     return found
 
@@ -155,9 +161,11 @@ def _pagination(config: Section) -> Pagination:
     section = Section(loose.plain, loose.path, known=("style", *STYLE_KEYS[style]))
     size = section.number("size", least=1, most=1_000_000) or 0
     if size == 0 and "size_parameter" in section:
-        raise ConfigError(f"{section.path}: size_parameter needs size", key=section.at("size"))
+        raise ConfigError(
+            say("{path}: size_parameter needs size", path=section.path), key=section.at("size")
+        )
     if style == "offset" and size == 0:
-        raise ConfigError(f"{section.path}: size is missing", key=section.at("size"))
+        raise ConfigError(say("{path}: size is missing", path=section.path), key=section.at("size"))
     if style == "next":
         section.need("path", section.text)
     start = section.number("start", least=0, most=1_000_000)
@@ -191,12 +199,12 @@ def _output(config: Section) -> Output:
     if style == "jsonl":
         for key in ("table", "key"):
             if key in section:
-                raise ConfigError(f"{section.at(key)}: only for format: sqlite")
+                raise ConfigError(say("{at}: only for format: sqlite", at=section.at(key)))
         return Output(format="jsonl", path=path)
     table = section.text("table") or "{collection}"
     _check_placeholders(section, "table", table, ("source", "collection"))
     if not _TABLE.fullmatch(_PLACEHOLDER.sub("x", table)):
-        raise section.wrong("table", "a name of letters, digits and _")
+        raise section.wrong("table", say("a name of letters, digits and _"))
     single = section.plain.get("key")
     key_fields = (
         (section.text("key") or "",) if isinstance(single, str) else section.texts("key") or ()

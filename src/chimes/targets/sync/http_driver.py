@@ -35,6 +35,7 @@ from chimes.targets.sync.sections import Section
 from chimes.targets.sync.tether import Tether
 from chimes.targets.sync.wire import Request
 from chimes.triggers.duration import format_duration_go
+from chimes.wording import say
 
 FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=1), timedelta(minutes=1)
 LONGEST_ASKED = timedelta(hours=1)
@@ -79,10 +80,16 @@ class _Pull:
             while position is not None:
                 url = self._url_of(position)
                 if url in seen:
-                    raise DriverFailure("endless_pages", f"page {pages + 1} was there already")
+                    raise DriverFailure(
+                        "endless_pages", say("page {pages} was there already", pages=pages + 1)
+                    )
                 if pages >= config.max_pages:
                     raise DriverFailure(
-                        "endless_pages", f"there are more than {config.max_pages} pages (max_pages)"
+                        "endless_pages",
+                        say(
+                            "there are more than {max_pages} pages (max_pages)",
+                            max_pages=config.max_pages,
+                        ),
                     )
                 seen.add(url)
                 page = await self._page(session, url, pages + 1)
@@ -122,7 +129,9 @@ class _Pull:
         url = self._base.join(URL(position.link))
         if url.origin() != self._base.origin():
             # The headers are meant for the one, not for whom it names.
-            raise DriverFailure("bad_answer", f"the next page is on another host: {url.host}")
+            raise DriverFailure(
+                "bad_answer", say("the next page is on another host: {host}", host=url.host)
+            )
         return url
 
     async def _page(self, session: aiohttp.ClientSession, url: URL, number: int) -> Page:
@@ -155,11 +164,17 @@ class _Pull:
             status = response.status
             if status in (408, 429) or status >= 500:
                 asked = wait_asked(response.headers.get("Retry-After"), self._clock.now())
-                raise _Again(f"answered {status}", asked)
+                raise _Again(say("answered {status}", status=status), asked)
             if not 200 <= status < 300:
                 what = "redirects are not followed" if status < 400 else "that is final"
                 raise DriverFailure(
-                    "bad_status", f"{masked_url(str(url))} answered {status}: {what}"
+                    "bad_status",
+                    say(
+                        "{url} answered {status}: {what}",
+                        url=masked_url(str(url)),
+                        status=status,
+                        what=what,
+                    ),
                 )
             body = await self._body(response)
             link = response.links.get("next")
@@ -176,12 +191,17 @@ class _Pull:
             if len(received) > self._config.max_page_bytes:
                 raise DriverFailure(
                     "answer_too_large",
-                    f"a page has over {self._config.max_page_bytes} bytes (max_page_bytes)",
+                    say(
+                        "a page has over {max_page_bytes} bytes (max_page_bytes)",
+                        max_page_bytes=self._config.max_page_bytes,
+                    ),
                 )
         try:
             return json.loads(received)
         except (ValueError, RecursionError) as error:
-            raise DriverFailure("bad_answer", f"the answer is no JSON: {error}") from None
+            raise DriverFailure(
+                "bad_answer", say("the answer is no JSON: {error}", error=error)
+            ) from None
 
 
 def _session(rules: EgressRules) -> aiohttp.ClientSession:

@@ -8,6 +8,7 @@ from typing import TypeGuard
 
 from chimes.targets.sync.failures import DriverFailure
 from chimes.targets.sync.http_config import Pagination
+from chimes.wording import say
 
 Record = Mapping[str, object]
 
@@ -68,7 +69,7 @@ def _told(pagination: Pagination, found: object) -> Position | None:
         return None
     if not isinstance(found, str | int):
         where = ".".join(pagination.path)
-        raise DriverFailure("bad_answer", f"{where}: expected a link or a token")
+        raise DriverFailure("bad_answer", say("{where}: expected a link or a token", where=where))
     if pagination.parameter:
         return Position(params={pagination.parameter: str(found)})
     return Position(link=str(found))
@@ -87,10 +88,14 @@ def records_in(body: object, path: Sequence[str]) -> Sequence[Record]:
     where = f"at {'.'.join(path)}" if path else "as the body"
     found = value_at(body, path)
     if not isinstance(found, list):
-        raise DriverFailure("bad_answer", f"expected a list of records {where} of the answer")
+        raise DriverFailure(
+            "bad_answer", say("expected a list of records {where} of the answer", where=where)
+        )
     for each in found:
         if not isinstance(each, dict):
-            raise DriverFailure("bad_answer", f"expected objects in the list {where} of the answer")
+            raise DriverFailure(
+                "bad_answer", say("expected objects in the list {where} of the answer", where=where)
+            )
     return found
 
 
@@ -103,7 +108,7 @@ def higher(one: object, other: object) -> object:
     if _is_number(one) and _is_number(other):
         return max(one, other)
     raise DriverFailure(
-        "bad_cursor", "the cursor's field is neither always text nor always a number"
+        "bad_cursor", say("the cursor's field is neither always text nor always a number")
     )
 
 

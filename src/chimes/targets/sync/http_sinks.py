@@ -15,6 +15,7 @@ from chimes.targets.sync.failures import DriverFailure
 from chimes.targets.sync.http_config import Output
 from chimes.targets.sync.http_paging import Record
 from chimes.targets.sync.wire import Request
+from chimes.wording import say
 
 #: More fields than this are a mistake in `records`.
 MOST_COLUMNS = 500
@@ -43,7 +44,9 @@ def sink_for(output: Output, request: Request) -> Sink:
             return JsonLines(path, Draft(draft))
         return Sqlite(path, request.filled(output.table), output.key, Draft(draft))
     except (OSError, sqlite3.Error) as error:
-        raise DriverFailure("no_output", f"output {path}: {error}") from None
+        raise DriverFailure(
+            "no_output", say("output {path}: {error}", path=path, error=error)
+        ) from None
 
 
 class Draft:
@@ -132,10 +135,12 @@ class Sqlite:
     def _check(self, record: Record) -> None:
         for field in self._key:
             if record.get(field) is None:
-                raise DriverFailure("bad_answer", f"a record has no {field!r}, which is its key")
+                raise DriverFailure(
+                    "bad_answer", say("a record has no {field!r}, which is its key", field=field)
+                )
         folded = {name.casefold() for name in record}
         if len(folded) < len(record):
-            raise DriverFailure("bad_answer", "a record has fields that differ in case only")
+            raise DriverFailure("bad_answer", say("a record has fields that differ in case only"))
         self._fields |= folded
         if len(self._fields) > MOST_COLUMNS:
             raise _too_many_fields()
@@ -171,7 +176,9 @@ class Sqlite:
 
 
 def _too_many_fields() -> DriverFailure:
-    return DriverFailure("bad_answer", f"over {MOST_COLUMNS} different fields")
+    return DriverFailure(
+        "bad_answer", say("over {most_columns} different fields", most_columns=MOST_COLUMNS)
+    )
 
 
 def _quoted(name: str) -> str:

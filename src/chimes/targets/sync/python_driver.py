@@ -13,6 +13,7 @@ from chimes.targets.sync.failures import DriverFailure, Stopped
 from chimes.targets.sync.sections import Section
 from chimes.targets.sync.tether import Tether
 from chimes.targets.sync.wire import Request
+from chimes.wording import say
 
 Function = Callable[[str, str, dict[str, object], object], object]
 
@@ -30,7 +31,9 @@ def synchronise(request: Request, tether: Tether) -> None:
             returned = asyncio.run(_awaited(returned))
     except SystemExit as ended:
         if ended.code not in (None, 0):
-            raise DriverFailure("exited", f"the function exited with {ended.code!r}") from ended
+            raise DriverFailure(
+                "exited", say("the function exited with {code!r}", code=ended.code)
+            ) from ended
         return
     if returned is not None:
         tether.keep(returned)
@@ -53,7 +56,9 @@ def function_at(path: str) -> Function:
             )
         found = getattr(found, part)
     if not callable(found):
-        raise DriverFailure("bad_callable", f"{path} is no function: it cannot be called")
+        raise DriverFailure(
+            "bad_callable", say("{path} is no function: it cannot be called", path=path)
+        )
     return found
 
 
@@ -66,7 +71,10 @@ def _module(name: str) -> ModuleType:
             raise
         raise DriverFailure(
             "bad_callable",
-            f"there is no module {error.name!r} beside the file or in the Python path",
+            say(
+                "there is no module {error!r} beside the file or in the Python path",
+                error=error.name,
+            ),
         ) from None
 
 
@@ -75,7 +83,7 @@ def _public(value: object) -> list[str]:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    raise Stopped("told to stop")
+    raise Stopped(say("told to stop"))
 
 
 async def _awaited(work: Awaitable[object]) -> object:

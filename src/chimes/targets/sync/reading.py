@@ -22,6 +22,7 @@ from chimes.triggers import Trigger
 from chimes.triggers.decode import ensure_fires
 from chimes.triggers.expression import trigger_from_text
 from chimes.triggers.once import Once
+from chimes.wording import say
 
 SOURCE_KEYS = ("driver", "config", "collections")
 COLLECTION_KEYS = ("name", "schedule", "priority", "timeout")
@@ -62,8 +63,11 @@ def _collections(section: Section, source: str, now: datetime) -> Iterable[Colle
     path = section.at("collections")
     if not isinstance(raw, list) or not raw:
         raise ConfigError(
-            f"{path}: expected a list of collections, such as [{{name: orders}}], "
-            f"got {'an empty list' if raw == [] else kind_of(raw)}",
+            say(
+                "{path}: expected a list of collections, such as [{{name: orders}}], got {value}",
+                path=path,
+                value="an empty list" if raw == [] else kind_of(raw),
+            ),
             key=path,
         )
     seen: dict[str, int] = {}
@@ -74,13 +78,23 @@ def _collections(section: Section, source: str, now: datetime) -> Iterable[Colle
         collection = _collection(Section(given, at, known=COLLECTION_KEYS), now)
         if collection.name in seen:
             raise ConfigError(
-                f"{at}.name: {collection.name!r} is the name of "
-                f"{path}[{seen[collection.name]}] already",
+                say(
+                    "{at}.name: {collection!r} is the name of {path}[{seen}] already",
+                    at=at,
+                    collection=collection.name,
+                    path=path,
+                    seen=seen[collection.name],
+                ),
                 key=f"{at}.name",
             )
         if len(source) + len(collection.name) > LONGEST_PAIR:
             raise ConfigError(
-                f"{at}.name: source and collection together have at most {LONGEST_PAIR} characters",
+                say(
+                    "{at}.name: source and collection together have at most {longest_pair}"
+                    " characters",
+                    at=at,
+                    longest_pair=LONGEST_PAIR,
+                ),
                 key=f"{at}.name",
             )
         seen[collection.name] = index
@@ -107,7 +121,7 @@ def _trigger(section: Section, now: datetime) -> Trigger | None:
     try:
         trigger = trigger_from_text(text, None)
         if isinstance(trigger, Once):
-            raise InvalidTrigger("a collection is synchronised again and again, not once")
+            raise InvalidTrigger(say("a collection is synchronised again and again, not once"))
         ensure_fires(trigger, now)
     except InvalidTrigger as error:
         raise section.because("schedule", error) from None

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from chimes.errors import ConfigError, InvalidTrigger
+from chimes.wording import say
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ class Section:
         self._value = _mapping(value, path)
         for key in self._value:
             if known is not None and key not in known:
-                raise unknown(f"{path}.{key[:64]}", "unknown key", key, known)
+                raise unknown(f"{path}.{key[:64]}", say("unknown key"), key, known)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._value)
@@ -55,7 +56,10 @@ class Section:
 
             hint = nearest(key, self._value)
             meant = f" ({hint.removesuffix('?')}, which stands there?)" if hint else ""
-            raise ConfigError(f"{self.path}: {key} is missing{meant}", key=self.at(key))
+            raise ConfigError(
+                say("{path}: {key} is missing{meant}", path=self.path, key=key, meant=meant),
+                key=self.at(key),
+            )
         return found
 
     def text(self, key: str) -> str | None:
@@ -75,18 +79,23 @@ class Section:
             return str(value)
         if value is None or (isinstance(value, str) and "\0" not in value):
             return value
-        raise self.wrong(key, "text or a number")
+        raise self.wrong(key, say("text or a number"))
 
     def texts(self, key: str) -> tuple[str, ...] | None:
         value = self._value.get(key)
         if value is None:
             return None
         if not isinstance(value, list) or not value:
-            raise self.wrong(key, "a list of texts")
+            raise self.wrong(key, say("a list of texts"))
         for index, each in enumerate(value):
             if not isinstance(each, str) or "\0" in each:
                 raise ConfigError(
-                    f"{self.at(key)}[{index}]: expected text, got {kind_of(each)}",
+                    say(
+                        "{at}[{index}]: expected text, got {each}",
+                        at=self.at(key),
+                        index=index,
+                        each=kind_of(each),
+                    ),
                     key=self.at(key),
                 )
         return tuple(value)
@@ -98,7 +107,13 @@ class Section:
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             given = f"{value}" if isinstance(value, int) else kind_of(value)
             raise ConfigError(
-                f"{self.at(key)}: expected a whole number between {least} and {most}, got {given}",
+                say(
+                    "{at}: expected a whole number between {least} and {most}, got {given}",
+                    at=self.at(key),
+                    least=least,
+                    most=most,
+                    given=given,
+                ),
                 key=self.at(key),
             )
         return value
@@ -108,7 +123,7 @@ class Section:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise self.wrong(key, "a duration such as 30s, 10m or 1h30m")
+            raise self.wrong(key, say("a duration such as 30s, 10m or 1h30m"))
         from chimes.triggers.duration import format_duration_go, parse_duration, shown
 
         try:
@@ -117,8 +132,13 @@ class Section:
             raise self.because(key, error) from None
         if not least <= found <= most:
             raise ConfigError(
-                f"{self.at(key)}: expected a duration between {format_duration_go(least)} and "
-                f"{format_duration_go(most)}, got {shown(value)}",
+                say(
+                    "{at}: expected a duration between {least} and {most}, got {value}",
+                    at=self.at(key),
+                    least=format_duration_go(least),
+                    most=format_duration_go(most),
+                    value=shown(value),
+                ),
                 key=self.at(key),
             )
         return found
@@ -128,7 +148,7 @@ class Section:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise self.wrong(key, f"one of {', '.join(known)}")
+            raise self.wrong(key, say("one of {known}", known=", ".join(known)))
         if value not in known:
             raise unknown(self.at(key), "unknown", value, known)
         return value
@@ -141,7 +161,15 @@ class Section:
         given = kind_of(self._value.get(key))
         if given == "text":
             given = "other text"
-        return ConfigError(f"{self.at(key)}: expected {expected}, got {given}", key=self.at(key))
+        return ConfigError(
+            say(
+                "{at}: expected {expected}, got {given}",
+                at=self.at(key),
+                expected=expected,
+                given=given,
+            ),
+            key=self.at(key),
+        )
 
     def because(self, key: str, error: InvalidTrigger) -> ConfigError:
         hint = f" ({error.hint})" if error.hint else ""
@@ -165,8 +193,14 @@ def kind_of(value: object) -> str:
 
 def _mapping(value: object, path: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{path}: expected `key: value`, got {kind_of(value)}", key=path)
+        raise ConfigError(
+            say("{path}: expected `key: value`, got {value}", path=path, value=kind_of(value)),
+            key=path,
+        )
     for key in value:
         if not isinstance(key, str):
-            raise ConfigError(f"{path}: the key {str(key)[:64]!r} is no text; quote it", key=path)
+            raise ConfigError(
+                say("{path}: the key {key!r} is no text; quote it", path=path, key=str(key)[:64]),
+                key=path,
+            )
     return value

@@ -18,6 +18,7 @@ from chimes.targets.processes.splitting import LineSplitter
 from chimes.targets.sync.appending import appending, write_all
 from chimes.targets.sync.failures import DriverFailure
 from chimes.targets.sync.tether import Tether
+from chimes.wording import say
 
 CUT = " … (cut)"
 _STATE = b'"STATE"'
@@ -122,7 +123,7 @@ class Messages(Tap):
                 output.parent.mkdir(parents=True, exist_ok=True)
                 output.open("ab").close()
             except OSError as error:
-                raise DriverFailure("no_output", f"output: {error}") from None
+                raise DriverFailure("no_output", say("output: {error}", error=error)) from None
 
     @property
     def result(self) -> Mapping[str, object]:
@@ -147,11 +148,14 @@ class Messages(Tap):
             with appending(self._output) as stream:
                 write_all(stream, lines)
         except OSError as error:
-            raise DriverFailure("no_output", f"output: {error}") from None
+            raise DriverFailure("no_output", say("output: {error}", error=error)) from None
 
     def _said(self, line: bytes, whole: bool) -> None:
         if not whole and len(line) >= self._longest:
-            raise DriverFailure("message_too_large", f"a message has over {self._longest} bytes")
+            raise DriverFailure(
+                "message_too_large",
+                say("a message has over {longest} bytes", longest=self._longest),
+            )
         message = message_in(line)
         if message is None:
             self._log("info", line)

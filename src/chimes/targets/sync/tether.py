@@ -8,6 +8,7 @@ import threading
 from chimes.targets.processes.channel import Channel
 from chimes.targets.sync.failures import DriverFailure
 from chimes.targets.sync.wire import Beat, Kept, Request
+from chimes.wording import say
 
 
 class Tether:
@@ -37,11 +38,17 @@ class Tether:
         try:
             text = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
-            raise DriverFailure("bad_state", f"the state has no form in JSON: {error}") from None
+            raise DriverFailure(
+                "bad_state", say("the state has no form in JSON: {error}", error=error)
+            ) from None
         if len(text) > self._longest:
             raise DriverFailure(
                 "state_too_large",
-                f"the state is {len(text)} characters of JSON, more than {self._longest}",
+                say(
+                    "the state is {count} characters of JSON, more than {longest}",
+                    count=len(text),
+                    longest=self._longest,
+                ),
             )
         if text == self._state:
             return False

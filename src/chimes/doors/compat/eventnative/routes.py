@@ -38,6 +38,7 @@ from chimes.model.target import SyncTarget
 from chimes.service.orders import Order
 from chimes.service.rules import PRIORITY_LIMIT
 from chimes.service.runs import RunService
+from chimes.wording import say
 
 DOOR = "eventnative"
 NO_MATCH = "Admin token does not match"
@@ -230,19 +231,23 @@ async def _admin(request: Request) -> Actor:
     """R4.13, C15."""
     actor = await authenticate(request, door=DOOR, accepts=ACCEPTS)
     if actor.role is not Role.ADMIN:
-        raise NotAllowed("Only an admin may call this")
+        raise NotAllowed(say("Only an admin may call this"))
     return actor
 
 
 def _unknown(task: str) -> NotFound:
-    return NotFound(f"Task with id [{task[:300]}] does not exist")
+    return NotFound(say("Task with id [{task}] does not exist", task=task[:300]))
 
 
 def _starting(target: SyncTarget) -> Refusal:
     return Refusal(
         409,
         "starting",
-        f"source: [{target.source}] collection: [{target.collection}] is starting to sync",
+        say(
+            "source: [{source}] collection: [{collection}] is starting to sync",
+            source=target.source,
+            collection=target.collection,
+        ),
     )
 
 

@@ -21,6 +21,7 @@ from chimes.model.sync_task import (
 )
 from chimes.model.target import SyncTarget
 from chimes.triggers import parse_moment
+from chimes.wording import say
 
 Json = dict[str, object]
 #: R4.3 and what its users know besides: info, warn, error, debug.
@@ -78,7 +79,7 @@ def pair_from(given: Mapping[str, str]) -> SyncTarget:
 def required(given: Mapping[str, str], name: str) -> str:
     value = given.get(name, "")
     if not value:
-        raise _wrong(f"'{name}' is required query parameter", name, "missing")
+        raise _wrong(say("'{name}' is required query parameter", name=name), name, "missing")
     return value
 
 
@@ -110,7 +111,11 @@ def moment_from(text: str, name: str) -> datetime:
         return parse_moment(unescaped, field=name)
     except InvalidInput as error:
         raise _wrong(
-            f"Error parsing '{name}' query parameter. Accepted datetime format: {TIME_LAYOUT}",
+            say(
+                "Error parsing '{name}' query parameter. Accepted datetime format: {time_layout}",
+                name=name,
+                time_layout=TIME_LAYOUT,
+            ),
             name,
             "bad_moment",
             why=error.message,
@@ -126,7 +131,13 @@ def statuses_from(word: str) -> tuple[RunStatus, ...]:
     except ValueError:
         supported = ", ".join(TaskStatus)
         raise _wrong(
-            f"Unknown status: {word[:100]}. Supported: [{supported}]", "status", "unknown_status"
+            say(
+                "Unknown status: {word}. Supported: [{supported}]",
+                word=word[:100],
+                supported=supported,
+            ),
+            "status",
+            "unknown_status",
         ) from None
 
 
@@ -137,7 +148,9 @@ def number_from(given: Mapping[str, str], name: str, *, most: int) -> int:
         return 0
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
     if not 0 <= number <= most:
-        raise _wrong(f"'{name}' is a number from 0 to {most}", name, "bad_number")
+        raise _wrong(
+            say("'{name}' is a number from 0 to {most}", name=name, most=most), name, "bad_number"
+        )
     return number
 
 

@@ -17,6 +17,7 @@ from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId, uuid7
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
+from chimes.wording import say
 
 DOOR = "ksana"
 _ACCEPTS = ("ApiKey", "X-API-Key", "Bearer")
@@ -143,7 +144,7 @@ async def _actor(request: Request) -> Actor:
 async def _body(request: Request) -> object:
     data = await read_json(request)
     if not isinstance(data, dict):
-        raise unparsable("a job is an object")
+        raise unparsable(say("a job is an object"))
     return data
 
 

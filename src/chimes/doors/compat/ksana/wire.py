@@ -32,6 +32,7 @@ from chimes.triggers import (
     parse_duration,
     parse_moment,
 )
+from chimes.wording import say
 
 NAMESPACE = "ksana"
 #: C1 on this door: an overdue once is missed, an overdue interval rolls on.
@@ -67,9 +68,9 @@ def schedule_from_job(
     job = _object(data, "job", _SETTABLE | _BOOKKEEPING)
     name = _text(job, "name")
     if not name.strip():
-        raise InvalidInput("job name is required", field="name")
+        raise InvalidInput(say("job name is required"), field="name")
     if _text(job, "type", "http") not in ("http", ""):
-        raise InvalidInput("job type must be 'http'", field="type")
+        raise InvalidInput(say("job type must be 'http'"), field="type")
     given: dict[str, object] = {}
     target = _target(_object(job.get("http"), "http", _HTTP), HttpTarget(url="", method="POST"))
     trigger = _trigger(_object(job.get("schedule"), "schedule", _SCHEDULE), given, now, None)
@@ -102,12 +103,12 @@ def edited_by_job(schedule: Schedule, data: object, now: datetime) -> Schedule:
     kind = schedule.target.kind
     job = _object(data, "job", _SETTABLE | _BOOKKEEPING | {kind})
     if job.get("id", schedule.id) not in (schedule.id, ""):
-        raise InvalidInput("id cannot be changed", field="id")
+        raise InvalidInput(say("id cannot be changed"), field="id")
     if "type" in job and _text(job, "type") != kind:
-        raise InvalidInput(f"job type must be {kind!r}", field="type")
+        raise InvalidInput(say("job type must be {kind!r}", kind=kind), field="type")
     name = _text(job, "name", schedule.name)
     if not name.strip():
-        raise InvalidInput("job name is required", field="name")
+        raise InvalidInput(say("job name is required"), field="name")
     given = dict(_given(schedule))
     target = _patched_target(job, schedule.target)
     trigger = schedule.trigger
@@ -163,15 +164,15 @@ def _status_out(schedule: Schedule, now: datetime) -> str:
 def _target(http: Mapping[str, object], before: HttpTarget) -> HttpTarget:
     method = _text(http, "method", before.method).upper() or "POST"
     if method not in ("GET", "POST"):
-        raise InvalidInput("HTTP method must be GET or POST", field="http.method")
+        raise InvalidInput(say("HTTP method must be GET or POST"), field="http.method")
     url = _text(http, "url", before.url)
     if not url:
-        raise InvalidInput("HTTP URL is required", field="http.url")
+        raise InvalidInput(say("HTTP URL is required"), field="http.url")
     headers = http.get("headers", before.headers)
     if headers is None:
         headers = {}
     if not isinstance(headers, Mapping) or not all(isinstance(v, str) for v in headers.values()):
-        raise InvalidInput("headers must be an object of strings", field="http.headers")
+        raise InvalidInput(say("headers must be an object of strings"), field="http.headers")
     body = _text(http, "body", before.body)
     return replace(
         before, method=method, url=url, headers={str(k): v for k, v in headers.items()}, body=body
@@ -187,7 +188,11 @@ def _patched_target(job: Mapping[str, object], before: Target) -> Target:
     for name in ("http", before.kind):
         if job.get(name) is not None and all(job[name] != each[name] for each in shown):
             raise InvalidInput(
-                f"this job is a {before.kind}; what it does is changed through /api/v1", field=name
+                say(
+                    "this job is a {kind}; what it does is changed through /api/v1",
+                    kind=before.kind,
+                ),
+                field=name,
             )
     return before
 
@@ -204,21 +209,23 @@ def _trigger(
     if kind == "once":
         run_at = _text(schedule, "run_at")
         if not run_at:
-            raise InvalidInput("run_at is required for 'once' schedule", field="schedule.run_at")
+            raise InvalidInput(
+                say("run_at is required for 'once' schedule"), field="schedule.run_at"
+            )
         once = Once(_moment(run_at, "run_at"))
         if once.instant <= now and once != unchanged:
-            raise InvalidInput("run_at must be in the future", field="schedule.run_at")
+            raise InvalidInput(say("run_at must be in the future"), field="schedule.run_at")
         return once
     if kind != "every":
-        raise InvalidInput("schedule kind must be 'once' or 'every'", field="schedule.kind")
+        raise InvalidInput(say("schedule kind must be 'once' or 'every'"), field="schedule.kind")
     every = _duration(schedule, "every", "schedule.every")
     if every is None or every <= timedelta():
         raise InvalidInput(
-            "every must be greater than 0 for 'every' schedule", field="schedule.every"
+            say("every must be greater than 0 for 'every' schedule"), field="schedule.every"
         )
     jitter = _duration(schedule, "jitter", "schedule.jitter") or timedelta()
     if jitter < timedelta():
-        raise InvalidInput("jitter must be non-negative", field="schedule.jitter")
+        raise InvalidInput(say("jitter must be non-negative"), field="schedule.jitter")
     start_at = _text(schedule, "start_at")
     given.update(
         {
@@ -250,15 +257,15 @@ def _patched_trigger(
 def _policy(job: Mapping[str, object], before: Policy, given: dict[str, object]) -> Policy:
     timeout = _duration(job, "timeout", "timeout")
     if timeout is not None and timeout <= timedelta():
-        raise InvalidInput("timeout must be greater than 0", field="timeout")
+        raise InvalidInput(say("timeout must be greater than 0"), field="timeout")
     backoff = _duration(job, "retry_backoff", "retry_backoff")
     if backoff is not None and backoff < timedelta():
-        raise InvalidInput("retry_backoff must be non-negative", field="retry_backoff")
+        raise InvalidInput(say("retry_backoff must be non-negative"), field="retry_backoff")
     retries = job.get("max_retries")
     if retries is not None and (not isinstance(retries, int) or isinstance(retries, bool)):
-        raise InvalidInput("max_retries must be a whole number", field="max_retries")
+        raise InvalidInput(say("max_retries must be a whole number"), field="max_retries")
     if retries is not None and retries < 0:
-        raise InvalidInput("max_retries must be non-negative", field="max_retries")
+        raise InvalidInput(say("max_retries must be non-negative"), field="max_retries")
     given.update({n: job[n] for n in ("timeout", "retry_backoff") if job.get(n)})
     return replace(
         before,
@@ -272,11 +279,14 @@ def _object(value: object, what: str, known: frozenset[str]) -> Mapping[str, obj
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"{what} must be an object", field=what)
+        raise InvalidInput(say("{what} must be an object", what=what), field=what)
     for name in value.keys() - known:
         near = get_close_matches(str(name), known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InvalidInput(f"unknown field {str(name)!r} in {what}{hint}", field=str(name))
+        raise InvalidInput(
+            say("unknown field {name!r} in {what}{hint}", name=str(name), what=what, hint=hint),
+            field=str(name),
+        )
     return value
 
 
@@ -285,7 +295,7 @@ def _text(data: Mapping[str, object], name: str, default: str = "") -> str:
     if value is None:
         return default
     if not isinstance(value, str):
-        raise InvalidInput(f"{name} must be a string", field=name)
+        raise InvalidInput(say("{name} must be a string", name=name), field=name)
     return value
 
 
@@ -294,7 +304,7 @@ def _flag(data: Mapping[str, object], name: str, default: bool) -> bool:
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise InvalidInput(f"{name} must be true or false", field=name)
+        raise InvalidInput(say("{name} must be true or false", name=name), field=name)
     return value
 
 
@@ -312,7 +322,10 @@ def _moment(text: str, name: str) -> datetime:
     try:
         return parse_moment(text)
     except InvalidInput as error:
-        raise InvalidInput(f"invalid {name}: {error.message}", field=f"schedule.{name}") from None
+        raise InvalidInput(
+            say("invalid {name}: {message}", name=name, message=error.message),
+            field=f"schedule.{name}",
+        ) from None
 
 
 # --- out ----------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.service.prompts import new_short_id
+from chimes.wording import say
 
 DOOR = "softnix"
 PREFIX = "/schedules"
@@ -182,7 +183,7 @@ class _Schedules:
         now = await self._store.now()
         parsed = await self._parsed(request, given, owner, now)
         if not parsed.task:
-            raise InvalidInput("task is required", field="text")
+            raise InvalidInput(say("task is required"), field="text")
         draft = prompted(
             parsed.task,
             parsed.trigger,
@@ -212,7 +213,7 @@ class _Schedules:
         known = ScheduleId(schedule_id.replace("\0", "?"))
         schedule = await self._schedules.get(actor, known)
         if not isinstance(schedule.target, AgentTarget):
-            raise NotFound(f"schedule {schedule_id} not found")
+            raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
         return schedule
 
 

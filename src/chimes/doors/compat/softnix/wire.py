@@ -24,6 +24,7 @@ from chimes.service.prompts import NAMESPACE, name_of, prompt_draft
 from chimes.service.rules import ID_LIMIT, checked_text
 from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
 from chimes.triggers.zone import parse_zone
+from chimes.wording import say
 
 Item = dict[str, object]
 Given = Mapping[str, object]
@@ -47,7 +48,7 @@ def owner_from(given: Given, actor: Actor) -> Owner:
         return actor.owner
     kind = _text(given, "owner_type") or OwnerType.SYSTEM.value
     if kind not in OwnerType.__members__.values():
-        raise InvalidInput("owner_type must be user, chat or system", field="owner_type")
+        raise InvalidInput(say("owner_type must be user, chat or system"), field="owner_type")
     return Owner(type=OwnerType(kind), id=_named(given, "owner_id") or Owner().id)
 
 
@@ -59,14 +60,14 @@ def zone_from(given: Given) -> str | None:
     try:
         return parse_zone(name).name
     except InvalidInput:
-        raise InvalidInput("invalid timezone", field="timezone") from None
+        raise InvalidInput(say("invalid timezone"), field="timezone") from None
 
 
 def checked_item(data: object) -> Given:
     if isinstance(data, Mapping):
         for name in data:
             if name in _BOOKKEEPING:
-                raise InvalidInput(f"{name} cannot be set", field=name)
+                raise InvalidInput(say("{name} cannot be set", name=name), field=name)
     return _object(data, _SETTABLE)
 
 
@@ -77,7 +78,7 @@ def checked_text_request(data: object) -> Given:
 def text_from(given: Given) -> str:
     text = _text(given, "text")
     if not text.strip():
-        raise InvalidInput("text is required", field="text")
+        raise InvalidInput(say("text is required"), field="text")
     return text
 
 
@@ -95,7 +96,7 @@ def draft_from(
     trigger = _trigger(kind, _text(given, "run_at"), _text(given, "cron_expr"), zone)
     task = _task(given, None)
     if not task.strip():
-        raise InvalidInput("task is required", field="task")
+        raise InvalidInput(say("task is required"), field="task")
     return prompted(task, trigger, given, owner, defaults, schedule_id=schedule_id, now=now)
 
 
@@ -127,12 +128,12 @@ def edited_by(schedule: Schedule, given: Given) -> Schedule:
     shown = item_from(schedule)
     for name in ("owner_type", "owner_id", "schedule_type"):
         if given.get(name) not in (None, shown[name]):
-            raise InvalidInput(f"{name} cannot be changed", field=name)
+            raise InvalidInput(say("{name} cannot be changed", name=name), field=name)
     task = _task(given, schedule)
     after = schedule
     if task != shown["task"]:
         if not task.strip():
-            raise InvalidInput("task is required", field="task")
+            raise InvalidInput(say("task is required"), field="task")
         after = replace(after, target=_prompt(schedule, task), name=name_of(task))
     trigger = _patched_trigger(given, schedule)
     if _delivery_differs(given, shown):
@@ -162,12 +163,12 @@ def _patched_trigger(given: Given, schedule: Schedule) -> Trigger:
     run_at, expression = _text(given, "run_at"), _text(given, "cron_expr")
     if isinstance(before, Once):
         if expression:
-            raise InvalidInput("cron_expr is for cron schedules", field="cron_expr")
+            raise InvalidInput(say("cron_expr is for cron schedules"), field="cron_expr")
         if run_at and run_at != time_out(before.instant):
             return replace(before, at=_once(run_at, zone).at, timezone=zone)
         return before if zone == before.zone else replace(before, timezone=zone)
     if run_at:
-        raise InvalidInput("run_at is for one_time schedules", field="run_at")
+        raise InvalidInput(say("run_at is for one_time schedules"), field="run_at")
     if expression and expression != expression_out(before):
         return _trigger(CRON, "", expression, zone)
     if zone == before.zone or isinstance(before, Every):
@@ -177,13 +178,13 @@ def _patched_trigger(given: Given, schedule: Schedule) -> Trigger:
 
 def _trigger(kind: str, run_at: str, expression: str, zone: str) -> Trigger:
     if kind not in (ONE_TIME, CRON):
-        raise InvalidInput("schedule_type must be one_time or cron", field="schedule_type")
+        raise InvalidInput(say("schedule_type must be one_time or cron"), field="schedule_type")
     if kind == ONE_TIME:
         if not run_at.strip():
-            raise InvalidInput("run_at is required for one_time schedule", field="run_at")
+            raise InvalidInput(say("run_at is required for one_time schedule"), field="run_at")
         return _once(run_at, zone)
     if not expression.strip():
-        raise InvalidInput("cron_expr is required for cron schedule", field="cron_expr")
+        raise InvalidInput(say("cron_expr is required for cron schedule"), field="cron_expr")
     try:
         return Cron(expression.strip(), timezone=zone)
     except InvalidInput as error:
@@ -198,7 +199,7 @@ def _once(text: str, zone: str) -> Once:
     try:
         return Once(given, timezone=zone)
     except InvalidInput:
-        raise InvalidInput("invalid run_at datetime", field="run_at") from None
+        raise InvalidInput(say("invalid run_at datetime"), field="run_at") from None
 
 
 def _task(given: Given, schedule: Schedule | None) -> str:
@@ -206,7 +207,7 @@ def _task(given: Given, schedule: Schedule | None) -> str:
     before = "" if schedule is None else _prompt_of(schedule)
     told = {_text(given, name) for name in _TASK if given.get(name) is not None} - {before}
     if len(told) > 1:
-        raise InvalidInput("task and task_prompt are the same thing; send one", field="task")
+        raise InvalidInput(say("task and task_prompt are the same thing; send one"), field="task")
     if not told:
         return before
     return told.pop()
@@ -215,7 +216,9 @@ def _task(given: Given, schedule: Schedule | None) -> str:
 def _channel(given: Given, usual: str) -> str:
     channel = (_text(given, "delivery_channel") or usual).strip().lower()
     if channel not in (WEB_UI, TELEGRAM):
-        raise InvalidInput("delivery_channel must be web_ui or telegram", field="delivery_channel")
+        raise InvalidInput(
+            say("delivery_channel must be web_ui or telegram"), field="delivery_channel"
+        )
     return channel
 
 
@@ -225,7 +228,7 @@ def _recipient(channel: str, target: str, owner: Owner) -> Recipient:
     if not target and owner.type is OwnerType.CHAT:
         target = owner.id
     if not target:
-        raise InvalidInput("delivery_target is required for telegram", field="delivery_target")
+        raise InvalidInput(say("delivery_target is required for telegram"), field="delivery_target")
     return Recipient(channel=Channel.TELEGRAM, to=target)
 
 
@@ -306,12 +309,15 @@ def time_out(moment: datetime | None) -> str | None:
 # --- reading ------------------------------------------------------------------------------------
 def _object(data: object, known: frozenset[str]) -> Given:
     if not isinstance(data, Mapping):
-        raise InvalidInput("a JSON object is needed")
+        raise InvalidInput(say("a JSON object is needed"))
     for name in data:
         if name not in known:
             near = get_close_matches(str(name), known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise InvalidInput(f"unknown field: {str(name)[:64]}{hint}", field=str(name)[:64])
+            raise InvalidInput(
+                say("unknown field: {name}{hint}", name=str(name)[:64], hint=hint),
+                field=str(name)[:64],
+            )
     return data
 
 
@@ -320,7 +326,7 @@ def _text(given: Given, name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InvalidInput(f"{name} must be text", field=name)
+        raise InvalidInput(say("{name} must be text", name=name), field=name)
     return value
 
 
@@ -331,7 +337,10 @@ def _named(given: Given, name: str) -> str:
         return str(value)
     text = checked_text(_text(given, name).strip(), name)
     if len(text) > ID_LIMIT:
-        raise InvalidInput(f"{name} has at most {ID_LIMIT} characters", field=name)
+        raise InvalidInput(
+            say("{name} has at most {id_limit} characters", name=name, id_limit=ID_LIMIT),
+            field=name,
+        )
     return text
 
 
@@ -340,5 +349,5 @@ def _flag(given: Given, name: str, usual: bool) -> bool:
     if value is None:
         return usual
     if not isinstance(value, bool):
-        raise InvalidInput(f"{name} must be true or false", field=name)
+        raise InvalidInput(say("{name} must be true or false", name=name), field=name)
     return value

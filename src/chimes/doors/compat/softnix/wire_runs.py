@@ -12,6 +12,7 @@ from chimes.language import Parsed
 from chimes.model.access import Owner, OwnerType
 from chimes.model.run import Run, RunStatus
 from chimes.triggers import Once
+from chimes.wording import say
 
 #: C10. What never began has no word there: a slot that was missed has failed, one that was left out
 #: on purpose is canceled; `run_stop_reason` tells which.
@@ -64,7 +65,7 @@ class Listing:
 def listing_from(given: Mapping[str, str]) -> Listing:
     owner_type = given.get("owner_type") or None
     if owner_type is not None and owner_type not in OwnerType.__members__.values():
-        raise InvalidInput("owner_type must be user, chat or system", field="owner_type")
+        raise InvalidInput(say("owner_type must be user, chat or system"), field="owner_type")
     enabled = _yes_or_no(given, "enabled")
     status = given.get("status", "").strip().lower()
     if status in ("enabled", "active"):
@@ -72,7 +73,7 @@ def listing_from(given: Mapping[str, str]) -> Listing:
     elif status in ("disabled", "paused", "inactive"):
         enabled = False
     elif status not in ("", "all"):
-        raise InvalidInput("status must be enabled, disabled or all", field="status")
+        raise InvalidInput(say("status must be enabled, disabled or all"), field="status")
     if enabled is None and _yes_or_no(given, "include_disabled") is False:
         enabled = True
     return Listing(owner_type=owner_type, owner_id=given.get("owner_id") or None, enabled=enabled)
@@ -81,14 +82,19 @@ def listing_from(given: Mapping[str, str]) -> Listing:
 def limit_from(given: Mapping[str, str]) -> int:
     text = given.get("limit", str(RUNS_LISTED))
     if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_RUNS_LISTED:
-        raise InvalidInput(f"limit must lie between 1 and {MOST_RUNS_LISTED}", field="limit")
+        raise InvalidInput(
+            say(
+                "limit must lie between 1 and {most_runs_listed}", most_runs_listed=MOST_RUNS_LISTED
+            ),
+            field="limit",
+        )
     return int(text)
 
 
 def _yes_or_no(given: Mapping[str, str], name: str) -> bool | None:
     text = given.get(name, "").strip().lower()
     if text not in ("", *_YES, *_NO):
-        raise InvalidInput(f"{name} must be true or false", field=name)
+        raise InvalidInput(say("{name} must be true or false", name=name), field=name)
     return text in _YES if text else None
 
 
