@@ -197,9 +197,9 @@ def bound(value: object, zone: Zone | None, field: str) -> datetime | None:
         return parse_moment(value, zone, field=field)
     raise InvalidTrigger(
         say(
-            "{field} must be a moment such as 2030-02-10T09:00:00Z, not {name}",
+            "{field} must be a moment such as 2030-02-10T09:00:00Z, not {type}",
             field=field,
-            name=type(value).__name__,
+            type=type(value).__name__,
         ),
         field=field,
         code="wrong_type",
@@ -211,7 +211,7 @@ def _runs(value: object) -> int | None:
         return None
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidTrigger(
-            say("max_runs must be a whole number, not {name}", name=type(value).__name__),
+            say("max_runs must be a whole number, not {type}", type=type(value).__name__),
             field="max_runs",
             code="wrong_type",
         )
@@ -225,15 +225,15 @@ def _runs(value: object) -> int | None:
 def _calendars(value: object) -> tuple[Calendar, ...]:
     if not isinstance(value, (list, tuple)):
         raise InvalidTrigger(
-            say("exclude must be a list of calendars, not {name}", name=type(value).__name__),
+            say("exclude must be a list of calendars, not {type}", type=type(value).__name__),
             field="exclude",
             code="wrong_type",
         )
     if len(value) > MOST_CALENDARS:
         raise InvalidTrigger(
             say(
-                "exclude may have up to {most_calendars} calendars, not {count}",
-                most_calendars=MOST_CALENDARS,
+                "exclude may have up to {most} calendars, not {count}",
+                most=MOST_CALENDARS,
                 count=len(value),
             ),
             field="exclude",

@@ -151,7 +151,7 @@ def _policy(value: object, field: str) -> OnExcluded:
 def _items(value: object, field: str, most: int) -> list[object]:
     if not isinstance(value, (list, tuple)):
         raise InvalidTrigger(
-            say("{field} must be a list, not {name}", field=field, name=type(value).__name__),
+            say("{field} must be a list, not {type}", field=field, type=type(value).__name__),
             field=field,
             code="wrong_type",
         )
@@ -200,10 +200,10 @@ def _window(value: object, field: str) -> Window:
         if name not in DAY_NAMES:
             raise InvalidTrigger(
                 say(
-                    "{where} {item} is not a weekday; there are {day_names}",
+                    "{where} {item} is not a weekday; there are {weekdays}",
                     where=where,
                     item=shown(item),
-                    day_names=", ".join(DAY_NAMES),
+                    weekdays=", ".join(DAY_NAMES),
                 ),
                 field=where,
                 code="bad_weekday",

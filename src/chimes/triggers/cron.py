@@ -147,15 +147,15 @@ class Cron(TriggerBase):
 def _collapsed(expression: object) -> str:
     if not isinstance(expression, str):
         raise InvalidTrigger(
-            say("A cron expression must be text, not {name}", name=type(expression).__name__),
+            say("A cron expression must be text, not {type}", type=type(expression).__name__),
             field="expression",
             code="wrong_type",
         )
     if len(expression) > LONGEST_EXPRESSION:
         raise InvalidTrigger(
             say(
-                "A cron expression may have up to {longest_expression} characters, not {count}",
-                longest_expression=LONGEST_EXPRESSION,
+                "A cron expression may have up to {most} characters, not {count}",
+                most=LONGEST_EXPRESSION,
                 count=len(expression),
             ),
             field="expression",

@@ -57,14 +57,14 @@ class Part:
     alias: int | None = None
 
 
-_SECOND = Part("second", 0, 59, {})
-_MINUTE = Part("minute", 0, 59, {})
-_HOUR = Part("hour", 0, 23, {})
-_DAY = Part("day-of-month", 1, 31, {})
-_MONTH = Part("month", 1, 12, _MONTHS)
-_WEEKDAY = Part("day-of-week", 0, 6, _DAYS, 7)
-_QUARTZ_WEEKDAY = Part("day-of-week", 1, 7, _QUARTZ_DAYS)
-_YEAR = Part("year", 1970, 2199, {})
+_SECOND = Part(say("second"), 0, 59, {})
+_MINUTE = Part(say("minute"), 0, 59, {})
+_HOUR = Part(say("hour"), 0, 23, {})
+_DAY = Part(say("day-of-month"), 1, 31, {})
+_MONTH = Part(say("month"), 1, 12, _MONTHS)
+_WEEKDAY = Part(say("day-of-week"), 0, 6, _DAYS, 7)
+_QUARTZ_WEEKDAY = Part(say("day-of-week"), 1, 7, _QUARTZ_DAYS)
+_YEAR = Part(say("year"), 1970, 2199, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +111,33 @@ def _minutes(hour: str, minute: str, quartz: bool) -> int:
 def _described(expression: str) -> str:
     found = DESCRIPTORS.get(expression.lower())
     if found is None:
-        known = ", ".join([*DESCRIPTORS, f"{EVERY} <duration>"])
-        _refuse(f"Unknown descriptor {shown(expression)}; there are {known}", "unknown_descriptor")
+        _refuse(
+            say(
+                "Unknown descriptor {descriptor}; there are {known}, {every} <duration>",
+                descriptor=shown(expression),
+                known=", ".join(DESCRIPTORS),
+                every=EVERY,
+            ),
+            "unknown_descriptor",
+        )
     return found
 
 
 _COUNTS = {"auto": (5, 6, 7), "unix": (5,), "seconds": (6,), "quartz": (6, 7)}
+_COUNTS_IN_WORDS = {"auto": say("5 or 6 or 7"), "quartz": say("6 or 7")}
 
 
 def _check_count(expression: str, dialect: str, count: int) -> None:
     if expression.startswith("@") or count in _COUNTS[dialect]:
         return
-    wanted = " or ".join(str(number) for number in _COUNTS[dialect])
     _refuse(
-        f"A cron expression of dialect {dialect} has {wanted} fields; {shown(expression)} has "
-        f"{count}",
+        say(
+            "A cron expression of dialect {dialect} has {wanted} fields; {expression} has {count}",
+            dialect=dialect,
+            wanted=_COUNTS_IN_WORDS.get(dialect, _COUNTS[dialect][0]),
+            expression=shown(expression),
+            count=count,
+        ),
         "field_count",
     )
 
@@ -141,13 +153,27 @@ def _refuse(message: str, code: str, hint: str | None = None) -> NoReturn:
 
 
 def _wrong(part: Part, text: str, why: str) -> NoReturn:
-    top = part.alias or part.high
-    names = f" or {next(iter(part.names))}…{list(part.names)[-1]}" if part.names else ""
-    _refuse(
-        f"The {part.label} field {shown(text)} is wrong: {why}; "
-        f"allowed are {part.low}–{top}{names}",
-        "bad_field",
-    )
+    told = {
+        "field": part.label,
+        "text": shown(text),
+        "why": why,
+        "lowest": part.low,
+        "highest": part.alias or part.high,
+    }
+    if part.names:
+        first, *_, last = part.names
+        message = say(
+            "The {field} field {text} is wrong: {why}; "
+            "allowed are {lowest}–{highest} or {first_name}…{last_name}",
+            **told,
+            first_name=first,
+            last_name=last,
+        )
+    else:
+        message = say(
+            "The {field} field {text} is wrong: {why}; allowed are {lowest}–{highest}", **told
+        )
+    _refuse(message, "bad_field")
 
 
 @lru_cache(maxsize=1024)
@@ -161,14 +187,18 @@ def _mask(part: Part, text: str, quartz: bool) -> int:
 def _term(part: Part, text: str, term: str, quartz: bool) -> int:
     found = _RANGE.fullmatch(term)
     if found is None or not term:
-        _wrong(part, text, f"{shown(term)} cannot be read" if term else "an item is empty")
+        _wrong(
+            part,
+            text,
+            say("{term} cannot be read", term=shown(term)) if term else say("an item is empty"),
+        )
     first, last, step_text = found.groups()
     if first is None and not (quartz and step_text and last is None):
-        _wrong(part, text, f"{shown(term)} has no start")
+        _wrong(part, text, say("{term} has no start", term=shown(term)))
     step = _step(part, text, step_text)
     if first is None or first == "*":
         if last is not None:
-            _wrong(part, text, "a range cannot start with *")
+            _wrong(part, text, say("a range cannot start with *"))
         return sum(1 << value - _base(part) for value in range(part.low, part.high + 1, step))
     start = _number(part, text, first)
     if last is not None:
@@ -189,7 +219,7 @@ def _folded(part: Part, value: int) -> int:
 def _range(part: Part, text: str, start: int, stop: int, step: int) -> int:
     if start > stop:
         if part is _YEAR:
-            _wrong(part, text, "years cannot wrap")
+            _wrong(part, text, say("years cannot wrap"))
         start = _folded(part, start)
     if start > stop:
         stop += part.high - part.low + 1
@@ -207,7 +237,7 @@ def _step(part: Part, text: str, step_text: str | None) -> int:
     step = int(step_text)
     top = part.high - part.low if part is _YEAR else part.alias or part.high
     if not 1 <= step <= top:
-        _wrong(part, text, f"a step of {step} is not between 1 and {top}")
+        _wrong(part, text, say("a step of {step} is not between 1 and {most}", step=step, most=top))
     return step
 
 
@@ -215,10 +245,10 @@ def _number(part: Part, text: str, value: str) -> int:
     if value in part.names:
         return part.names[value]
     if not value.isdigit():
-        _wrong(part, text, f"{shown(value)} is not a name")
+        _wrong(part, text, say("{value} is not a name", value=shown(value)))
     number = int(value)
     if not part.low <= number <= (part.alias or part.high):
-        _wrong(part, text, f"{number} is out of range")
+        _wrong(part, text, say("{number} is out of range", number=number))
     return number
 
 
@@ -254,11 +284,11 @@ def _check_quartz_days(day: str, weekday: str, six: bool) -> None:
     where the weekday numbers mean other days, so there the `?` is asked for.
     """
     if day == "?" and weekday == "?":
-        _refuse("Only one of day-of-month and day-of-week may be ?", "quartz_days")
+        _refuse(say("Only one of day-of-month and day-of-week may be ?"), "quartz_days")
     if "?" in (day, weekday) or (not six and "*" in (day, weekday)):
         return
     _refuse(
-        "A Quartz expression must have ? as day-of-month or as day-of-week",
+        say("A Quartz expression must have ? as day-of-month or as day-of-week"),
         "quartz_days",
         hint=say("write ? in the day field that does not matter"),
     )
@@ -278,7 +308,7 @@ class _DateTerms:
         if found := _LAST.fullmatch(term):
             back = int(found[1] or 0)
             if back > 30:
-                _wrong(_DAY, text, f"L-{back} is more than 30 days back")
+                _wrong(_DAY, text, say("L-{days} is more than 30 days back", days=back))
             if found[2] is None:
                 self.last.append(back)
             elif found[1] is None:
@@ -304,13 +334,13 @@ class _WeekdayTerms:
     def read(self, text: str, term: str) -> None:
         if term == "L":
             if text != "L":
-                _wrong(self.part, text, "L alone (Saturday) cannot be part of a list")
+                _wrong(self.part, text, say("L alone (Saturday) cannot be part of a list"))
             self.mask |= 1 << self.part.high
         elif found := _LAST_WEEKDAY.fullmatch(term):
             self.last.append(self._weekday(text, found[1]))
         elif found := _NTH.fullmatch(term):
             if not 1 <= int(found[2]) <= 5:
-                _wrong(self.part, text, f"#{found[2]} is not between #1 and #5")
+                _wrong(self.part, text, say("#{number} is not between #1 and #5", number=found[2]))
             self.nth.append((self._weekday(text, found[1]), int(found[2])))
         else:
             self.mask |= _term(self.part, text, term, self.quartz)

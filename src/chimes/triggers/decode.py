@@ -32,7 +32,9 @@ def trigger_from_dict(value: object) -> Trigger:
     kind = value.get("kind") if isinstance(value, dict) else None
     if isinstance(value, dict) and not (isinstance(kind, str) and kind in _KEYS):
         raise InvalidTrigger(
-            say("kind must be one of {keys}, not {kind}", keys=", ".join(_KEYS), kind=shown(kind)),
+            say(
+                "kind must be one of {kinds}, not {kind}", kinds=", ".join(_KEYS), kind=shown(kind)
+            ),
             field="kind",
             code="unknown_kind" if isinstance(kind, str) else "missing_key",
             hint=nearest(kind, _KEYS) if isinstance(kind, str) else None,
@@ -42,14 +44,14 @@ def trigger_from_dict(value: object) -> Trigger:
     del given["kind"]
     if keys[0] not in given:
         raise InvalidTrigger(
-            say("A trigger of kind {kind} needs {keys}", kind=kind, keys=keys[0]),
+            say("A trigger of kind {kind} needs {key}", kind=kind, key=keys[0]),
             field=keys[0],
             code="missing_key",
         )
     first = given.pop(keys[0])
     if not isinstance(first, str):
         raise InvalidTrigger(
-            say("{keys} must be text, not {name}", keys=keys[0], name=type(first).__name__),
+            say("{key} must be text, not {type}", key=keys[0], type=type(first).__name__),
             field=keys[0],
             code="wrong_type",
         )

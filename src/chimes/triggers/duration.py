@@ -64,9 +64,9 @@ def _parse(text: object, field: str) -> timedelta:
     if not isinstance(text, str):
         raise InvalidTrigger(
             say(
-                "{field} must be text such as 90s, 1h30m or PT1H30M, not {name}",
+                "{field} must be text such as 90s, 1h30m or PT1H30M, not {type}",
                 field=field,
-                name=type(text).__name__,
+                type=type(text).__name__,
             ),
             field=field,
             code="wrong_type",
@@ -129,11 +129,11 @@ def _iso(body: str) -> int | None:
 
 def _hint(body: str) -> str | None:
     if re.fullmatch(r"[0-9.]+", body):
-        return f"add a unit: {body}s, {body}m or {body}h"
+        return say("add a unit: {number}s, {number}m or {number}h", number=body)
     if re.fullmatch(r"[0-9]+ ?d(ays?)?", body.lower()):
-        return "a day is 24h or P1D"
+        return say("a day is 24h or P1D")
     if re.fullmatch(r"P[0-9YMWD.,]*[YM].*", body.upper()):
-        return "months and years have no fixed length; use a cron expression"
+        return say("months and years have no fixed length; use a cron expression")
     return None
 
 

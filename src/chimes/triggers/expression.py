@@ -13,7 +13,7 @@ _EVERY = re.compile(r"@?every\s+(\S+)", re.IGNORECASE)
 _COUNTED = re.compile(r"every(?:\s+([0-9]+))?\s*(second|minute|hour|day|week)s?", re.IGNORECASE)
 _UNITS = {"second": "1s", "minute": "1m", "hour": "1h", "day": "24h", "week": "168h"}
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_FORMS = (
+_FORMS = say(
     'write a cron expression such as "0 9 * * 1-5", an interval such as "every 5m", '
     "or a moment such as 2030-02-10T09:00:00+07:00"
 )
@@ -25,9 +25,9 @@ def trigger_from_text(text: str, zone: str | None, dialect: Dialect = "auto") ->
     if stripped.partition(" ")[0].isalpha() and not _is_interval(stripped):
         raise InvalidTrigger(
             say(
-                '{stripped} is not a time that can be read; an interval is written "{stripped2}"',
-                stripped=shown(stripped),
-                stripped2=_suggested(stripped),
+                '{text} is not a time that can be read; an interval is written "{suggested}"',
+                text=shown(stripped),
+                suggested=_suggested(stripped),
             ),
             field="expression",
             code="not_a_time",

@@ -48,8 +48,13 @@ def to_microseconds(moment: datetime, field: str = "moment") -> int:
 def aware_needed(given: object, field: str) -> InvalidTrigger:
     naive = isinstance(given, datetime)
     return InvalidTrigger(
-        f"{field} must be an aware datetime, not "
-        + ("a naive one" if naive else type(given).__name__),
+        say("{field} must be an aware datetime, not a naive one", field=field)
+        if naive
+        else say(
+            "{field} must be an aware datetime, not {type}",
+            field=field,
+            type=type(given).__name__,
+        ),
         field=field,
         code="naive_datetime" if naive else "wrong_type",
         hint=say("give it a tzinfo, such as datetime.UTC") if naive else None,
@@ -98,10 +103,10 @@ def parse_moment(text: str, zone: Zone | str | None = None, *, field: str = "at"
 def zones_differ(one: Zone, other: Zone, field: str) -> InvalidTrigger:
     return InvalidTrigger(
         say(
-            "{field} names {one}, but the timezone is {other}",
+            "{field} names {zone}, but the timezone is {timezone}",
             field=field,
-            one=one.name,
-            other=other.name,
+            zone=one.name,
+            timezone=other.name,
         ),
         field=field,
         code="zone_mismatch",
@@ -112,10 +117,10 @@ def checked_year(moment: datetime, field: str) -> datetime:
     if not FIRST_YEAR <= moment.year <= LAST_YEAR:
         raise InvalidTrigger(
             say(
-                "{field} must lie between {first_year} and {last_year}",
+                "{field} must lie between {first} and {last}",
                 field=field,
-                first_year=FIRST_YEAR,
-                last_year=LAST_YEAR,
+                first=FIRST_YEAR,
+                last=LAST_YEAR,
             ),
             field=field,
             code="out_of_range",
@@ -128,9 +133,9 @@ def read_moment(text: object, *, field: str = "at") -> ParsedMoment:
     if not isinstance(text, str):
         raise InvalidTrigger(
             say(
-                "{field} must be text such as 2030-02-10T09:00:00Z, not {name}",
+                "{field} must be text such as 2030-02-10T09:00:00Z, not {type}",
                 field=field,
-                name=type(text).__name__,
+                type=type(text).__name__,
             ),
             field=field,
             code="wrong_type",
@@ -186,7 +191,7 @@ def _local(found: re.Match[str], text: str, field: str) -> datetime:
                 "{field} {text} is not a real date and time: {error}",
                 field=field,
                 text=shown(text),
-                error=error,
+                error=str(error),
             ),
             field=field,
             code="bad_moment",

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 
 from chimes.errors import InvalidTrigger
 from chimes.triggers.duration import shown
-from chimes.wording import say
+from chimes.wording import Wording, say
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, known: Iterable[str]) -> Wording | None:
     """A hint that names the most similar known word."""
     from difflib import get_close_matches
 
     folded = {word.casefold(): word for word in sorted(known)}
     found = get_close_matches(name[:64].casefold(), folded, n=1, cutoff=0.5)
-    return f"did you mean {folded[found[0]]}?" if found else None
+    return say("did you mean {name}?", name=folded[found[0]]) if found else None
 
 
 def only_keys(value: object, known: tuple[str, ...], field: str | None) -> Mapping[str, object]:
@@ -23,7 +23,7 @@ def only_keys(value: object, known: tuple[str, ...], field: str | None) -> Mappi
     label = field or "trigger"
     if not isinstance(value, Mapping):
         raise InvalidTrigger(
-            say("{label} must be an object, not {name}", label=label, name=type(value).__name__),
+            say("{field} must be an object, not {type}", field=label, type=type(value).__name__),
             field=field,
             code="wrong_type",
         )
@@ -31,8 +31,8 @@ def only_keys(value: object, known: tuple[str, ...], field: str | None) -> Mappi
         if key not in known:
             raise InvalidTrigger(
                 say(
-                    "{label} has an unknown key {key}; it may have {known}",
-                    label=label,
+                    "{field} has an unknown key {key}; it may have {known}",
+                    field=label,
                     key=shown(key),
                     known=", ".join(known),
                 ),
@@ -46,7 +46,7 @@ def only_keys(value: object, known: tuple[str, ...], field: str | None) -> Mappi
 def text_of(value: object, field: str) -> str:
     if not isinstance(value, str):
         raise InvalidTrigger(
-            say("{field} must be text, not {name}", field=field, name=type(value).__name__),
+            say("{field} must be text, not {type}", field=field, type=type(value).__name__),
             field=field,
             code="wrong_type",
         )

@@ -129,8 +129,8 @@ def parse_zone(name: object, *, field: str = "timezone") -> Zone:
     if not isinstance(name, str):
         raise InvalidTrigger(
             say(
-                "A timezone must be text, such as Asia/Bangkok, not {name}",
-                name=type(name).__name__,
+                "A timezone must be text, such as Asia/Bangkok, not {type}",
+                type=type(name).__name__,
             ),
             field=field,
             code="wrong_type",
@@ -143,7 +143,7 @@ def parse_zone(name: object, *, field: str = "timezone") -> Zone:
 def _unknown(name: str, field: str) -> InvalidTrigger:
     shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
     return InvalidTrigger(
-        say("Unknown timezone {shown!r}; use an IANA name such as Asia/Bangkok", shown=shown),
+        say("Unknown timezone {name!r}; use an IANA name such as Asia/Bangkok", name=shown),
         field=field,
         code="unknown_zone",
         hint=_hint(name),
@@ -155,9 +155,11 @@ def _hint(name: str) -> str | None:
         return None
     bare = name.upper().removeprefix("UTC").removeprefix("GMT")
     if bare[:1] in ("+", "-") or bare[:1].isdigit():
-        return "an offset does not know about clock changes; use an IANA name such as Asia/Bangkok"
+        return say(
+            "an offset does not know about clock changes; use an IANA name such as Asia/Bangkok"
+        )
     if bare == "Z":
-        return "did you mean UTC?"
+        return say("did you mean {name}?", name=UTC_NAME)
     from difflib import get_close_matches
 
     folded = {known.casefold(): known for known in sorted(zone_names())}
@@ -165,4 +167,4 @@ def _hint(name: str) -> str | None:
     if not near:
         cities = {known.rsplit("/", 1)[-1]: known for known in folded}
         near = [cities[city] for city in get_close_matches(name.casefold(), cities, 1, 0.8)]
-    return f"did you mean {folded[near[0]]}?" if near else None
+    return say("did you mean {name}?", name=folded[near[0]]) if near else None
