@@ -15,6 +15,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
 from chimes.model.schedule import deleted, paused, planned
+from chimes.model.target import ActionTarget
 from chimes.model.templates import TEMPLATES
 from chimes.store.plain import EPOCH
 from chimes.store.sql import SqlStore
@@ -40,6 +41,8 @@ COLUMNS = [
     "f_create_time",
     "f_updater",
     "f_update_time",
+    "f_instance_identities",
+    "f_creator_type",
 ]
 HOUR = timedelta(hours=1)
 
@@ -83,7 +86,15 @@ async def test_a_schedule_reads_as_a_row_of_that_table(store: SqlStore, mariadb_
         store,
         name="nightly «เที่ยงคืน»",
         trigger=Cron("0 3 * * *", timezone="UTC"),
-        door_data={"kn_id": "kn-1", "branch": "main", "action_type_id": 'at "7"'},
+        target=ActionTarget(
+            kn_id="kn-1",
+            branch="main",
+            action_type_id='at "7"',
+            identities=({"id": "ก1"}, {"id": 2}),
+            params={"deep": {"a": [1, None]}},
+            account_id="u-1",
+            account_type="app",
+        ),
         created_by="carol",
         updated_by="dave",
     )
@@ -97,26 +108,29 @@ async def test_a_schedule_reads_as_a_row_of_that_table(store: SqlStore, mariadb_
         "f_branch": "main",
         "f_action_type_id": 'at "7"',
         "f_cron_expression": "0 3 * * *",
-        "f_unique_identities": "[]",
-        "f_dynamic_params": "{}",
+        "f_unique_identities": '[{"id": "ก1"}, {"id": 2}]',
+        "f_dynamic_params": '{"deep": {"a": [1, null]}}',
         "f_status": "active",
         "f_last_run_time": 0,
         "f_next_run_time": ms(schedule.next_run_at),
         "f_lock_holder": None,
         "f_lock_time": 0,
-        "f_creator": "carol",
+        "f_creator": "u-1",
         "f_create_time": ms(schedule.created_at.replace(microsecond=0))
         + schedule.created_at.microsecond // 1000,
         "f_updater": "dave",
         "f_update_time": ms(schedule.updated_at.replace(microsecond=0))
         + schedule.updated_at.microsecond // 1000,
+        "f_instance_identities": '[{"id": "ก1"}, {"id": 2}]',
+        "f_creator_type": "app",
     }
 
 
 async def test_a_schedule_of_another_door_has_empty_words(
     store: SqlStore, mariadb_url: str
 ) -> None:
-    schedule_id = await add(store)
+    schedule_id = await add(store, created_by="carol")
+    assert await column(mariadb_url, "f_creator", schedule_id) == "carol"
     for name in ("f_kn_id", "f_branch", "f_action_type_id", "f_cron_expression"):
         assert await column(mariadb_url, name, schedule_id) == ""
 

@@ -13,7 +13,7 @@ kept:
 
 from __future__ import annotations
 
-from chimes.store.sql.mariadb_view import VIEW_STATEMENTS
+from chimes.store.sql.mariadb_view import ACTION_VIEW, VIEW_STATEMENTS
 
 _TABLE = "ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
 
@@ -358,4 +358,5 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     "0002": (_SCHEDULES, _RUNS, *_OTHERS, *VIEW_STATEMENTS),
     "0003": _SYNC_TASKS,
     "0004": _MESSAGES,
+    "0005": (ACTION_VIEW,),
 }
