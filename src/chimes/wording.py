@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 #: English is what the templates are written in.
 ENGLISH = "en"
 LANGUAGES = (ENGLISH, "th", "zh")
-_LOCALE = Path(__file__).parent / "locale"
+#: Where the catalogues are.
+LOCALE = Path(__file__).parent / "locale"
 Value = TypeVar("Value")
 
 
@@ -123,6 +124,6 @@ def filled(template: str, values: Mapping[str, object]) -> str:
 def catalogue(language: str) -> GNUTranslations:
     from gettext import GNUTranslations
 
-    path = _LOCALE / language / "LC_MESSAGES" / "chimes.mo"
+    path = LOCALE / language / "LC_MESSAGES" / "chimes.mo"
     with path.open("rb") as file:
         return GNUTranslations(file)
