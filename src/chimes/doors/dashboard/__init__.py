@@ -1,0 +1,1 @@
+"""The dashboard: pages in /ui, made by the server. See door.py."""
