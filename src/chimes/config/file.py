@@ -49,9 +49,9 @@ def read_file(file: Path) -> FileContent:
     if not isinstance(data, dict):
         raise ConfigError(
             say(
-                "{file}: expected settings as `key: value`, got {name}",
+                "{file}: expected settings as `key: value`, got {type}",
                 file=file,
-                name=type(data).__name__,
+                type=type(data).__name__,
             )
         )
     values: dict[str, object] = {}
@@ -83,9 +83,14 @@ def readable_by_others(file: Path) -> tuple[str, ...]:
     if os.name != "posix":
         return ()
     if status.st_uid not in (os.geteuid(), 0):
-        return (f"{file} belongs to another user of this machine; make it your own",)
+        return (say("{file} belongs to another user of this machine; make it your own", file=file),)
     if stat.S_IMODE(status.st_mode) & 0o077:
-        return (f"{file} can be read by other users of this machine; run: chmod 600 {file}",)
+        return (
+            say(
+                "{file} can be read by other users of this machine; run: chmod 600 {file}",
+                file=file,
+            ),
+        )
     return ()
 
 
@@ -117,8 +122,9 @@ def _of_eventnative(file: Path, server: object) -> dict[object, object]:
 
 def _unknown_key(file: Path, key: object, further: tuple[str, ...] = ()) -> ConfigError:
     hint = nearest(str(key), (*FIELDS, *_RESERVED, *_NESTED, *further))
+    message = say("{file}: unknown key {key!r}", file=file, key=str(key)[:64])
     return ConfigError(
-        f"{file}: unknown key {str(key)[:64]!r}" + (f"; {hint}" if hint else ""), key=str(key)
+        say("{message}; {hint}", message=message, hint=hint) if hint else message, key=str(key)
     )
 
 
@@ -128,10 +134,10 @@ def _parsed(file: Path) -> object:
             raw = stream.read(LARGEST + 1)
     except OSError as error:
         raise ConfigError(
-            say("{file} cannot be read: {strerror}", file=file, strerror=error.strerror)
+            say("{file} cannot be read: {why}", file=file, why=error.strerror)
         ) from None
     if len(raw) > LARGEST:
-        raise _unsafe(file, say("it is larger than {largest} KiB", largest=LARGEST // 1024))
+        raise _unsafe(file, say("it is larger than {most} KiB", most=LARGEST // 1024))
     try:
         _check(file, raw)
         return yaml.load(raw, Loader=_Loader)  # noqa: S506 - a SafeLoader, see below
@@ -139,7 +145,7 @@ def _parsed(file: Path) -> object:
         raise _unsafe(file, _where(error)) from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         raise ConfigError(
-            say("{file} is not valid YAML: {error}", file=file, error=_where(error))
+            say("{file} is not valid YAML: {why}", file=file, why=_where(error))
         ) from None
 
 
@@ -156,9 +162,7 @@ def _check(file: Path, raw: bytes) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > DEEPEST:
-            raise _unsafe(
-                file, say("it is nested more than {deepest} levels deep", deepest=DEEPEST)
-            )
+            raise _unsafe(file, say("it is nested more than {most} levels deep", most=DEEPEST))
 
 
 def _unsafe(file: Path, why: str) -> ConfigError:
@@ -169,7 +173,12 @@ def _where(error: Exception) -> str:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return str(error).splitlines()[0]
     mark = error.problem_mark
-    return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return say(
+        "line {line}, column {column}: {problem}",
+        line=mark.line + 1,
+        column=mark.column + 1,
+        problem=error.problem,
+    )
 
 
 class _Loader(yaml.SafeLoader):
@@ -181,7 +190,8 @@ class _Loader(yaml.SafeLoader):
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
             if key is not None and key in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark
+                    problem=say("the key {key!r} is given twice", key=key),
+                    problem_mark=key_node.start_mark,
                 )
             seen.add(key)
         found: dict[object, object] = super().construct_mapping(node, deep)

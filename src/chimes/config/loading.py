@@ -19,7 +19,7 @@ from chimes.wording import say
 
 FILE_NAME = "chimes.yaml"
 FILE_VARIABLE = "CHIMES_CONFIG"
-DEFAULT = "default"
+DEFAULT = say("default")
 #: Kubernetes sets CHIMES_PORT=tcp://10.0.0.1:7100 in every pod beside a service called chimes.
 SERVICE_LINK = "tcp://"
 
@@ -72,7 +72,7 @@ def load_settings(
     for name, given in flags.items():
         if given is not None:
             field = FIELDS[name]
-            origins[name] = f"flag {field.option}"
+            origins[name] = say("flag {option}", option=field.option)
             values[name] = _value(field, given, origins[name])
     file = _file(config_file, environment, values)
     loaded = LoadedSettings(settings=Settings(), origins=origins, file=file)
@@ -105,7 +105,7 @@ def _from_environment(
                     ),
                     key=field.name,
                 )
-            origins[field.name] = f"environment {variable}"
+            origins[field.name] = say("environment {variable}", variable=variable)
             values[field.name] = _value(field, given, origins[field.name])
             return
 
@@ -119,10 +119,10 @@ def _value(field: Field, given: object, origin: str) -> object:
         shown = HIDDEN if field.secret else repr(given)[:80]
         raise ConfigError(
             say(
-                "{field}: expected {wanted}, got {shown} ({origin})",
+                "{field}: expected {wanted}, got {given} ({origin})",
                 field=field.name,
-                wanted=wanted,
-                shown=shown,
+                wanted=wanted.args[0],
+                given=shown,
                 origin=origin,
             ),
             key=field.name,
@@ -136,10 +136,10 @@ def _check_heartbeat(settings: Settings, origins: Mapping[str, str]) -> None:
         raise ConfigError(
             say(
                 "heartbeat: expected half of the lease ({lease}) or less, "
-                "got {heartbeat} ({origins})",
+                "got {heartbeat} ({origin})",
                 lease=lease,
                 heartbeat=format_duration_go(settings.heartbeat),
-                origins=origins["heartbeat"],
+                origin=origins["heartbeat"],
             ),
             key="heartbeat",
         )
@@ -152,7 +152,7 @@ def _file(
     if told is not None:
         if not told.is_file():
             raise ConfigError(
-                say("There is no configuration file {told!r}", told=str(told)), key="config"
+                say("There is no configuration file {path!r}", path=str(told)), key="config"
             )
         return told
     data_dir = values.get("data_dir", Settings().data_dir)
@@ -171,10 +171,10 @@ def _from_file(
     content = read_file(file)
     for name, given in content.values.items():
         if origins[name] == DEFAULT:
-            origins[name] = f"file {file.name}"
-            values[name] = _value(FIELDS[name], given, f"file {file}")
+            origins[name] = say("file {file}", file=file.name)
+            values[name] = _value(FIELDS[name], given, say("file {file}", file=file))
         else:
-            _value(FIELDS[name], given, f"file {file}")
+            _value(FIELDS[name], given, say("file {file}", file=file))
     return replace(
         loaded,
         sources=content.sources,

@@ -26,7 +26,7 @@ SERVERS: Mapping[str, StoreKind] = {
 REDIS = ("redis", "rediss")
 #: In the data directory: which stores on a Redis server were used from here (F41).
 MARKER = "redis-stores.json"
-KNOWN = "sqlite:///path, json:///dir, memory://, postgresql://…, mariadb://… and redis://…"
+KNOWN = say("sqlite:///path, json:///dir, memory://, postgresql://…, mariadb://… and redis://…")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +52,7 @@ class StoreLocation:
         if self.server:
             scheme, _, rest = self.server.partition("://")
             return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
-        return str(self.path) if self.path else "nowhere: memory only"
+        return str(self.path) if self.path else say("nowhere: memory only")
 
 
 def masked_store_url(url: str) -> str:
@@ -115,7 +115,7 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
                 say("the name of the database is missing: {scheme}://…/chimes", scheme=scheme),
             )
         if wrong := _bad_port(rest):
-            raise _unknown(given, say("{wrong} is no port: 1 to 65535", wrong=wrong))
+            raise _unknown(given, say("{port} is no port: 1 to 65535", port=wrong))
         return StoreLocation(kind=server, server=given)
     if scheme not in ("sqlite", "json"):
         raise _unknown(given, say("{scheme}:// is not known in this version", scheme=scheme))
@@ -128,7 +128,7 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
 def _on_redis(given: str, rest: str, settings: Settings, data: Path) -> StoreLocation:
     """What else is wrong with the URL its driver says."""
     if wrong := _bad_port(rest):
-        raise _unknown(given, say("{wrong} is no port: 1 to 65535", wrong=wrong))
+        raise _unknown(given, say("{port} is no port: 1 to 65535", port=wrong))
     configured = settings.data_dir != Settings().data_dir
     return StoreLocation(
         kind="redis",
@@ -192,8 +192,8 @@ def _unknown(given: str, why: str) -> ConfigError:
     shown = given if "@" not in given else given.partition("://")[0] + "://…"
     return ConfigError(
         say(
-            "store: {shown!r} cannot be used: {why}; this version has {known}",
-            shown=shown,
+            "store: {given!r} cannot be used: {why}; this version has {known}",
+            given=shown,
             why=why,
             known=KNOWN,
         ),

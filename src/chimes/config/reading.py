@@ -7,7 +7,9 @@ what was given.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -22,8 +24,11 @@ Read = Callable[[object], object]
 
 TRUE = ("true", "1", "yes", "on")
 FALSE = ("false", "0", "no", "off")
+LONGEST = timedelta(days=36500)
 LEVELS = ("debug", "info", "warning", "error", "critical")
 _LEVEL_ALIASES = {"warn": "warning", "fatal": "critical"}
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADERS_WANTED = say("headers as `Name: value`, or as an object of texts")
 
 
 class Expected(ValueError):
@@ -32,7 +37,7 @@ class Expected(ValueError):
 
 def text(value: object) -> str:
     if not isinstance(value, str):
-        raise Expected("text")
+        raise Expected(say("text"))
     if any(ord(char) < 32 for char in value):
         raise Expected(say("text without control characters"))
     return value.strip()
@@ -91,17 +96,14 @@ def flag(value: object) -> bool:
     raise Expected(say("true or false (also 1/0, yes/no)"))
 
 
-def duration(*, least: timedelta = timedelta(0), most: timedelta = timedelta(days=36500)) -> Read:
+def duration(*, least: timedelta = timedelta(0), most: timedelta = LONGEST) -> Read:
     def read(value: object) -> timedelta:
         if not isinstance(value, str | timedelta):
             raise Expected(say("a duration such as 10s, 1h30m or PT1H30M"))
         try:
             found = parse_duration(value, allow_zero=True)
         except InvalidTrigger as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            raise Expected(
-                say("a duration such as 10s, 1h30m or PT1H30M{hint}", hint=hint)
-            ) from None
+            raise _expected(say("a duration such as 10s, 1h30m or PT1H30M"), error.hint) from None
         if found < least:
             raise Expected(say("a duration of {least} or more", least=format_duration_go(least)))
         if found > most:
@@ -111,9 +113,9 @@ def duration(*, least: timedelta = timedelta(0), most: timedelta = timedelta(day
     return read
 
 
-def seconds(*, least: timedelta = timedelta(0)) -> Read:
+def seconds(*, least: timedelta = timedelta(0), most: timedelta = LONGEST) -> Read:
     """A duration; a bare number, as in the names that end in _SEC, means seconds (R1.38)."""
-    read = duration(least=least)
+    read = duration(least=least, most=most)
 
     def either(value: object) -> object:
         number = _float(value)
@@ -131,6 +133,31 @@ def names(value: object) -> tuple[str, ...]:
     return tuple(text(each) for each in value if each.strip())
 
 
+def headers(value: object) -> tuple[tuple[str, str], ...]:
+    """A mapping; in the environment a JSON object, or `Name: value` and further ones after a
+    semicolon or in lines of their own."""
+    if isinstance(value, str):
+        value = _mapping_of(value)
+    if not isinstance(value, dict):
+        raise Expected(_HEADERS_WANTED)
+    found = tuple((str(name), text(str(each))) for name, each in value.items())
+    for name, each in found:
+        if not _TOKEN.fullmatch(name) or not each or not isinstance(value[name], str | int):
+            raise Expected(_HEADERS_WANTED)
+    if len({name.lower() for name, _ in found}) != len(found):
+        raise Expected(say("each header once"))
+    return found
+
+
+def _mapping_of(given: str) -> object:
+    if given.lstrip().startswith("{"):
+        with contextlib.suppress(ValueError):
+            return json.loads(given)
+        return None
+    parts = [part.partition(":") for part in re.split(r"[;\n]", given) if part.strip()]
+    return {name.strip(): value.strip() for name, _, value in parts}
+
+
 def chats(value: object) -> tuple[str, ...]:
     """Numbers of Telegram chats; those of groups are negative."""
     given = names([str(each) for each in value] if isinstance(value, list | tuple) else value)
@@ -143,13 +170,8 @@ def choice(*known: str) -> Read:
     def read(value: object) -> str:
         word = value.strip().lower() if isinstance(value, str) else ""
         if word not in known:
-            raise Expected(
-                say(
-                    "one of {value}{word}",
-                    value=", ".join(filter(None, known)),
-                    word=_meant(word, known),
-                )
-            )
+            wanted = say("one of {known}", known=", ".join(filter(None, known)))
+            raise _expected(wanted, nearest(word, known) if word else None)
         return word
 
     return read
@@ -157,15 +179,12 @@ def choice(*known: str) -> Read:
 
 def roles(value: object) -> tuple[str, ...]:
     given = tuple(dict.fromkeys(each.lower() for each in names(value)))
+    wanted = say("one or more of {known}", known=", ".join(ROLES))
     if not given:
-        raise Expected(say("one or more of {roles}", roles=", ".join(ROLES)))
+        raise Expected(wanted)
     for each in given:
         if each not in ROLES:
-            raise Expected(
-                say(
-                    "one or more of {roles}{each}", roles=", ".join(ROLES), each=_meant(each, ROLES)
-                )
-            )
+            raise _expected(wanted, nearest(each, ROLES) if each else None)
     return tuple(role for role in ROLES if role in given)
 
 
@@ -180,10 +199,8 @@ def zone(value: object) -> str:
     try:
         return parse_zone(text(value)).name
     except InvalidTrigger as error:
-        hint = f" ({error.hint})" if error.hint else ""
-        raise Expected(say("an IANA time zone such as Asia/Bangkok{hint}", hint=hint)) from None
+        raise _expected(say("an IANA time zone such as Asia/Bangkok"), error.hint) from None
 
 
-def _meant(word: str, known: tuple[str, ...]) -> str:
-    hint = nearest(word, known) if word else None
-    return f" ({hint})" if hint else ""
+def _expected(wanted: str, hint: str | None) -> Expected:
+    return Expected(say("{wanted} ({hint})", wanted=wanted, hint=hint) if hint else wanted)

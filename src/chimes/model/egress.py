@@ -219,13 +219,20 @@ class EgressRules:
     ) -> Denial | None:
         reach = reach_of(address)
         if self._own(address, port, host, same_machine):
-            return Denial(text=f"{_at(host, port)} is a port of this Chimes node itself")
+            return Denial(
+                text=say("{place} is a port of this Chimes node itself", place=_at(host, port))
+            )
         if reach is Reach.NEVER:
-            return Denial(text=f"{_at(host, port)} is an address that is never called")
+            return Denial(
+                text=say("{place} is an address that is never called", place=_at(host, port))
+            )
         if reach is Reach.METADATA and not self.allow_metadata:
             return Denial(
-                text=f"{_at(host, port)} is a link-local or metadata address; only chimes.yaml "
-                "can open it: egress_allow_metadata: true"
+                text=say(
+                    "{place} is a link-local or metadata address; only chimes.yaml "
+                    "can open it: egress_allow_metadata: true",
+                    place=_at(host, port),
+                )
             )
         listed = _covered(self._allowed, address, host, port)
         if self.only and not listed and not _covered(self._only, address, host, port):
@@ -240,21 +247,32 @@ class EgressRules:
             return None
         if port not in (80, 443) and port < 1024:
             return Denial(
-                text=f"port {port} is not 80, 443 or from 1024 up; to allow it, add to "
-                f"chimes.yaml: {_line('allow', host, port)}"
+                text=say(
+                    "port {port} is not 80, 443 or from 1024 up; to allow it, add to "
+                    "chimes.yaml: {line}",
+                    port=port,
+                    line=_line("allow", host, port),
+                )
             )
         private_allowed = self.open_mode if self.allow_private is None else self.allow_private
         if reach is Reach.PRIVATE and not private_allowed:
             return Denial(
-                text=f"{_at(host, port)} is a private address; to allow it, add to "
-                f"chimes.yaml: {_line('allow', host, port)}"
+                text=say(
+                    "{place} is a private address; to allow it, add to chimes.yaml: {line}",
+                    place=_at(host, port),
+                    line=_line("allow", host, port),
+                )
             )
         return None
 
     def _outside_only(self, host: str, port: int) -> Denial:
         return Denial(
-            text=f"{_at(host, port)} is not one of the places that may be called; to allow it, "
-            f"add to chimes.yaml: {_line('only', host, port)}"
+            text=say(
+                "{place} is not one of the places that may be called; to allow it, "
+                "add to chimes.yaml: {line}",
+                place=_at(host, port),
+                line=_line("only", host, port),
+            )
         )
 
     def _own(self, address: Address, port: int, host: str, same_machine: bool) -> bool:

@@ -94,17 +94,15 @@ def _check_characters(text: str) -> None:
         raise _invalid(say("a URL is required"), "url_required")
     if len(text) > MAX_URL_LENGTH:
         raise _invalid(
-            say(
-                "the URL is longer than {max_url_length} characters", max_url_length=MAX_URL_LENGTH
-            ),
+            say("the URL is longer than {most} characters", most=MAX_URL_LENGTH),
             "url_too_long",
         )
     if found := _FORBIDDEN.search(text):
         raise _invalid(
             say(
-                "the URL holds {found!r} at position {start}; percent-encode it",
-                found=found[0],
-                start=found.start(),
+                "the URL holds {character!r} at position {position}; percent-encode it",
+                character=found[0],
+                position=found.start(),
             ),
             "url_character",
         )
@@ -180,7 +178,7 @@ def _legacy_ipv4(parts: list[str]) -> str:
         return str(ipaddress.IPv4Address(value))
     except ValueError:
         raise _invalid(
-            say("{parts} is not an IPv4 address", parts=".".join(parts)), "url_host"
+            say("{host} is not an IPv4 address", host=".".join(parts)), "url_host"
         ) from None
 
 

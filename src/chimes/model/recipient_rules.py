@@ -28,7 +28,7 @@ def check_recipients(recipients: Sequence[Recipient], *, egress: Egress | None =
     """With `egress`, a URL that can be seen to be denied is refused as well."""
     if len(recipients) > MOST_RECIPIENTS:
         raise InvalidInput(
-            say("at most {most_recipients} recipients", most_recipients=MOST_RECIPIENTS),
+            say("at most {most} recipients", most=MOST_RECIPIENTS),
             field="delivery",
             code="too_many",
         )

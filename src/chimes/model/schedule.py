@@ -85,13 +85,17 @@ def counts_against(schedule: Schedule, quota: Quota) -> bool:
 
 
 def quota_exceeded(owner: Owner, quota: Quota) -> QuotaExceeded:
-    what = "active schedules" if quota.active else "schedules"
     return QuotaExceeded(
         say(
-            "{owner} already has {limit} {what}, as many as are allowed",
+            "{owner} already has {limit} active schedules, as many as are allowed",
             owner=owner,
             limit=quota.limit,
-            what=what,
+        )
+        if quota.active
+        else say(
+            "{owner} already has {limit} schedules, as many as are allowed",
+            owner=owner,
+            limit=quota.limit,
         ),
         quota="active_schedules" if quota.active else "schedules",
         limit=quota.limit,
