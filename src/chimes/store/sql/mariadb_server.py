@@ -139,10 +139,8 @@ class MariadbServer(Server):
 
     # --- waking -------------------------------------------------------------------------------
     async def notices(self, heard: Callable[[], None]) -> MariadbNotices:
-        given = self._url.translate_connect_args(username="user", database="db")
-        connection = await _connect(
-            **given,
-            **self._url.query,
+        connection = await connected(
+            self._url,
             autocommit=True,
             init_command=f"SET SESSION max_statement_time = {LOCK_SECONDS}",
         )
@@ -182,6 +180,12 @@ def check_version(version: str) -> None:
         raise SchemaMismatch(
             say("the server is MariaDB {version}; Chimes needs 10.6 or newer", version=version)
         )
+
+
+async def connected(url: URL, **given: Any) -> Any:
+    """A connection of the driver itself, outside of any pool."""
+    at = url.translate_connect_args(username="user", database="db")
+    return await _connect(**at, **url.query, **given)
 
 
 async def _connect(**given: Any) -> Any:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from chimes.store.sql.migrations.views_0002 import TEMPLATES
 
 #: The store's clock in microseconds, exact: UNIX_TIMESTAMP would depend on the session's zone.
-_NOW = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+NOW = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 
 def _moment(column: str) -> str:
@@ -47,7 +47,7 @@ BEGIN
     IF COALESCE(NEW.compat_status, '') NOT IN ('active', 'inactive') THEN
       SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'f_status is active or inactive';
     END IF;
-    SET by_view = 1, at_now = {_NOW};
+    SET by_view = 1, at_now = {NOW};
     SET NEW.enabled = IF(NEW.compat_status = 'active', 1, 0),
         NEW.pause_note = '',
         NEW.pause_until = NULL,
@@ -58,7 +58,7 @@ BEGIN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'f_next_run_time is a number of milliseconds';
   END IF;
   IF NEW.compat_next_run_time <> OLD.compat_next_run_time AND NEW.enabled = 1 THEN
-    SET by_view = 1, at_now = {_NOW};
+    SET by_view = 1, at_now = {NOW};
     SET NEW.next_slot = GREATEST(NEW.compat_next_run_time * 1000, at_now);
     SET NEW.next_run_at = NEW.next_slot;
   END IF;
