@@ -25,7 +25,7 @@ from chimes.model.run import (
     Verdict,
 )
 from chimes.model.schedule import Schedule, planned
-from chimes.model.target import FlowTarget, HttpTarget, SyncTarget, TaskTarget
+from chimes.model.target import ActionTarget, FlowTarget, HttpTarget, SyncTarget, TaskTarget
 from chimes.store.port import Places
 from chimes.testing import DEFAULT_NOW
 from chimes.triggers import Every
@@ -59,7 +59,16 @@ ODD_JSON: dict[str, object] = {
 TASK = TaskTarget(name="reports.nightly", args=ODD_JSON)
 FLOW = FlowTarget(name="pipeline-2", input=ODD_JSON)
 SYNC = SyncTarget(source="crm", collection="deals.eu")
-OFFERS = frozenset({TARGET.needs, TASK.needs, FLOW.needs, SYNC.needs})
+ACTION = ActionTarget(
+    action_type_id="at-\u6c34",
+    kn_id="kn1",
+    branch="dev/2",
+    identities=({"id": "pod-1"}, ODD_JSON),
+    params=ODD_JSON,
+    account_id="u-1",
+    account_type="user",
+)
+OFFERS = frozenset({TARGET.needs, TASK.needs, FLOW.needs, SYNC.needs, ACTION.needs})
 #: Told of every end.
 INBOX = Recipient(channel=Channel.INBOX)
 CHAT = Recipient(channel=Channel.TELEGRAM, to="-100200300", on=(Occasion.SUCCESS,), language="th")

@@ -133,7 +133,14 @@ async def test_the_document_knows_every_kind(rig: Rig) -> None:
     schemas = document["components"]["schemas"]
     for body in ("ScheduleIn", "StartIn"):
         target = schemas[body]["properties"]["target"]
-        assert set(target["discriminator"]["mapping"]) == {"http", "task", "flow", "sync", "agent"}
+        assert set(target["discriminator"]["mapping"]) == {
+            "http",
+            "task",
+            "flow",
+            "sync",
+            "agent",
+            "action",
+        }
         assert len(target["oneOf"]) == 5
     assert schemas["TaskTargetIn"]["required"] == ["kind", "name"]
     assert schemas["HttpTargetIn"]["required"] == ["url"]

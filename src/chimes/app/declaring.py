@@ -15,7 +15,14 @@ from chimes.errors import InvalidInput, InvalidTrigger, NeedsClarification
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
 from chimes.model.recipient import Recipient
 from chimes.model.recipient_rules import check_recipients
-from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, Target, TaskTarget
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    Target,
+    TaskTarget,
+)
 from chimes.model.target_rules import check_target
 from chimes.service.rules import check_policy
 from chimes.service.targets import longest_timeout
@@ -208,7 +215,7 @@ def _target(
             return _task_target(given.name, args, registry)
         case FlowBuilder():
             return _flow_target(given.name, input, flows)
-        case HttpTarget() | TaskTarget() | FlowTarget() | AgentTarget():
+        case HttpTarget() | TaskTarget() | FlowTarget() | AgentTarget() | ActionTarget():
             return given
         case str():
             return _named_target(given, args, input, registry, flows)
@@ -218,7 +225,7 @@ def _target(
             raise InvalidInput(
                 say(
                     "a target is a task or a flow of this application, its name, a URL, an "
-                    "HttpTarget or an AgentTarget, not {name}",
+                    "HttpTarget, an AgentTarget or an ActionTarget, not {name}",
                     name=type(given).__name__,
                 ),
                 field="target",

@@ -9,7 +9,14 @@ from typing import assert_never
 
 from chimes.doors.compat.catbird.wire import cron_spec
 from chimes.model.schedule import Schedule
-from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, SyncTarget, TaskTarget
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    SyncTarget,
+    TaskTarget,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,5 +90,7 @@ def _target(schedule: Schedule) -> tuple[str, Mapping[str, object]]:
             return f"{source}/{collection}", {}
         case AgentTarget(prompt=prompt):
             return prompt, {}
+        case ActionTarget(action_type_id=action_type_id, params=params):
+            return action_type_id, params
         case _:
             assert_never(schedule.target)

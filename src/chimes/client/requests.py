@@ -9,7 +9,14 @@ from urllib.parse import quote
 
 from chimes.errors import InvalidInput
 from chimes.model.recipient import Recipient
-from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, SyncTarget, TaskTarget
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    SyncTarget,
+    TaskTarget,
+)
 from chimes.triggers import Trigger, format_duration_iso, format_moment, parse_duration
 from chimes.triggers.expression import trigger_from_text
 from chimes.wording import say
@@ -18,7 +25,14 @@ Json = dict[str, object]
 Duration = str | timedelta | int | float
 Moment = str | datetime
 TargetLike = (
-    str | HttpTarget | TaskTarget | FlowTarget | SyncTarget | AgentTarget | Mapping[str, object]
+    str
+    | HttpTarget
+    | TaskTarget
+    | FlowTarget
+    | SyncTarget
+    | AgentTarget
+    | ActionTarget
+    | Mapping[str, object]
 )
 RecipientLike = Recipient | Mapping[str, object]
 
@@ -141,6 +155,16 @@ def target_json(
                 "pipeline": given.pipeline,
                 "model": given.model,
                 "max_tokens": given.max_tokens,
+            }
+        case ActionTarget():
+            found = {
+                "kind": "action",
+                "action_type_id": given.action_type_id,
+                "kn_id": given.kn_id,
+                "branch": given.branch,
+                "identities": [dict(each) for each in given.identities],
+                "params": dict(given.params),
+                "account": {"id": given.account_id, "type": given.account_type},
             }
         case str():
             found = _named(given)

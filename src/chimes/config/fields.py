@@ -1,13 +1,14 @@
 """The table of settings: how each is read, and what it is called in the environment.
 
-`chimes.yaml` uses the field's own name; the environment `CHIMES_` and the name in capitals, or one
-of the aliases, which are the seeds' own names (R3.38). The first name that is set wins (C23).
+`chimes.yaml` uses the field's own name or one of its spellings; the environment `CHIMES_` and the
+name in capitals, or one of the aliases: the seeds' own names (R3.38). The first name that is set
+wins (C23).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from chimes.config.reading import (
@@ -16,6 +17,7 @@ from chimes.config.reading import (
     choice,
     duration,
     flag,
+    headers,
     level,
     names,
     number,
@@ -30,10 +32,20 @@ from chimes.config.reading import (
 
 
 @dataclass(frozen=True, slots=True)
+class Spelling:
+    """Another name of a setting in `chimes.yaml`, where its value may be written differently."""
+
+    name: str
+    read: Read
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
     name: str
     read: Read
     aliases: tuple[str, ...] = ()
+    #: Other names in `chimes.yaml`, after its own.
+    spellings: tuple[Spelling, ...] = ()
     #: Never shown by `config show`, never logged (S69).
     secret: bool = False
     #: A URL that may hold a password, which is never shown nor logged.
@@ -52,7 +64,9 @@ class Field:
 
 _SHORT = duration(least=timedelta(milliseconds=1))
 _POLL = seconds(least=timedelta(milliseconds=1))
-_LEASE = duration(least=timedelta(seconds=1), most=timedelta(hours=1))
+_SHORTEST_LEASE, _LONGEST_LEASE = timedelta(seconds=1), timedelta(hours=1)
+_LEASE = duration(least=_SHORTEST_LEASE, most=_LONGEST_LEASE)
+_LOCK = seconds(least=_SHORTEST_LEASE, most=_LONGEST_LEASE)
 
 _ALL = (
     Field("store", text, secret_part=True),
@@ -72,9 +86,20 @@ _ALL = (
     Field("default_timezone", zone),
     Field("log_level", level, ("LOG_LEVEL",)),
     Field("log_format", choice("auto", "json", "text")),
-    Field("lease", _LEASE),
+    # C4: a lock that is renewed while its holder lives is a lease.
+    Field(
+        "lease",
+        _LEASE,
+        ("CHIMES_SCHEDULE_LOCK_TIMEOUT",),
+        (Spelling("schedule_lock_timeout", _LEASE), Spelling("scheduleLockTimeout", _LOCK)),
+    ),
     Field("heartbeat", _SHORT),
-    Field("poll_interval", _POLL, ("SOFTNIX_SCHEDULER_POLL_INTERVAL_SEC",)),
+    Field(
+        "poll_interval",
+        _POLL,
+        ("CHIMES_SCHEDULE_POLL_INTERVAL", "SOFTNIX_SCHEDULER_POLL_INTERVAL_SEC"),
+        (Spelling("schedule_poll_interval", _POLL), Spelling("schedulePollInterval", _POLL)),
+    ),
     Field("app", text),
     Field("use_db_driven_scheduling", flag),
     Field("shutdown_grace", duration()),
@@ -111,6 +136,15 @@ _ALL = (
     Field("agent_input_price", price),
     Field("agent_output_price", price),
     Field("agent_callback_url", text, secret_part=True),
+    Field("action_url", text, secret_part=True),
+    Field("action_headers", headers, secret=True),
+    Field("action_timeout", _POLL),
+    Field(
+        "schedule_execution_timeout",
+        _POLL,
+        spellings=(Spelling("scheduleExecutionTimeout", _POLL),),
+    ),
+    Field("internal_token", text, secret=True),
     Field("telegram_token", text, secret=True),
     Field("telegram_api_url", text, secret_part=True),
     Field("telegram_allowed_chats", chats),
@@ -124,3 +158,9 @@ _ALL = (
 )
 
 FIELDS: Mapping[str, Field] = {field.name: field for field in _ALL}
+#: Other names in `chimes.yaml`, by name.
+SPELLINGS: Mapping[str, Field] = {
+    spelling.name: replace(field, read=spelling.read)
+    for field in _ALL
+    for spelling in field.spellings
+}

@@ -46,7 +46,9 @@ class LoadedSettings:
         found: list[str] = []
         for field in FIELDS.values():
             value = getattr(self.settings, field.name)
-            if field.secret and value:
+            if field.secret and isinstance(value, tuple):
+                found.extend(each for _, each in value)
+            elif field.secret and value:
                 found.append(str(value))
             elif field.secret_part and value:
                 found.extend(store_secrets(str(value)))

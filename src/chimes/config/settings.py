@@ -89,6 +89,17 @@ class Settings:
     agent_output_price: float = 0.0
     #: Where the pipeline can call this server back; empty: it is polled only.
     agent_callback_url: str = ""
+    #: In front of `/action-types/{id}/execute`; `{kn_id}` and `{branch}` in it are filled in.
+    #: Empty: actions are not offered.
+    action_url: str = ""
+    #: Sent with every request to it, besides our own.
+    action_headers: tuple[tuple[str, str], ...] = ()
+    #: Of one request to it.
+    action_timeout: timedelta = timedelta(seconds=30)
+    #: How long an action may take, unless its policy says otherwise (R0.34).
+    schedule_execution_timeout: timedelta = timedelta(minutes=10)
+    #: What a caller of `/in/v1` has to show (C15); empty: nothing, in open mode.
+    internal_token: str = ""
     telegram_token: str = ""
     telegram_api_url: str = "https://api.telegram.org"
     #: Chats that the bot answers, and that results are sent to; empty: nobody.

@@ -94,4 +94,24 @@ class AgentTarget:
         return self.kind
 
 
-Target = HttpTarget | TaskTarget | FlowTarget | SyncTarget | AgentTarget
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionTarget:
+    """An action type of a knowledge network, executed by the configured action service (R0.24)."""
+
+    action_type_id: str
+    kn_id: str
+    branch: str = "main"
+    #: The objects that the action is for, each a JSON object (R0.10).
+    identities: tuple[Mapping[str, object], ...] = ()
+    params: Mapping[str, object] = field(default_factory=dict)
+    #: On whose behalf: the account of whoever made the schedule, not of whoever runs it.
+    account_id: str = ""
+    account_type: str = ""
+    kind: Literal["action"] = "action"
+
+    @property
+    def needs(self) -> str:
+        return self.kind
+
+
+Target = HttpTarget | TaskTarget | FlowTarget | SyncTarget | AgentTarget | ActionTarget

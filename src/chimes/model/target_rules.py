@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
-import math
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import assert_never
 
 from chimes.errors import InvalidInput
+from chimes.model.action_rules import check_action_target
 from chimes.model.egress import Egress
 from chimes.model.http_url import parse_http_url
+from chimes.model.json_rules import MAX_ARGUMENT_BYTES as MAX_ARGUMENT_BYTES
+from chimes.model.json_rules import check_arguments, encoded
 from chimes.model.target import (
+    ActionTarget,
     AgentTarget,
     FlowTarget,
     HttpTarget,
@@ -25,10 +26,8 @@ from chimes.model.target import (
 from chimes.wording import say
 
 MAX_BODY_BYTES = 64 * 1024
-MAX_ARGUMENT_BYTES = 64 * 1024
 MAX_PROMPT_BYTES = 64 * 1024
 MAX_TOKENS = 1_000_000
-MAX_ARGUMENT_DEPTH = 32
 MAX_NAME_LENGTH = 200
 MAX_SOURCE_NAME_LENGTH = 100
 MAX_HEADERS = 100
@@ -73,6 +72,8 @@ def check_target(target: Target, *, egress: Egress | None = None) -> None:
             check_source_name(target.collection, "collection")
         case AgentTarget():
             check_prompt(target)
+        case ActionTarget():
+            check_action_target(target)
         case _:
             assert_never(target)
 
@@ -80,7 +81,7 @@ def check_target(target: Target, *, egress: Egress | None = None) -> None:
 def check_prompt(target: AgentTarget) -> None:
     if not target.prompt.strip():
         raise InvalidInput(say("a prompt is needed"), field="prompt", code="missing")
-    if len(_encoded(target.prompt, "prompt")) > MAX_PROMPT_BYTES:
+    if len(encoded(target.prompt, "prompt")) > MAX_PROMPT_BYTES:
         raise InvalidInput(
             say("a prompt has at most {max_prompt_bytes} bytes", max_prompt_bytes=MAX_PROMPT_BYTES),
             field="prompt",
@@ -133,64 +134,6 @@ def check_source_name(name: str, field: str) -> None:
             field=field,
             code="bad_name",
         )
-
-
-def check_arguments(arguments: Mapping[str, object], field: str) -> None:
-    """Plain JSON that every store takes and every reader understands alike."""
-    _check_json(arguments, field, 0)
-    if len(json.dumps(arguments, ensure_ascii=False).encode()) > MAX_ARGUMENT_BYTES:
-        raise InvalidInput(
-            say(
-                "{field} is longer than {max_argument_bytes} bytes",
-                field=field,
-                max_argument_bytes=MAX_ARGUMENT_BYTES,
-            ),
-            field=field,
-            code="too_long",
-        )
-
-
-def _check_json(value: object, field: str, depth: int) -> None:
-    if depth > MAX_ARGUMENT_DEPTH:
-        raise InvalidInput(
-            say(
-                "nested deeper than {max_argument_depth} levels",
-                max_argument_depth=MAX_ARGUMENT_DEPTH,
-            ),
-            field=field,
-            code="json_too_deep",
-        )
-    match value:
-        case None | bool() | int():
-            pass
-        case float():
-            if not math.isfinite(value):
-                raise InvalidInput(
-                    say("{value} is not a JSON number", value=value), field=field, code="bad_number"
-                )
-        case str():
-            if "\x00" in value:
-                raise InvalidInput(
-                    say("a NUL character is not allowed"), field=field, code="not_text"
-                )
-            _encoded(value, field)
-        case Mapping():
-            for key, inner in value.items():
-                if not isinstance(key, str):
-                    raise InvalidInput(
-                        say("the keys of JSON are texts"), field=field, code="wrong_type"
-                    )
-                _check_json(key, field, depth + 1)
-                _check_json(inner, f"{field}.{key}", depth + 1)
-        case list() | tuple():
-            for place, inner in enumerate(value):
-                _check_json(inner, f"{field}[{place}]", depth + 1)
-        case _:
-            raise InvalidInput(
-                say("{name} cannot be written as JSON", name=type(value).__name__),
-                field=field,
-                code="wrong_type",
-            )
 
 
 def check_http_target(target: HttpTarget, *, egress: Egress | None = None) -> None:
@@ -276,7 +219,7 @@ def check_header_name(name: str) -> None:
 def _check_header_value(name: str, value: str) -> None:
     if _CONTROL.search(value):
         raise _bad_header(name, say("{name} holds a control character", name=name), "header_value")
-    if len(_encoded(value, f"headers.{name}")) > MAX_HEADER_VALUE_BYTES:
+    if len(encoded(value, f"headers.{name}")) > MAX_HEADER_VALUE_BYTES:
         raise _bad_header(
             name,
             say(
@@ -293,7 +236,7 @@ def _bad_header(name: str, message: str, code: str) -> InvalidInput:
 
 
 def _check_body(body: str) -> None:
-    if len(_encoded(body, "body")) > MAX_BODY_BYTES:
+    if len(encoded(body, "body")) > MAX_BODY_BYTES:
         raise InvalidInput(
             say("the body is longer than {max_body_bytes} bytes", max_body_bytes=MAX_BODY_BYTES),
             field="body",
@@ -301,13 +244,6 @@ def _check_body(body: str) -> None:
         )
     if "\x00" in body:
         raise InvalidInput(say("the body holds a NUL character"), field="body", code="not_text")
-
-
-def _encoded(text: str, field: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput(say("not valid Unicode text"), field=field, code="not_text") from None
 
 
 def _check_expected_status(statuses: tuple[int, ...]) -> None:

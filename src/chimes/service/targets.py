@@ -16,18 +16,20 @@ from chimes.model.defaults import (
     with_own,
 )
 from chimes.model.node import Node
-from chimes.model.policy import Backoff, Policy
+from chimes.model.policy import Backoff, Overlap, Policy
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
 from chimes.model.source import HIGH, LONGEST_SYNC_TIMEOUT, SYNC_TIMEOUT, task_policy
 from chimes.model.sync_policy import is_pair_key, pair_of_key
-from chimes.model.target import AgentTarget, HttpTarget, SyncTarget, Target
+from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, SyncTarget, Target
 from chimes.store.port import Store
 from chimes.triggers.reading import nearest
 from chimes.wording import say
 
 #: `needs` of a prompt.
 AGENT = "agent"
+#: `needs` of an action.
+ACTION = "action"
 TASK_TIMEOUT = timedelta(minutes=5)
 FLOW_TIMEOUT = timedelta(days=1)
 #: By the kind of a target: where nobody said how long a run may take (of HTTP targets the settings
@@ -38,6 +40,7 @@ USUAL_TIMEOUTS: Mapping[str, timedelta] = {
     "flow": FLOW_TIMEOUT,
     "sync": SYNC_TIMEOUT,
     "agent": timedelta(minutes=10),
+    "action": timedelta(minutes=10),
 }
 LONGEST_TIMEOUTS: Mapping[str, timedelta] = {
     "http": timedelta(minutes=15),
@@ -45,6 +48,7 @@ LONGEST_TIMEOUTS: Mapping[str, timedelta] = {
     "flow": timedelta(days=365),
     "sync": LONGEST_SYNC_TIMEOUT,
     "agent": timedelta(days=1),
+    "action": timedelta(days=1),
 }
 
 
@@ -62,6 +66,8 @@ def usual_defaults(target: Target) -> RunDefaults:
         return RunDefaults(policy=task_policy(target), priority=HIGH)
     if isinstance(target, AgentTarget):
         return RunDefaults(policy=agent_policy(Settings()))
+    if isinstance(target, ActionTarget):
+        return RunDefaults(policy=action_policy(Settings()))
     return RunDefaults(policy=Policy(timeout=usual_timeout(target)))
 
 
@@ -82,6 +88,27 @@ def agent_offers(settings: Settings) -> dict[str, RunDefaults]:
     if not settings.agent_pipeline or "worker" not in settings.roles:
         return {}
     return {AGENT: RunDefaults(policy=agent_policy(settings))}
+
+
+def action_policy(settings: Settings) -> Policy:
+    """Of an action whose schedule says nothing (R0.34). A dispatch that failed is tried again
+    (C14), the oldest of the slots that were missed is made up for (C1), and one that comes while
+    the last is at work is skipped."""
+    return Policy(
+        timeout=settings.schedule_execution_timeout,
+        max_retries=settings.max_retries,
+        retry_backoff=settings.retry_backoff,
+        backoff=Backoff.EXPONENTIAL,
+        max_concurrent_runs=1,
+        overlap=Overlap.SKIP,
+    )
+
+
+def action_offers(settings: Settings) -> dict[str, RunDefaults]:
+    """What a node with these settings offers of actions: empty where it knows no service."""
+    if not settings.action_url or "worker" not in settings.roles:
+        return {}
+    return {ACTION: RunDefaults(policy=action_policy(settings))}
 
 
 def offered_as(target: Target) -> str:
@@ -107,7 +134,7 @@ async def offered(
         telling = [node for node in having if target.needs in node.defaults]
         latest = max(telling, key=lambda node: node.started_at, default=None)
         return None if latest is None else latest.defaults[target.needs]
-    if isinstance(target, AgentTarget):
+    if isinstance(target, AgentTarget | ActionTarget):
         # Its runs say what is missing, should it still be missing then.
         return None
     known = _names(target.kind, {*here, *(each for node in alive for each in node.offers)})
@@ -154,6 +181,11 @@ async def pair_is_offered(store: Store, target: SyncTarget) -> bool:
 async def pipeline_is_offered(store: Store) -> bool:
     """By any node that is alive; those without one do not say how its runs are carried out."""
     return any(AGENT in node.defaults for node in await _alive(store))
+
+
+async def actions_are_offered(store: Store) -> bool:
+    """By any node that is alive and knows an action service."""
+    return any(ACTION in node.defaults for node in await _alive(store))
 
 
 async def check_source(store: Store, source: str, here: Mapping[str, RunDefaults]) -> None:

@@ -16,7 +16,14 @@ from chimes.triggers.reading import nearest
 from chimes.wording import say
 
 T = TypeVar("T")
-TARGET_KINDS = ("http", "task", "flow", "sync", "agent")
+TARGET_KINDS = ("http", "task", "flow", "sync", "agent", "action")
+
+#: Other names of the fields of an action, by name.
+ACTION_NAMES = {
+    "unique_identities": "identities",
+    "_instance_identities": "identities",
+    "dynamic_params": "params",
+}
 
 
 class Body(BaseModel):
@@ -40,6 +47,27 @@ class Body(BaseModel):
                 if name not in known:
                     raise unknown_field(str(name)[:64], known)
         return data
+
+
+class ActionNames(Body):
+    """What seed 0 and its original call the fields of an action (C23)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_our_names(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        found: dict[object, object] = {}
+        for name, value in data.items():
+            ours = ACTION_NAMES.get(name, name) if isinstance(name, str) else name
+            if ours in found and found[ours] != value:
+                raise PydanticCustomError(
+                    "given_twice",
+                    say("{field} is given twice, and not alike"),
+                    {"field": str(ours)},
+                )
+            found[ours] = value
+        return found
 
 
 def unknown_field(name: str, known: Iterable[str]) -> PydanticCustomError:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 
 from chimes.doors.api.fields import (
+    ActionNames,
     Body,
     ContentField,
     DurationField,
@@ -18,6 +19,7 @@ from chimes.doors.api.fields import (
     without_defaults,
 )
 from chimes.model.access import OwnerType, Role, Scope
+from chimes.model.action_rules import MAX_IDENTITIES
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
 from chimes.model.recipient import Channel, Occasion
 from chimes.model.recipient_rules import MOST_RECIPIENTS
@@ -132,17 +134,52 @@ class AgentTargetIn(Body):
     )
 
 
-AnyTargetIn = HttpTargetIn | TaskTargetIn | FlowTargetIn | SyncTargetIn | AgentTargetIn
+class AccountIn(Body):
+    id: str = ""
+    type: str = ""
+
+
+Identities = Annotated[
+    list[dict[str, JsonValue]],
+    Field(
+        max_length=MAX_IDENTITIES,
+        description="The objects that the action is for; also as `unique_identities` or"
+        " `_instance_identities`.",
+    ),
+]
+ActionParams = Annotated[dict[str, JsonValue], Field(description="Also as `dynamic_params`.")]
+
+
+class ActionTargetIn(ActionNames):
+    """An action type of a knowledge network, executed by the action service that is configured
+    (`CHIMES_ACTION_URL`). Values of `params` whose names look like secrets are answered as `***`
+    and kept where `***` comes back."""
+
+    kind: Literal["action"]
+    action_type_id: str
+    kn_id: str
+    branch: str = "main"
+    identities: Identities = Field(default_factory=list)
+    params: ActionParams = Field(default_factory=dict)
+    account: AccountIn = Field(
+        default_factory=AccountIn,
+        description="On whose behalf the action is executed: X-Account-Id, X-Account-Type.",
+    )
+
+
+AnyTargetIn = (
+    HttpTargetIn | TaskTargetIn | FlowTargetIn | SyncTargetIn | AgentTargetIn | ActionTargetIn
+)
 TargetField = Annotated[AnyTargetIn, Field(discriminator="kind"), BeforeValidator(with_kind)]
 
 
-class TargetPatch(Body):
+class TargetPatch(ActionNames):
     """Only what changes. Without `kind`, or with the one that it has, the target is changed field
     by field; another kind replaces it. The fields must be those of the kind."""
 
     model_config = ConfigDict(json_schema_extra=without_defaults)
 
-    kind: Literal["http", "task", "flow", "sync", "agent"] = "http"
+    kind: Literal["http", "task", "flow", "sync", "agent", "action"] = "http"
     url: str = ""
     method: str = "POST"
     headers: dict[str, str] = Field(default_factory=dict)
@@ -161,6 +198,12 @@ class TargetPatch(Body):
     pipeline: Literal["", "openai", "runs"] = ""
     model: str = ""
     max_tokens: int | None = None
+    action_type_id: str = ""
+    kn_id: str = ""
+    branch: str = "main"
+    identities: Identities = Field(default_factory=list)
+    params: ActionParams = Field(default_factory=dict)
+    account: AccountIn = Field(default_factory=AccountIn)
 
 
 class RecipientIn(Body):

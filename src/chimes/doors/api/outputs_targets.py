@@ -47,8 +47,28 @@ class AgentTargetOut(Out):
     max_tokens: int | None
 
 
+class AccountOut(Out):
+    id: str
+    type: str
+
+
+class ActionTargetOut(Out):
+    kind: Literal["action"]
+    action_type_id: str
+    kn_id: str
+    branch: str
+    identities: list[dict[str, object]]
+    params: dict[str, object]
+    account: AccountOut = Field(description="On whose behalf the action is executed.")
+
+
 TargetOut = Annotated[
-    HttpTargetOut | TaskTargetOut | FlowTargetOut | SyncTargetOut | AgentTargetOut,
+    HttpTargetOut
+    | TaskTargetOut
+    | FlowTargetOut
+    | SyncTargetOut
+    | AgentTargetOut
+    | ActionTargetOut,
     Field(discriminator="kind"),
 ]
 

@@ -24,10 +24,10 @@ from chimes.model.defaults import PRIORITY, with_own
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule
-from chimes.model.target import AgentTarget, HttpTarget, SyncTarget, Target
+from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, SyncTarget, Target
 from chimes.service.orders import Order
 from chimes.service.rules import checked_text
-from chimes.service.targets import agent_policy, usual_defaults, usual_timeout
+from chimes.service.targets import action_policy, agent_policy, usual_defaults, usual_timeout
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.triggers import format_duration_iso, format_moment, parse_moment
 from chimes.wording import say
@@ -45,6 +45,8 @@ def default_policy(settings: Settings, target: Target) -> Policy:
         return replace(usual_defaults(target).policy, misfire_grace=settings.misfire_grace)
     if isinstance(target, AgentTarget):
         return replace(agent_policy(settings), misfire_grace=settings.misfire_grace)
+    if isinstance(target, ActionTarget):
+        return replace(action_policy(settings), misfire_grace=settings.misfire_grace)
     usual = Policy(misfire_grace=settings.misfire_grace, timeout=usual_timeout(target))
     if not isinstance(target, HttpTarget):
         return usual

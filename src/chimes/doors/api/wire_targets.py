@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from chimes.doors.api.inputs import (
+    ActionTargetIn,
     AgentTargetIn,
     AnyTargetIn,
     FlowTargetIn,
@@ -17,6 +18,7 @@ from chimes.doors.api.inputs import (
 )
 from chimes.errors import InvalidInput
 from chimes.model.target import (
+    ActionTarget,
     AgentTarget,
     FlowTarget,
     HttpTarget,
@@ -41,6 +43,7 @@ _FIELDS: Mapping[str, frozenset[str]] = {
     "flow": frozenset(FlowTargetIn.model_fields) - {"kind"},
     "sync": frozenset(SyncTargetIn.model_fields) - {"kind"},
     "agent": frozenset(AgentTargetIn.model_fields) - {"kind"},
+    "action": frozenset(ActionTargetIn.model_fields) - {"kind"},
 }
 _EMPTY: Mapping[str, Target] = {
     "http": HttpTarget(url=""),
@@ -48,6 +51,7 @@ _EMPTY: Mapping[str, Target] = {
     "flow": FlowTarget(name=""),
     "sync": SyncTarget(source="", collection=""),
     "agent": AgentTarget(prompt=""),
+    "action": ActionTarget(action_type_id="", kn_id=""),
 }
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "http": ("url",),
@@ -55,6 +59,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "flow": ("name",),
     "sync": ("source", "collection"),
     "agent": ("prompt",),
+    "action": ("action_type_id", "kn_id"),
 }
 
 
@@ -70,6 +75,8 @@ def target_from(given: AnyTargetIn) -> Target:
             return SyncTarget(source=given.source, collection=given.collection)
         case AgentTargetIn():
             return _merged_agent(given, AgentTarget(prompt=given.prompt))
+        case ActionTargetIn():
+            return _merged_action(given, ActionTarget(action_type_id="", kn_id=""))
 
 
 def patched_target(given: TargetPatch, before: Target) -> Target:
@@ -110,6 +117,8 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
             )
         case AgentTarget():
             return _merged_agent(given, before)
+        case ActionTarget():
+            return _merged_action(given, before)
 
 
 def target_out(target: Target) -> Json:
@@ -151,11 +160,33 @@ def target_out(target: Target) -> Json:
                 "model": target.model,
                 "max_tokens": target.max_tokens,
             }
+        case ActionTarget():
+            return {
+                "kind": target.kind,
+                "action_type_id": target.action_type_id,
+                "kn_id": target.kn_id,
+                "branch": target.branch,
+                "identities": [dict(each) for each in target.identities],
+                "params": masked_arguments(target.params),
+                "account": {"id": target.account_id, "type": target.account_type},
+            }
 
 
 def _merged_agent(given: AgentTargetIn | TargetPatch, before: AgentTarget) -> AgentTarget:
     sent = given.model_fields_set & _FIELDS["agent"]
     return replace(before, **{name: getattr(given, name) for name in sent})
+
+
+def _merged_action(given: ActionTargetIn | TargetPatch, before: ActionTarget) -> ActionTarget:
+    sent = given.model_fields_set & _FIELDS["action"]
+    changes: dict[str, Any] = {name: getattr(given, name) for name in sent - {"account"}}
+    if "identities" in changes:
+        changes["identities"] = tuple(given.identities)
+    if "params" in changes:
+        changes["params"] = unmasked_arguments(given.params, before.params)
+    if "account" in sent:
+        changes |= {"account_id": given.account.id, "account_type": given.account.type}
+    return replace(before, **changes)
 
 
 def _merged_http(given: HttpTargetIn | TargetPatch, before: HttpTarget) -> HttpTarget:

@@ -13,6 +13,7 @@ from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import (
+    ActionTarget,
     AgentTarget,
     FlowTarget,
     HttpTarget,
@@ -135,6 +136,8 @@ def target_to_plain(target: Target) -> Plain:
                     "max_tokens": target.max_tokens,
                 }
             )
+        case ActionTarget():
+            return _action_to_plain(target)
 
 
 def _http_to_plain(target: HttpTarget) -> Plain:
@@ -185,6 +188,33 @@ def _agent_target(read: Reader) -> AgentTarget:
     )
 
 
+def _action_to_plain(target: ActionTarget) -> Plain:
+    return without_empty(
+        {
+            "kind": target.kind,
+            "action_type_id": target.action_type_id,
+            "kn_id": target.kn_id,
+            "branch": target.branch,
+            "identities": [dict(each) for each in target.identities],
+            "params": dict(target.params),
+            "account_id": target.account_id,
+            "account_type": target.account_type,
+        }
+    )
+
+
+def _action_target(read: Reader) -> ActionTarget:
+    return ActionTarget(
+        action_type_id=read.text("action_type_id"),
+        kn_id=read.text("kn_id"),
+        branch=read.text("branch", ""),
+        identities=tuple(_object(each) for each in read.items("identities")),
+        params=read.mapping("params"),
+        account_id=read.text("account_id", ""),
+        account_type=read.text("account_type", ""),
+    )
+
+
 #: One line per kind of target.
 TARGETS: Mapping[str, Callable[[Reader], Target]] = {
     "http": _http_target,
@@ -192,6 +222,7 @@ TARGETS: Mapping[str, Callable[[Reader], Target]] = {
     "flow": _flow_target,
     "sync": _sync_target,
     "agent": _agent_target,
+    "action": _action_target,
 }
 
 
@@ -281,6 +312,12 @@ def schedule_from_plain(data: object) -> Schedule:
     )
     read.done()
     return schedule
+
+
+def _object(data: object) -> Mapping[str, object]:
+    if not isinstance(data, dict):
+        raise InvalidInput(say("expected an object, got {name}", name=type(data).__name__))
+    return data
 
 
 def labels_from_plain(data: object) -> dict[str, str | None]:

@@ -16,6 +16,7 @@ from chimes.errors import InvalidInput
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import (
+    ActionTarget,
     AgentTarget,
     FlowTarget,
     HttpTarget,
@@ -45,6 +46,7 @@ TARGET_KEYS: Mapping[str, frozenset[str]] = {
     "flow": frozenset({"name", "input"}),
     "sync": frozenset({"source", "collection"}),
     "agent": frozenset({"prompt", "pipeline", "model", "max_tokens"}),
+    "action": frozenset({"action_type_id", "kn_id", "branch", "identities", "params"}),
 }
 SCHEDULE_KEYS: Mapping[str, frozenset[str]] = {
     "once": frozenset({"kind", "run_at"}),
@@ -156,6 +158,14 @@ def target_keys(target: Target) -> Plain:
                 "max_tokens": target.max_tokens,
             }
             return {"prompt": target.prompt, **without_empty(own)}
+        case ActionTarget():
+            return {
+                "action_type_id": target.action_type_id,
+                "kn_id": target.kn_id,
+                "branch": target.branch,
+                "identities": [dict(each) for each in target.identities],
+                "params": dict(target.params),
+            }
 
 
 def given_texts(schedule: Schedule) -> Mapping[str, object]:

@@ -15,6 +15,7 @@ from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import (
+    ActionTarget,
     AgentTarget,
     FlowTarget,
     HttpTarget,
@@ -353,6 +354,16 @@ def _target_out(target: Target, *, literal: bool) -> Job:
             return {"http": dict(_NO_HTTP), "sync": pair}
         case AgentTarget():
             return {"http": dict(_NO_HTTP), "agent": {"prompt": target.prompt}}
+        case ActionTarget():
+            params = target.params if literal else masked_arguments(target.params)
+            action = {
+                "action_type_id": target.action_type_id,
+                "kn_id": target.kn_id,
+                "branch": target.branch,
+                "identities": [dict(each) for each in target.identities],
+                "params": dict(params),
+            }
+            return {"http": dict(_NO_HTTP), "action": action}
 
 
 def _schedule_out(trigger: Trigger, given: Mapping[str, object]) -> dict[str, str]:
