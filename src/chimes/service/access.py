@@ -38,6 +38,8 @@ _TRUST = 1.0
 #: every call needs one.
 _LOOK_AGAIN = 0.2
 _NO_KEY = "0" * 64
+#: Where the people with passwords are (`users`): from the first one on, nobody else gets in.
+USERS = "dashboard:users"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +64,8 @@ class AccessService:
         """Whether a key is needed. Without any, calls are open (and the bind is loopback only)."""
         if not self._keys_on and self._clock.monotonic() - self._looked_at > _LOOK_AGAIN:
             # One that has expired was made to keep others out, and still does.
-            self._keys_on = any(key.revoked_at is None for key in await self._store.list_keys())
+            keys = any(key.revoked_at is None for key in await self._store.list_keys())
+            self._keys_on = keys or await self._store.read_state(USERS) is not None
             self._looked_at = self._clock.monotonic()
         return self._keys_on
 
@@ -91,11 +94,39 @@ class AccessService:
             scopes=key.scopes,
         )
 
+    async def standing(self, key_id: KeyId, *, door: str, address: str = "") -> Actor | None:
+        """What a key may that was shown before; None if it is no longer good."""
+        key = await self._key_by_id(key_id)
+        if key is None or not key.usable(await self._store.now()):
+            return None
+        return Actor(
+            owner=key.owner,
+            role=key.role,
+            key_id=key.id,
+            door=door,
+            address=address,
+            scopes=key.scopes,
+        )
+
+    def configured_mark(self, presented: str) -> str:
+        """Which key of the configuration this is, without giving it away; empty: none."""
+        digest = _digest(presented)
+        return _digest(digest) if digest in self._fixed else ""
+
+    def configured(self, mark: str, *, door: str, address: str = "") -> Actor | None:
+        """Whoever showed that key; None if it is no longer configured."""
+        if all(_digest(known) != mark for known in self._fixed):
+            return None
+        return Actor(role=Role.ADMIN, key_id=KeyId("configured"), door=door, address=address)
+
     async def _key(self, presented: str) -> ApiKey | None:
         parts = presented.split("_", 2)
         if len(parts) != 3 or parts[0] != KEY_PREFIX:
             return None
-        key_id, now = KeyId(parts[1]), self._clock.monotonic()
+        return await self._key_by_id(KeyId(parts[1]))
+
+    async def _key_by_id(self, key_id: KeyId) -> ApiKey | None:
+        now = self._clock.monotonic()
         known = self._known.get(key_id)
         if known is not None and now - known[1] < _TRUST:
             return known[0]
@@ -178,7 +209,7 @@ def _checked_scopes(role: Role, scopes: Collection[Scope]) -> tuple[Scope, ...]:
     beyond = [each for each in Scope if each in scopes and each not in SCOPES_OF[role]]
     if beyond:
         raise InvalidInput(
-            say("a {role} may not {beyond}", role=role.value, beyond=", ".join(beyond)),
+            say("a {role} may not {scopes}", role=role.value, scopes=", ".join(beyond)),
             field="scopes",
             code="wider_than_role",
         )
