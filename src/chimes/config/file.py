@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from chimes.config.fields import FIELDS
+from chimes.config.fields import FIELDS, SPELLINGS
 from chimes.config.location import store_secrets
 from chimes.errors import ConfigError
 from chimes.triggers.reading import nearest
@@ -35,6 +35,7 @@ _EVENTNATIVE = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileContent:
+    #: By name or spelling of a field; its own name comes before the others.
     values: Mapping[str, object] = field(default_factory=dict)
     sources: object = None
     schedules: object = None
@@ -42,7 +43,7 @@ class FileContent:
 
 
 def read_file(file: Path) -> FileContent:
-    """The file's settings by field name, not yet checked one by one."""
+    """The file's settings, not yet checked one by one."""
     data = _parsed(file)
     if data is None:
         return FileContent()
@@ -59,13 +60,13 @@ def read_file(file: Path) -> FileContent:
         name = str(key).replace("-", "_")
         if name in (*_RESERVED, _SERVER):
             continue
-        if name not in FIELDS:
+        if name not in FIELDS and name not in SPELLINGS:
             raise _unknown_key(file, key)
         if value is not None:
             values[name] = value
     secret = any(_secret(name, value) for name, value in values.items())
     return FileContent(
-        values=values,
+        values={name: values[name] for name in (*FIELDS, *SPELLINGS) if name in values},
         sources=data.get("sources"),
         schedules=data.get("schedules"),
         warnings=readable_by_others(file) if secret else (),
@@ -73,7 +74,7 @@ def read_file(file: Path) -> FileContent:
 
 
 def _secret(name: str, value: object) -> bool:
-    field = FIELDS[name]
+    field = FIELDS.get(name) or SPELLINGS[name]
     return field.secret or (field.secret_part and bool(store_secrets(str(value))))
 
 
@@ -121,7 +122,7 @@ def _of_eventnative(file: Path, server: object) -> dict[object, object]:
 
 
 def _unknown_key(file: Path, key: object, further: tuple[str, ...] = ()) -> ConfigError:
-    hint = nearest(str(key), (*FIELDS, *_RESERVED, *_NESTED, *further))
+    hint = nearest(str(key), (*FIELDS, *SPELLINGS, *_RESERVED, *_NESTED, *further))
     message = say("{file}: unknown key {key!r}", file=file, key=str(key)[:64])
     return ConfigError(
         say("{message}; {hint}", message=message, hint=hint) if hint else message, key=str(key)

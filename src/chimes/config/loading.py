@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from chimes.config.fields import FIELDS, Field
+from chimes.config.fields import FIELDS, SPELLINGS, Field
 from chimes.config.location import masked_store_url, store_secrets
 from chimes.config.reading import Expected
 from chimes.config.settings import Settings
@@ -171,18 +171,24 @@ def _from_file(
     from chimes.config.file import read_file
 
     content = read_file(file)
-    for name, given in content.values.items():
-        if origins[name] == DEFAULT:
-            origins[name] = say("file {file}", file=file.name)
-            values[name] = _value(FIELDS[name], given, say("file {file}", file=file))
-        else:
-            _value(FIELDS[name], given, say("file {file}", file=file))
+    for key, given in content.values.items():
+        field = FIELDS.get(key) or SPELLINGS[key]
+        value = _value(field, given, _in_file(str(file), key))
+        if origins[field.name] == DEFAULT:
+            origins[field.name] = _in_file(file.name, key)
+            values[field.name] = value
     return replace(
         loaded,
         sources=content.sources,
         schedules=content.schedules,
         warnings=content.warnings,
     )
+
+
+def _in_file(file: str, key: str) -> str:
+    if key in SPELLINGS:
+        return say("file {file} {key}", file=file, key=key)
+    return say("file {file}", file=file)
 
 
 def _key_file_warnings(settings: Settings) -> tuple[str, ...]:
