@@ -53,6 +53,11 @@ class ChimesError(Exception):
         return found
 
 
+def told(error: BaseException) -> str:
+    """What an error says; one of ours can still be said in every language."""
+    return error.message if isinstance(error, ChimesError) else str(error)
+
+
 class InvalidInput(ChimesError):
     """The input is not valid"""
 

@@ -23,7 +23,7 @@ SAY_EVERY = 600.0
 EMAILS_AN_HOUR = 100
 SETTING_OF = {
     Channel.TELEGRAM: "CHIMES_TELEGRAM_TOKEN",
-    Channel.EMAIL: "CHIMES_SMTP_URL and CHIMES_SMTP_FROM",
+    Channel.EMAIL: say("CHIMES_SMTP_URL and CHIMES_SMTP_FROM"),
 }
 #: The kept state of a channel: when a node that has it last said so.
 SENT_HERE = "sends:"
@@ -47,8 +47,8 @@ class Admission:
         if delivery.attempts > MOST_ATTEMPTS:
             return Refused(
                 error=say(
-                    "begun {most_attempts} times, and no sender lived to say what became of it",
-                    most_attempts=MOST_ATTEMPTS,
+                    "begun {times} times, and no sender lived to say what became of it",
+                    times=MOST_ATTEMPTS,
                 ),
                 code="lost",
             )
@@ -69,8 +69,8 @@ class Admission:
             return None
         return Retry(
             error=say(
-                "more than {emails_an_hour} e-mails an hour: it waits for its turn",
-                emails_an_hour=EMAILS_AN_HOUR,
+                "more than {most} e-mails an hour: it waits for its turn",
+                most=EMAILS_AN_HOUR,
             ),
             code="rate_limited",
             after=taken.wait,
@@ -79,12 +79,14 @@ class Admission:
 
     async def _not_here(self, channel: Channel) -> Result:
         if await self._is_elsewhere(channel):
-            error = f"waits for a node that can send by {channel}"
+            error = say("waits for a node that can send by {channel}", channel=channel.value)
             return Retry(error=error, code="waits", after=OVERDUE / 6, holds_back=True)
-        missing = SETTING_OF.get(channel, channel.value)
+        setting = SETTING_OF.get(channel, channel.value)
         return Refused(
             error=say(
-                "no node can send by {channel}: set {missing}", channel=channel, missing=missing
+                "no node can send by {channel}: set {setting}",
+                channel=channel.value,
+                setting=setting,
             ),
             code="not_configured",
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.model.run import LogEntry
+from chimes.wording import say
 
 _TICK = timedelta(microseconds=1)
 
@@ -76,7 +77,7 @@ class AttemptLog:
         if self._lines > limits.lines or self._characters > limits.characters:
             self._lines = limits.lines + 1
             level, message = "warning", _cut(limits)
-        self.pending.append(LogEntry(at=at, level=level, message=message))
+        self.pending.append(LogEntry(at=at, level=level, message=str(message)))
 
     def sent(self, batch: Sequence[LogEntry]) -> None:
         self.in_doubt = len(batch)
@@ -93,7 +94,9 @@ class AttemptLog:
 
 
 def _cut(limits: LogLimits) -> str:
-    return (
-        f"more than {limits.lines} lines or {limits.characters} characters: "
-        "the rest of this attempt's log is left out"
+    return say(
+        "more than {lines} lines or {characters} characters: "
+        "the rest of this attempt's log is left out",
+        lines=limits.lines,
+        characters=limits.characters,
     )

@@ -227,7 +227,7 @@ class Deliverer:
             result = answer or await self._sent(letter)
         except Exception as error:
             self._tell(SenderBroken(delivery=delivery, error=error))
-            text = f"{type(error).__name__} in the channel itself"
+            text = say("{type} in the channel itself", type=type(error).__name__)
             result = Retry(error=text, code="broken")
         # Given up, its owner is to read so in any case (F75).
         letter = letter or self._envelope(delivery, bare_message(delivery, language))
@@ -265,7 +265,7 @@ class Deliverer:
                 result = await sender.send(letter)
         except TimeoutError:
             result = Retry(
-                error=say("timed out after {longest_sending:g} s", longest_sending=LONGEST_SENDING),
+                error=say("timed out after {seconds:g} s", seconds=LONGEST_SENDING),
                 code="timeout",
             )
         hit("deliver.after_send")

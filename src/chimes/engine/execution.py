@@ -13,13 +13,13 @@ from chimes.engine.kept_states import state_of
 from chimes.engine.membership import Membership
 from chimes.engine.steps import FlowSteps
 from chimes.engine.storetime import StoreTime
-from chimes.errors import StoreUnavailable
+from chimes.errors import StoreUnavailable, told
 from chimes.failpoints import hit
 from chimes.model.policy import OnLost
 from chimes.model.run import Attempt, AttemptEnd, Outcome, Verdict, judged
 from chimes.store.port import Store
 from chimes.targets.base import Call, NotHere, TargetRunner
-from chimes.wording import say
+from chimes.wording import joined, say
 
 
 class Execution:
@@ -74,7 +74,7 @@ class Execution:
             outcome = Outcome(
                 end=AttemptEnd.FAILED,
                 retryable=True,
-                error=f"{type(error).__name__}: {error}",
+                error=joined(": ", (type(error).__name__, told(error))),
                 code="target_error",
             )
         return self._verdict(hold, outcome)
@@ -90,8 +90,8 @@ class Execution:
                     # Another attempt would find the same steps, and no time left either.
                     retryable=not hold.run.resumable,
                     error=say(
-                        "no answer within {timeout:g} s",
-                        timeout=hold.run.policy.timeout.total_seconds(),
+                        "no answer within {seconds:g} s",
+                        seconds=hold.run.policy.timeout.total_seconds(),
                     ),
                     code="timeout",
                 )

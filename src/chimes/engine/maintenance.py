@@ -169,7 +169,7 @@ class Maintenance:
                 "enabled": [False, True],
                 "pause_until": [until.isoformat() if until else None, None],
             },
-            reason="the pause was over",
+            reason=str(say("the pause was over")),
         )
         try:
             after = await self._store.change_schedule(schedule.id, change, audit)

@@ -16,6 +16,7 @@ from chimes.service.preferences import Preferences, PreferenceService
 from chimes.service.recipients import LINKED_CHAT
 from chimes.store.port import Store
 from chimes.triggers import Cron, Once
+from chimes.wording import say
 
 
 class Readers:
@@ -61,14 +62,18 @@ class Readers:
         if owner == Owner(type=OwnerType.CHAT, id=to):
             if to in self._settings.telegram_allowed_chats:
                 return None
-            error = f"chat {to} is not allowed any more: CHIMES_TELEGRAM_ALLOWED_CHATS"
+            error = say(
+                "chat {chat} is not allowed any more: CHIMES_TELEGRAM_ALLOWED_CHATS", chat=to
+            )
             return Refused(error=error, code="not_allowed")
         if owner.type is not OwnerType.USER:
             return None
         chat = await self._chat(to)
         linked, left = _text(chat, "owner"), _text(chat, "left")
         if (linked and linked != str(owner)) or (not linked and left == str(owner)):
-            error = f"chat {to} is not linked to {owner} any more: link it again"
+            error = say(
+                "chat {chat} is not linked to {owner} any more: link it again", chat=to, owner=owner
+            )
             return Refused(error=error, code="not_linked")
         return None
 
@@ -100,7 +105,7 @@ def _refused_address(to: str, allowed: tuple[str, ...]) -> Refused | None:
     domain = to.rpartition("@")[2].lower()
     if not allowed or domain in {each.lower().removeprefix("@") for each in allowed}:
         return None
-    error = f"nothing may be sent to addresses of {domain}: CHIMES_SMTP_ALLOWED"
+    error = say("nothing may be sent to addresses of {domain}: CHIMES_SMTP_ALLOWED", domain=domain)
     return Refused(error=error, code="not_allowed")
 
 

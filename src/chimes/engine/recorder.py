@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import islice
 
 from chimes.engine.lifecycle import AtOnce, Rest, Told
-from chimes.errors import StoreUnavailable
+from chimes.errors import StoreUnavailable, told
 from chimes.failpoints import hit
 from chimes.model.ids import RunId
 from chimes.model.run import Run, RunStatus, Verdict
@@ -97,9 +97,9 @@ def _unstorable(verdict: Verdict, error: Exception) -> Verdict:
         result=None,
         logs=(),
         error=say(
-            "the result could not be stored: {name}: {error}",
-            name=type(error).__name__,
-            error=error,
+            "the result could not be stored: {type}: {message}",
+            type=type(error).__name__,
+            message=told(error),
         ),
         reason="unstorable_result",
     )

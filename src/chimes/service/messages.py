@@ -151,8 +151,8 @@ def _only_looked_at(item: InboxItem, now: datetime) -> NoReturn:
 
 
 def _no_delivery(delivery_id: DeliveryId) -> NotFound:
-    return NotFound(say("delivery {delivery_id} not found", delivery_id=delivery_id))
+    return NotFound(say("delivery {id} not found", id=delivery_id))
 
 
 def _no_item(item_id: InboxId) -> NotFound:
-    return NotFound(say("message {item_id} not found", item_id=item_id))
+    return NotFound(say("message {id} not found", id=item_id))

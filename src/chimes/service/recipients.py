@@ -31,7 +31,7 @@ async def check_chats(
             continue
         if not await _is_own(store, actor.owner, recipient.to):
             raise InvalidInput(
-                say("chat {to} not found", to=recipient.to),
+                say("chat {chat} not found", chat=recipient.to),
                 field=f"delivery[{place}].to",
                 code="not_found",
                 hint=say("link it first: send the code of your account to the bot"),

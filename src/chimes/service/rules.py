@@ -39,8 +39,8 @@ def clean_name(name: str, field: str = "name") -> str:
     if len(cleaned) > NAME_LIMIT:
         raise InvalidInput(
             say(
-                "a name has at most {name_limit} characters, this one has {count}",
-                name_limit=NAME_LIMIT,
+                "a name has at most {most} characters, this one has {count}",
+                most=NAME_LIMIT,
                 count=len(cleaned),
             ),
             field=field,
@@ -60,9 +60,7 @@ def checked_text(text: str, field: str) -> str:
             or marks > _MOST_MARKS_IN_A_ROW
         ):
             raise InvalidInput(
-                say(
-                    "the character U+{character:04X} is not allowed here", character=ord(character)
-                ),
+                say("the character U+{code:04X} is not allowed here", code=ord(character)),
                 field=field,
                 code="bad_character",
             )
@@ -72,7 +70,7 @@ def checked_text(text: str, field: str) -> str:
 def checked_id(schedule_id: str) -> str:
     if not 0 < len(schedule_id) <= ID_LIMIT:
         raise InvalidInput(
-            say("an id has 1 to {id_limit} characters", id_limit=ID_LIMIT),
+            say("an id has 1 to {most} characters", most=ID_LIMIT),
             field="id",
             code="too_long",
         )
@@ -89,7 +87,7 @@ def checked(schedule: Schedule) -> Schedule:
     check_priority(schedule.priority, schedule.target)
     if len(schedule.labels) > LABEL_LIMIT:
         raise InvalidInput(
-            say("at most {label_limit} labels", label_limit=LABEL_LIMIT),
+            say("at most {most} labels", most=LABEL_LIMIT),
             field="labels",
             code="too_many",
         )
@@ -110,9 +108,9 @@ def check_priority(priority: int, target: Target | None = None) -> None:
     if not least <= priority <= PRIORITY_LIMIT:
         raise InvalidInput(
             say(
-                "priority lies between {least} and {priority_limit}",
+                "priority lies between {least} and {most}",
                 least=least,
-                priority_limit=PRIORITY_LIMIT,
+                most=PRIORITY_LIMIT,
             ),
             field="priority",
             code="out_of_range",
@@ -143,7 +141,9 @@ def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
     ):
         if not low <= value <= high:
             raise InvalidInput(
-                say("{field} must lie between {low} and {high}", field=field, low=low, high=high),
+                say(
+                    "{field} must lie between {least} and {most}", field=field, least=low, most=high
+                ),
                 field=f"policy.{field}",
                 code="out_of_range",
             )

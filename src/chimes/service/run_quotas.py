@@ -43,9 +43,9 @@ class RunQuotas:
         if limits.running and await self._running(owner, limits.running) >= limits.running:
             raise QuotaExceeded(
                 say(
-                    "{owner} already has {running} runs under way, as many as are allowed",
+                    "{owner} already has {limit} runs under way, as many as are allowed",
                     owner=owner,
-                    running=limits.running,
+                    limit=limits.running,
                 ),
                 quota="running",
                 limit=limits.running,
@@ -57,9 +57,9 @@ class RunQuotas:
             if not taken.granted:
                 raise QuotaExceeded(
                     say(
-                        "{owner} may ask for {in_a_day} runs a day",
+                        "{owner} may ask for {limit} runs a day",
                         owner=owner,
-                        in_a_day=limits.in_a_day,
+                        limit=limits.in_a_day,
                     ),
                     quota="runs_per_day",
                     limit=limits.in_a_day,

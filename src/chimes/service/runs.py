@@ -30,7 +30,7 @@ class RunService:
     async def get(self, actor: Actor, run_id: RunId) -> Run:
         run = await self._store.get_run(run_id)
         if run is None or not actor.may_see(run.owner):
-            raise NotFound(say("run {run_id} not found", run_id=run_id))
+            raise NotFound(say("run {id} not found", id=run_id))
         return run
 
     async def find(self, actor: Actor, query: RunQuery) -> Page[Run]:
@@ -55,7 +55,7 @@ class RunService:
         note = entry(actor, "cancel", "run", run.id, at=now, owner=run.owner)
         canceled = await self._store.cancel_run(run.id, Reason.CANCELED_BY_HAND, note)
         if canceled is None:
-            raise NotFound(say("run {run_id} not found", run_id=run_id))
+            raise NotFound(say("run {id} not found", id=run_id))
         return canceled
 
     async def retry(

@@ -104,7 +104,7 @@ class ScheduleChanges:
     async def get(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
         schedule = await self._store.get_schedule(schedule_id)
         if schedule is None or schedule.deleted_at or not actor.may_see(schedule.owner):
-            raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
+            raise NotFound(say("schedule {id} not found", id=schedule_id))
         return schedule
 
     async def _change(
@@ -262,8 +262,8 @@ class ScheduleChanges:
         if any(each.id != schedule.id for each in found):
             raise AlreadyExists(
                 say(
-                    "there is a schedule {schedule!r} in the namespace {namespace!r}",
-                    schedule=schedule.name,
+                    "there is a schedule {name!r} in the namespace {namespace!r}",
+                    name=schedule.name,
                     namespace=schedule.namespace,
                 ),
             )
@@ -276,9 +276,7 @@ class ScheduleChanges:
             other: Schedule | None = await self.get(actor, schedule.depends_on.schedule_id)
         except NotFound:
             raise InvalidInput(
-                say(
-                    "schedule {schedule_id} not found", schedule_id=schedule.depends_on.schedule_id
-                ),
+                say("schedule {id} not found", id=schedule.depends_on.schedule_id),
                 field="depends_on.schedule_id",
                 code="not_found",
             ) from None

@@ -97,8 +97,8 @@ def past_slots(schedule: Schedule, start: datetime, end: datetime) -> list[datet
         if len(slots) == BACKFILL_LIMIT:
             raise InvalidInput(
                 say(
-                    "more than {backfill_limit} slots lie in this range; take a shorter one",
-                    backfill_limit=BACKFILL_LIMIT,
+                    "more than {most} slots lie in this range; take a shorter one",
+                    most=BACKFILL_LIMIT,
                 ),
                 field="to",
                 code="too_many",

@@ -21,7 +21,14 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
 from chimes.model.source import HIGH, LONGEST_SYNC_TIMEOUT, SYNC_TIMEOUT, task_policy
 from chimes.model.sync_policy import is_pair_key, pair_of_key
-from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, SyncTarget, Target
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    SyncTarget,
+    Target,
+)
 from chimes.store.port import Store
 from chimes.triggers.reading import nearest
 from chimes.wording import say
@@ -139,11 +146,9 @@ async def offered(
         return None
     known = _names(target.kind, {*here, *(each for node in alive for each in node.offers)})
     raise InvalidInput(
-        say(
-            "no node that is alive offers the {kind} {target!r}",
-            kind=target.kind,
-            target=target.name,
-        ),
+        say("no node that is alive offers the flow {name!r}", name=target.name)
+        if isinstance(target, FlowTarget)
+        else say("no node that is alive offers the task {name!r}", name=target.name),
         field="target.name",
         code=f"unknown_{target.kind}",
         hint=nearest(target.name, known),
