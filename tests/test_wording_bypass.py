@@ -1,0 +1,82 @@
+"""No sentence goes past the catalogues (STYLE 11). `python -m tests.wording_bypass` prints the
+same findings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.wording_bypass import ALLOWED, SOURCE, SPARED, findings
+
+
+def test_every_sentence_in_the_source_can_be_said_in_every_language() -> None:
+    assert [str(each) for each in findings([SOURCE])] == []
+
+
+def test_what_is_spared_and_allowed_is_still_there() -> None:
+    assert [name for name, _ in SPARED if not (SOURCE / name).exists()] == []
+    stale = [(file, text) for file, text, _ in ALLOWED if text not in (SOURCE / file).read_text()]
+    assert stale == []
+
+
+PLANTED = {
+    "bare": [
+        'raise NotFound("no such run")',
+        'raise NotFound("Gone")',
+        'raise NotFound(f"no run {run}")',
+        'raise InvalidInput(say("x {y}", y=1), hint="try again later")',
+        'text = "no such run"\n    raise NotFound(text)',
+        'raise NotFound("no run" if run else say("no such run"))',
+        'raise NotFound("no run %s" % run)',
+        'raise NotFound("no run {}".format(run))',
+        'raise NotFound("no run: " + run)',
+        'click.echo("Deleted")',
+        'click.confirm(f"Delete {run}?")',
+        'raise Refusal(409, "starting", "it is starting")',
+        'FieldError(name="a", detail="needed", code="missing")',
+        'raise bad("this is wrong")',
+    ],
+    "prose": [
+        'return {"reason": "the store cannot be reached"}',
+        'return f"{run} is over"',
+        'runner.log("info", "not sent at all")',
+    ],
+    "glued": [
+        'raise NotFound(f"{run}: {error.message}")',
+        "return f\"{say('no such run')}!\"",
+        'return say("no such run") + "!"',
+        'return "see " + say("no such run")',
+        'return say("no such run %s") % run',
+        'return say("no such run {}").format(run)',
+    ],
+    "template": ["raise NotFound(say(run))", 'return counted("{count} run", run, 2)'],
+    "piece": [
+        'return say("{what} is wrong", what="the name of it")',
+        'return say("{what} is wrong", what=f"the name {run}")',
+        'return say("no {run}{more}", run=run, more=" and others" if run else "")',
+    ],
+    "": [
+        'raise NotFound(say("no such run"))',
+        'raise NotFound(say("no run {run!r}", run=run))',
+        "click.echo(run)",
+        '_log.warning("a run was lost: %s", error.message)',
+        'raise ValueError("an aware datetime is needed")',
+        'assert run, "there is a run"',
+        'return counted("{count} run", "{count} runs", 2)',
+        'raise bad("field_name")',
+        'return "SELECT id FROM runs"',
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "line"), [(rule, line) for rule, lines in PLANTED.items() for line in lines]
+)
+def test_a_planted_sentence_is_found(tmp_path: Path, rule: str, line: str) -> None:
+    file = tmp_path / "planted.py"
+    file.write_text(
+        "def bad(message: str) -> NotFound:\n    return NotFound(message)\n\n"
+        f'def planted(run, error, runner):\n    """Not a word of this is shown."""\n    {line}\n'
+    )
+    assert {each.rule for each in findings([file])} == ({rule} if rule else set())
