@@ -43,7 +43,7 @@ def verdict_of(delivery: Delivery, letter: Letter, result: Result) -> DeliveryVe
         retry_in=retry_in,
         counts=counts,
         progress=progress,
-        error=result.error,
+        error=str(result.error),
         code=result.code,
         inbox=notice,
     )

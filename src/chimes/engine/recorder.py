@@ -96,10 +96,12 @@ def _unstorable(verdict: Verdict, error: Exception) -> Verdict:
         retry_in=None,
         result=None,
         logs=(),
-        error=say(
-            "the result could not be stored: {type}: {message}",
-            type=type(error).__name__,
-            message=told(error),
+        error=str(
+            say(
+                "the result could not be stored: {type}: {message}",
+                type=type(error).__name__,
+                message=told(error),
+            )
         ),
         reason="unstorable_result",
     )

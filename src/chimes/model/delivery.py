@@ -185,7 +185,7 @@ def delivery_settled(delivery: Delivery, verdict: DeliveryVerdict, now: datetime
     after = replace(
         delivery,
         progress=max(delivery.progress, verdict.progress),
-        error=verdict.error,
+        error=str(verdict.error),
         code=verdict.code,
         receipt=verdict.receipt or delivery.receipt,
     )

@@ -263,7 +263,10 @@ _STATUS_OF: dict[AttemptEnd, RunStatus] = {
 
 
 def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]) -> Verdict:
-    """From an attempt's outcome to the verdict on its run (C14, R3.48)."""
+    """From an attempt's outcome to the verdict on its run (C14, R3.48).
+
+    What is kept is plain text in English; doors find the reader's words for it again
+    (`chimes.retelling`)."""
     retry_in = None
     if outcome.retryable and run.failures < run.policy.max_retries:
         if outcome.retry_in is not None:
@@ -275,11 +278,11 @@ def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, .
     return Verdict(
         run_id=run.id,
         fence=run.fence,
-        attempt=attempt,
+        attempt=replace(attempt, error=str(attempt.error)) if attempt.error else attempt,
         status=RunStatus.QUEUED if retry_in is not None else _STATUS_OF[outcome.end],
         retry_in=retry_in,
         result=outcome.result,
-        error=outcome.error,
+        error=str(outcome.error),
         reason=outcome.code,
         logs=logs,
         pause_schedule=outcome.code if outcome.gone and run.policy.pause_on_gone else "",
@@ -347,7 +350,7 @@ def lost(run: Run, now: datetime) -> Run:
         started_at=run.claimed_at or now,
         finished_at=now,
         end=AttemptEnd.LOST,
-        error=say("the node that held this run stopped beating"),
+        error=str(say("the node that held this run stopped beating")),
     )
     gone = replace(run, holder=None, attempts=(*run.attempts, attempt))
     if run.policy.on_lost is OnLost.STOP and run.started:

@@ -190,7 +190,7 @@ def set_aside(schedule: Schedule, error: str) -> Schedule:
         next_slot=None,
         next_run_at=None,
         last_status=RunStatus.FAILED,
-        last_error=error,
+        last_error=str(error),
     )
 
 
