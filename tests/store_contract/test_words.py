@@ -32,5 +32,5 @@ async def test_why_a_message_was_not_sent_is_kept_as_plain_text(store: Store) ->
     (delivery,) = await claimed(store)
     wording = say("no answer in time")
     await store.finish_deliveries([a_sending(delivery, retry_in=MINUTE, error=wording)])
-    (kept,) = await all_deliveries(store)
+    (kept,) = (await all_deliveries(store)).values()
     assert (type(kept.error), kept.error) == (str, "no answer in time")
