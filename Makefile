@@ -1,5 +1,5 @@
 # Two commands matter: `make serve` and `make test`. Both set themselves up.
-.PHONY: setup setup-dev serve test coverage check torture format bench lock clean
+.PHONY: setup setup-dev serve test coverage check torture format bench messages lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,6 +34,9 @@ format: setup-dev
 
 bench: setup-dev ## every goal measured, see bench/README.md; BENCH="--only claims" for one row
 	@$(BIN)/python bench/run.py $(BENCH)
+
+messages: setup-dev ## every sentence into the catalogues of src/chimes/locale, and those compiled
+	@$(BIN)/python tools/messages.py
 
 lock: setup-dev ## compile the pins anew; names and hashes only, no address
 	@sh tools/lock.sh
