@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
 from chimes.model.listing import Counts
+from chimes.store.memory.insights import MemoryInsights
 from chimes.store.memory.messages import MemoryMessages
 from chimes.store.memory.records import MemoryRecords
 from chimes.store.memory.runs import MemoryRuns
@@ -17,7 +18,7 @@ from chimes.store.memory.schedules import MemorySchedules
 from chimes.store.port import Item, StoreStatus
 
 
-class MemoryStore(MemorySchedules, MemoryRuns, MemoryRecords, MemoryMessages):
+class MemoryStore(MemorySchedules, MemoryRuns, MemoryRecords, MemoryMessages, MemoryInsights):
     async def open(self) -> None:
         return None
 

@@ -1,0 +1,92 @@
+"""Which schedules somebody should look at, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Schedule, runs_left
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Who pauses a schedule whose receiver wants no more calls.
+ENGINE = "chimes"
+#: How far back missed and late slots are looked for.
+MISSED_WITHIN, LATE_WITHIN = timedelta(hours=24), timedelta(hours=1)
+
+
+class Cause(StrEnum):
+    """Why somebody should look at a schedule, the gravest first."""
+
+    #: It could not be planned, or its receiver wants no more calls: nothing happens any more.
+    STOPPED = "stopped"
+    FAILING = "failing"
+    MISSED = "missed"
+    LATE = "late"
+    #: Its end has passed, and nobody has ended it.
+    PAUSE_OVER = "pause_over"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sign:
+    """That a schedule needs attention."""
+
+    schedule_id: ScheduleId
+    cause: Cause
+    #: When it was last seen.
+    at: datetime
+    #: How often: runs, slots; for FAILING in a row, as far as a glance goes.
+    count: int = 1
+    #: The longest, of LATE.
+    lag: timedelta | None = None
+    #: The newest run that shows it.
+    run_id: RunId | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attention:
+    """A schedule with the gravest of its signs."""
+
+    schedule: Schedule
+    sign: Sign
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attentions:
+    #: Schedules in all.
+    total: int = 0
+    items: tuple[Attention, ...] = ()
+
+
+def gravest(signs: Iterable[Sign]) -> list[Sign]:
+    """One for each schedule, the gravest; then the newest first."""
+    order = list(Cause)
+    best: dict[ScheduleId, Sign] = {}
+    for sign in signs:
+        known = best.get(sign.schedule_id)
+        if known is None or order.index(sign.cause) < order.index(known.cause):
+            best[sign.schedule_id] = sign
+    return sorted(
+        best.values(),
+        key=lambda sign: (order.index(sign.cause), -(sign.at - _EPOCH), sign.schedule_id),
+    )
+
+
+def stopped_by_error(schedule: Schedule) -> bool:
+    """Nothing will come of it any more, and nobody wanted that: it was set aside because it could
+    not be planned, or paused because its receiver is gone."""
+    if not schedule.enabled:
+        by_receiver = schedule.updated_by == ENGINE and schedule.pause_until is None
+        return by_receiver and bool(schedule.pause_note)
+    if schedule.next_run_at is not None or not schedule.last_error:
+        return False
+    if schedule.last_status is not RunStatus.FAILED or not runs_left(schedule):
+        return False
+    try:
+        return schedule.trigger.next_after(schedule.last_slot or schedule.created_at) is not None
+    except Exception:
+        # What cannot be planned is what was set aside.
+        return True

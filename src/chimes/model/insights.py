@@ -1,0 +1,306 @@
+"""What the dashboard counts: values that stores compute, and what follows from them.
+
+Time is cut into quarters of an hour, because every zone's offset is a multiple of one: hours and
+days of any zone are sums of quarters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from statistics import median
+
+from chimes.errors import InvalidInput
+from chimes.model.access import Owner
+from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.lags import NO_LAGS, Lags
+from chimes.model.run import Origin, Run, RunStatus
+from chimes.wording import say
+
+QUARTER = timedelta(minutes=15)
+_MICROSECOND = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+#: Ended badly.
+BAD = frozenset({RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN})
+#: Was carried out, and came to something; the others say nothing about how a schedule is doing.
+JUDGED = BAD | {RunStatus.SUCCEEDED}
+#: So many in a row are a matter for somebody to look at.
+FAILING = 2
+#: Of one schedule, and among errors, runs that were made longer than this before a window begins
+#: do not count in it, although planned for it: so that the window is a range of an index.
+MADE_BEFORE = timedelta(days=1)
+#: Buckets that one answer has at most: a month of quarters.
+MOST_BUCKETS = 3000
+#: Results at which a glance looks, and those of its successes that its median is of.
+GLANCE_RESULTS, MEDIAN_OF = 30, 20
+#: Schedules, results of one, and results in all that `newest_results` is asked for at most.
+MOST_SCHEDULES, MOST_OF_ONE, MOST_RESULTS = 200, 1000, 6000
+#: Failures among which `error_groups` looks for equal ones: the newest.
+MOST_ERRORS = 5000
+#: Characters of an error that tell it from others.
+ERROR_ROOM = 500
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """Runs planned from `since` until just before `until`, both on quarters of an hour (UTC)."""
+
+    since: datetime
+    until: datetime
+
+    def __post_init__(self) -> None:
+        if quarter_of(self.since) != self.since or quarter_of(self.until) != self.until:
+            raise InvalidInput(
+                say("a window begins and ends on a quarter of an hour"), field="window"
+            )
+        if self.since >= self.until:
+            raise InvalidInput(say("a window ends after it begins"), field="window")
+
+    @classmethod
+    def around(cls, since: datetime, until: datetime) -> Window:
+        """The smallest one with both in it."""
+        last = quarter_of(until)
+        return cls(since=quarter_of(since), until=last if last == until else last + QUARTER)
+
+    @classmethod
+    def last(cls, span: timedelta, now: datetime) -> Window:
+        """At least the time of that length that ends now, up to the end of this quarter."""
+        return cls(since=quarter_of(now - span), until=quarter_of(now) + QUARTER)
+
+    def starts(self, step: timedelta | None) -> tuple[datetime, ...]:
+        """Where its buckets begin; without a step it is one. The last one may be shorter."""
+        if step is None:
+            return (self.since,)
+        if step < QUARTER or step % QUARTER:
+            raise InvalidInput(say("a step is a number of quarters of an hour"), field="step")
+        number = -((self.since - self.until) // step)
+        if number > MOST_BUCKETS:
+            raise InvalidInput(
+                say("these are {number} buckets, {most} at most", number=number, most=MOST_BUCKETS),
+                field="step",
+            )
+        return tuple(self.since + place * step for place in range(number))
+
+
+def quarter_of(moment: datetime) -> datetime:
+    """When the quarter of an hour began in which it lies."""
+    return moment - (moment - _EPOCH) % QUARTER
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFilter:
+    """None means: any."""
+
+    owner: Owner | None = None
+    schedule_id: ScheduleId | None = None
+    namespace: str | None = None
+    #: Of the target: `http`, `task`, `flow`, ...
+    kind: str | None = None
+    origin: Origin | None = None
+
+
+EVERY_RUN = RunFilter()
+
+
+def within(run: Run, filter_: RunFilter, window: Window) -> bool:
+    return (
+        window.since <= run.planned_at < window.until
+        and filter_.owner in (None, run.owner)
+        and filter_.schedule_id in (None, run.schedule_id)
+        and filter_.namespace in (None, run.namespace)
+        and filter_.kind in (None, run.target.kind)
+        and filter_.origin in (None, run.origin)
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduleCounts:
+    total: int = 0
+    enabled: int = 0
+    #: Due within an hour, or overdue.
+    due_soon: int = 0
+    #: No run of it has begun and ended yet.
+    never_ran: int = 0
+    #: `FAILING` or more failures in a row, paused ones included.
+    failing: int = 0
+
+    @property
+    def paused(self) -> int:
+        return self.total - self.enabled
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tally:
+    """Runs by status; those that are not there have none."""
+
+    #: Where its bucket begins.
+    at: datetime
+    statuses: Mapping[RunStatus, int] = field(default_factory=dict)
+
+    def __getitem__(self, status: RunStatus) -> int:
+        return self.statuses.get(status, 0)
+
+    @property
+    def total(self) -> int:
+        return sum(self.statuses.values())
+
+    @property
+    def bad(self) -> int:
+        return sum(self[status] for status in BAD)
+
+    @property
+    def success_rate(self) -> float | None:
+        """Of those that were carried out to an end, from 0 to 1; None: there were none."""
+        judged = self.bad + self[RunStatus.SUCCEEDED]
+        return self[RunStatus.SUCCEEDED] / judged if judged else None
+
+
+def summed(tallies: Iterable[Tally], at: datetime) -> Tally:
+    """As one, e.g. the quarters of an hour of somebody's zone."""
+    numbers: dict[RunStatus, int] = {}
+    for tally in tallies:
+        for status, number in tally.statuses.items():
+            numbers[status] = numbers.get(status, 0) + number
+    return Tally(at=at, statuses=numbers)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LagBucket:
+    """From planned to begun, of runs that came from slots and have begun."""
+
+    at: datetime
+    #: Who began them; None: anybody.
+    node: NodeId | None = None
+    lags: Lags = NO_LAGS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """A run, as far as strips, sparklines and charts show it."""
+
+    run_id: RunId
+    status: RunStatus
+    origin: Origin
+    created_at: datetime
+    planned_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @property
+    def duration(self) -> timedelta | None:
+        """From the begin of the first attempt to the end; None: it has not begun, or not ended."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return self.finished_at - self.started_at
+
+    @property
+    def lag(self) -> timedelta | None:
+        """None: it has not begun, or no slot planned it."""
+        return lag_of(self)
+
+
+def result_of(run: Run) -> Result:
+    return Result(
+        run_id=run.id,
+        status=run.status,
+        origin=run.origin,
+        created_at=run.created_at,
+        planned_at=run.planned_at,
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+    )
+
+
+def lag_of(run: Run | Result) -> timedelta | None:
+    """A backfill is late by intention, and what is run by hand or by a flow is planned when it is
+    asked for: only slots tell how late the system is."""
+    if run.started_at is None or run.origin is not Origin.SCHEDULE:
+        return None
+    return max(run.started_at - run.planned_at, timedelta(0))
+
+
+def first_node(run: Run) -> NodeId | None:
+    """Who began it."""
+    return run.attempts[0].node if run.attempts else run.holder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Streak:
+    good: bool
+    count: int
+    #: The oldest of the results that were looked at belongs to it: there may be more.
+    open: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Glance:
+    """A schedule on one line."""
+
+    #: Newest first (created_at, id), in any state.
+    results: tuple[Result, ...] = ()
+    #: Median duration of the newest successes among them, `MEDIAN_OF` at most.
+    median: timedelta | None = None
+    #: None: none of them was carried out to an end.
+    streak: Streak | None = None
+    #: The newest success among them; an older one is in the schedule's `last_success_at`.
+    last_good: Result | None = None
+
+
+def glance_at(results: Sequence[Result]) -> Glance:
+    good = [result for result in results if result.status is RunStatus.SUCCEEDED]
+    return Glance(
+        results=tuple(results),
+        median=median_duration(results),
+        streak=_streak(results),
+        last_good=good[0] if good else None,
+    )
+
+
+def median_duration(results: Sequence[Result]) -> timedelta | None:
+    """What to expect: failures are short or long for reasons of their own, so they do not count."""
+    lengths = [
+        result.duration
+        for result in results
+        if result.status is RunStatus.SUCCEEDED and result.duration is not None
+    ][:MEDIAN_OF]
+    if not lengths:
+        return None
+    return timedelta(microseconds=median(length // _MICROSECOND for length in lengths))
+
+
+def _streak(results: Sequence[Result]) -> Streak | None:
+    judged = [result.status is RunStatus.SUCCEEDED for result in results if result.status in JUDGED]
+    if not judged:
+        return None
+    count = next((at for at, good in enumerate(judged) if good != judged[0]), len(judged))
+    return Streak(good=judged[0], count=count, open=count == len(judged))
+
+
+def is_failing(results: Sequence[Result]) -> bool:
+    """By the newest results of a schedule."""
+    judged = [result.status for result in results if result.status in JUDGED][:FAILING]
+    return len(judged) == FAILING and all(status in BAD for status in judged)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorGroup:
+    """Runs that ended badly in the same words."""
+
+    error: str
+    count: int
+    #: When the first and the last of them were planned.
+    first: datetime
+    last: datetime
+    #: The newest.
+    example: RunId
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorGroups:
+    #: The most frequent first, then the newest.
+    groups: tuple[ErrorGroup, ...] = ()
+    #: How many failures were looked at, and whether there are older ones in the window.
+    failures: int = 0
+    more: bool = False

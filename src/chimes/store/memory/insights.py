@@ -1,0 +1,155 @@
+"""What is counted, by looking at every row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import timedelta
+
+from chimes.model.access import Owner
+from chimes.model.attention import Attention, Attentions, gravest
+from chimes.model.ids import ScheduleId
+from chimes.model.insights import (
+    EVERY_RUN,
+    GLANCE_RESULTS,
+    ErrorGroups,
+    LagBucket,
+    Result,
+    RunFilter,
+    ScheduleCounts,
+    Tally,
+    Window,
+    is_failing,
+    result_of,
+)
+from chimes.model.listing import ScheduleQuery
+from chimes.model.run import Run, RunStatus
+from chimes.store.counting import (
+    begun,
+    check_newest,
+    counted_in_a_row,
+    counted_schedules,
+    failing_sign,
+    grouped_errors,
+    in_window,
+    lag_buckets,
+    late_signs,
+    may_be_failing,
+    missed_signs,
+    newest_first,
+    of_owner,
+    own_signs,
+    tallied,
+)
+from chimes.store.memory.base import MemoryBase
+from chimes.store.selection import matches_schedule
+
+
+class MemoryInsights(MemoryBase):
+    async def schedule_counts(self, query: ScheduleQuery) -> ScheduleCounts:
+        with self._lock:
+            matching = [s for s in self._state.schedules.values() if matches_schedule(s, query)]
+            doubtful = [each.id for each in matching if may_be_failing(each)]
+            failing = sum(map(is_failing, self._newest(doubtful).values()))
+            return counted_schedules(matching, failing, self._clock.now())
+
+    async def count_runs(
+        self, window: Window, filter_: RunFilter = EVERY_RUN, *, step: timedelta | None = None
+    ) -> tuple[Tally, ...]:
+        with self._lock:
+            found = (
+                (run.planned_at, run.status, 1)
+                for run in self._state.runs.values()
+                if in_window(run, window, filter_)
+            )
+            return tallied(found, window, step)
+
+    async def run_lags(
+        self,
+        window: Window,
+        owner: Owner | None = None,
+        *,
+        step: timedelta | None = None,
+        by_node: bool = False,
+    ) -> tuple[LagBucket, ...]:
+        filter_ = RunFilter(owner=owner)
+        with self._lock:
+            runs = [r for r in self._state.runs.values() if in_window(r, window, filter_)]
+        found = (begun(run, by_node=by_node) for run in runs)
+        return lag_buckets((each for each in found if each is not None), window, step)
+
+    async def newest_results(
+        self, schedule_ids: Collection[ScheduleId], *, each: int, owner: Owner | None = None
+    ) -> dict[ScheduleId, tuple[Result, ...]]:
+        ids = check_newest(schedule_ids, each)
+        with self._lock:
+            return self._newest(ids, each, owner)
+
+    def _newest(
+        self, ids: Iterable[ScheduleId], each: int | None = None, owner: Owner | None = None
+    ) -> dict[ScheduleId, tuple[Result, ...]]:
+        wanted: dict[ScheduleId, list[Run]] = {schedule_id: [] for schedule_id in ids}
+        if not wanted:
+            return {}
+        for run in self._state.runs.values():
+            if run.schedule_id in wanted and of_owner(owner, run):
+                wanted[run.schedule_id].append(run)
+        return {
+            schedule_id: tuple(
+                result_of(run) for run in sorted(runs, key=newest_first, reverse=True)[:each]
+            )
+            for schedule_id, runs in wanted.items()
+            if runs
+        }
+
+    async def running_now(self, owner: Owner | None = None, *, limit: int) -> tuple[Run, ...]:
+        with self._lock:
+            now = self._clock.now()
+            runs = [
+                (run.started_at, run.id, run)
+                for run in self._state.active.values()
+                if run.status is RunStatus.RUNNING
+                and run.started_at is not None
+                and run.started_at <= now
+                and of_owner(owner, run)
+            ]
+        return tuple(run for _, _, run in sorted(runs, key=lambda each: each[:2])[:limit])
+
+    async def needing_attention(
+        self, owner: Owner | None = None, *, late: timedelta, limit: int
+    ) -> Attentions:
+        with self._lock:
+            now = self._clock.now()
+            present = {
+                schedule.id: schedule
+                for schedule in self._state.schedules.values()
+                if schedule.deleted_at is None and of_owner(owner, schedule)
+            }
+            runs = self._state.runs.values()
+            signs = own_signs(present.values(), now)
+            signs += missed_signs(runs, now)
+            signs += [
+                sign
+                for sign in late_signs(runs, present.values(), now, late)
+                if sign.schedule_id in present and present[sign.schedule_id].enabled
+            ]
+            results = self._newest(each.id for each in present.values() if may_be_failing(each))
+            failing = (failing_sign(present[name], each) for name, each in results.items())
+            signs += [sign for sign in failing if sign is not None]
+            found = gravest(sign for sign in signs if sign.schedule_id in present)
+            items = tuple(
+                Attention(
+                    schedule=present[sign.schedule_id],
+                    sign=counted_in_a_row(sign, results.get(sign.schedule_id, ())[:GLANCE_RESULTS]),
+                )
+                for sign in found[:limit]
+            )
+        return Attentions(total=len(found), items=items)
+
+    async def error_groups(
+        self, window: Window, filter_: RunFilter = EVERY_RUN, *, limit: int
+    ) -> ErrorGroups:
+        with self._lock:
+            return grouped_errors(self._state.runs.values(), window, filter_, limit)
+
+    async def roll_up(self, *, limit: int) -> int:
+        return 0
