@@ -149,7 +149,7 @@ def newest_first(run: Run | Result) -> tuple[datetime, str]:
 def missed_signs(runs: Iterable[Run], now: datetime) -> list[Sign]:
     found: dict[ScheduleId, list[Run]] = {}
     for run in runs:
-        recent = now - MISSED_WITHIN <= run.planned_at <= now
+        recent = now - MISSED_WITHIN <= run.created_at
         if run.status is RunStatus.MISSED and run.schedule_id is not None and recent:
             found.setdefault(run.schedule_id, []).append(run)
     return [

@@ -64,10 +64,10 @@ class Insights(Protocol):
     ) -> Attentions:
         """Schedules with a reason to look at them (`Cause`), the gravest and newest first:
 
-        STOPPED: `stopped_by_error`. FAILING: enabled, and `is_failing`. MISSED: slots planned in
-        the last 24 hours. LATE: enabled, and a slot of the last hour that began more than `late`
-        after it was planned, or one of any age that waits for a node, or to be fired, for longer.
-        PAUSE_OVER: paused, although `pause_until` has passed."""
+        STOPPED: `stopped_by_error`. FAILING: enabled, and `is_failing`. MISSED: slots that were
+        found to be in the last 24 hours. LATE: enabled, and a slot of the last hour that began more
+        than `late` after it was planned, or one of any age that waits for a node, or to be fired,
+        for longer. PAUSE_OVER: paused, although `pause_until` has passed."""
 
     async def error_groups(
         self, window: Window, filter_: RunFilter = EVERY_RUN, *, limit: int
