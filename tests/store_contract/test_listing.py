@@ -14,6 +14,7 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, deleted
+from chimes.model.target import ActionTarget
 from chimes.store.port import Store
 from tests.builders import ALICE, BOB, MINUTE, NOW, SECOND, a_run, a_schedule
 
@@ -90,6 +91,32 @@ async def test_labels_are_taken_literally(store: Store) -> None:
     assert await listed(store, label="a%b") == ["a%b"]
     assert await listed(store, label='a"b') == ['a"b']
     assert await listed(store, label="team") == []
+
+
+# R0.26: what a network, a branch of it and an action type have
+async def test_schedules_by_what_their_targets_say(store: Store) -> None:
+    odd = 'kn"\\水'
+    for name, network, branch, params in (
+        ("one", "kn1", "main", {}),
+        ("two", "kn1", "dev", {"kn_id": "kn2"}),
+        ("three", "kn2", "main", {}),
+        ("odd", odd, "main", {}),
+    ):
+        target = ActionTarget(action_type_id="at", kn_id=network, branch=branch, params=params)
+        await store.add_schedule(a_schedule(name=name, target=target))
+    await store.add_schedule(a_schedule(name="http"))
+
+    async def found(**fields: str) -> list[str]:
+        return await listed(store, kind="action", target=tuple(fields.items()))
+
+    assert await found() == ["one", "two", "three", "odd"]
+    assert await found(kn_id="kn1") == ["one", "two"]
+    assert await found(kn_id="kn1", branch="main") == ["one"]
+    assert await found(kn_id="kn2") == ["three"]
+    assert await found(kn_id="KN1") == []
+    assert await found(kn_id="kn") == []
+    assert await found(kn_id=odd) == ["odd"]
+    assert await found(action_type_id="at", branch="dev") == ["two"]
 
 
 async def test_deleted_schedules_are_not_listed(store: Store) -> None:

@@ -52,6 +52,8 @@ class ScheduleQuery:
     label: str | None = None
     #: With `label`: only where the label has this value.
     label_value: str | None = None
+    #: With `kind`: texts that fields of the target must have, e.g. ("kn_id", "kn1").
+    target: tuple[tuple[str, str], ...] = ()
     sort: ScheduleSort = ScheduleSort.CREATED_AT
     descending: bool = False
     after: Position | None = None

@@ -32,6 +32,7 @@ from chimes.model.planning import AnyFiring, FireContext
 from chimes.model.run import LogEntry, Run, Verdict
 from chimes.model.schedule import Schedule
 from chimes.store.insights import Insights
+from chimes.store.edits import ScheduleEdits
 from chimes.store.messages import Messages
 
 Planner = Callable[[Schedule, FireContext, datetime], AnyFiring]
@@ -138,7 +139,7 @@ class LookingAhead(Protocol):
         them; ask again."""
 
 
-class Store(Messages, Insights, Protocol):
+class Store(Messages, ScheduleEdits, Insights, Protocol):
     # --- life ---------------------------------------------------------------------------------
     async def open(self) -> None:
         """Connect, set up an empty store, take exclusive locks where the store needs them.

@@ -98,6 +98,7 @@ def matches_schedule(row: Schedule, query: ScheduleQuery) -> bool:
         and (query.text is None or query.text in row.name)
         and query.enabled in (None, row.enabled)
         and query.kind in (None, row.target.kind)
+        and all(getattr(row.target, name, None) == value for name, value in query.target)
         and (query.label is None or query.label in row.labels)
         and (query.label_value is None or row.labels.get(query.label or "") == query.label_value)
     )

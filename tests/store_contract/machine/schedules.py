@@ -28,6 +28,7 @@ from chimes.model.schedule import (
     resumed,
 )
 from chimes.model.target import Target
+from chimes.store.edits import ScheduleEdit
 from chimes.triggers import Every, Once
 from tests.builders import NOW, TARGET, a_schedule, an_entry
 from tests.store_contract.machine.draws import INTERVALS, POLICIES, index, targets
@@ -124,6 +125,22 @@ class ScheduleRules(WorkRules):
     @rule(number=index)
     def delete(self, number: int) -> None:
         self._change(number, lambda s, now: deleted(s, now, "me"))
+
+    @precondition(lambda self: len(self.schedules) > 1)
+    @rule(number=index, together=st.integers(2, 3))
+    def delete_together(self, number: int, together: int) -> None:
+        chosen = {self._pick(self.schedules, number + each) for each in range(together)}
+        self._both(
+            "change_schedules",
+            [
+                ScheduleEdit(
+                    schedule_id=schedule_id,
+                    change=lambda s, now: deleted(s, now, "me"),
+                    audit=an_entry(at=self._now(), object_id=schedule_id, verb="delete"),
+                )
+                for schedule_id in sorted(chosen, reverse=number % 2 == 0)
+            ],
+        )
 
     @precondition(lambda self: self.schedules)
     @rule(number=index, seconds=st.integers(-20, 40), keep_slot=st.booleans())

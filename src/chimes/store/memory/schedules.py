@@ -20,6 +20,7 @@ from chimes.model.planning import (
 )
 from chimes.model.run import Reason, Run, canceled
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded, set_aside
+from chimes.store.edits import ScheduleEdit
 from chimes.store.memory.base import MemoryBase
 from chimes.store.port import Fired, Places, Planner, ScheduleChange
 from chimes.store.selection import select_schedules
@@ -64,27 +65,51 @@ class MemorySchedules(MemoryBase):
     ) -> Schedule:
         with self._lock:
             now = self._clock.now()
-            before = self._state.schedules.get(schedule_id)
-            if before is None or before.deleted_at is not None:
-                raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
+            before = self._present(schedule_id)
             after = change(before, now)
             self._check_quotas(before, after, quotas)
-            for run in runs(before, now) if runs else ():
-                if self._state.insert_run(run):
-                    self._post(run, now)
-            self._state.put_schedule(after)
-            if after.deleted_at is not None:
-                for run in self._state.waiting_of(schedule_id):
-                    ended = canceled(run, Reason.SCHEDULE_DELETED, now)
-                    self._state.put_run(ended)
-                    self._post(ended, now)
-                    # Runs of other schedules may share its concurrency key.
-                    self._unblock(ended)
-                    self._abandon_children(ended, now)
+            self._put_changed(after, runs(before, now) if runs else (), now)
             self._audit(audit)
         await self._commit()
         self.wake()
         return after
+
+    async def change_schedules(self, edits: Sequence[ScheduleEdit]) -> tuple[Schedule, ...]:
+        with self._lock:
+            now = self._clock.now()
+            found = [(edit, self._present(edit.schedule_id)) for edit in edits]
+            # All of them are computed before the first is written: each of them may raise.
+            changed = [
+                (edit, edit.change(before, now), edit.runs(before, now) if edit.runs else ())
+                for edit, before in found
+            ]
+            for edit, after, new in changed:
+                self._put_changed(after, new, now)
+                self._audit(edit.audit)
+        await self._commit()
+        self.wake()
+        return tuple(after for _, after, _ in changed)
+
+    def _present(self, schedule_id: ScheduleId) -> Schedule:
+        found = self._state.schedules.get(schedule_id)
+        if found is None or found.deleted_at is not None:
+            raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
+        return found
+
+    def _put_changed(self, after: Schedule, new: Sequence[Run], now: datetime) -> None:
+        for run in new:
+            if self._state.insert_run(run):
+                self._post(run, now)
+        self._state.put_schedule(after)
+        if after.deleted_at is None:
+            return
+        for run in self._state.waiting_of(after.id):
+            ended = canceled(run, Reason.SCHEDULE_DELETED, now)
+            self._state.put_run(ended)
+            self._post(ended, now)
+            # Runs of other schedules may share its concurrency key.
+            self._unblock(ended)
+            self._abandon_children(ended, now)
 
     async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
         with self._lock:

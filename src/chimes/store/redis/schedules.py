@@ -11,6 +11,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Reason, Run, canceled
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
+from chimes.store.edits import ScheduleEdit
 from chimes.store.port import ScheduleChange
 from chimes.store.redis.base import Conflicted
 from chimes.store.redis.damage import damage_of
@@ -57,10 +58,10 @@ class RedisSchedules(RedisFiring):
             now, (answer,) = await self._ask("schedules", [schedule_id], "")
             found = rows(answer)
             if not found:
-                raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
+                raise _missing(schedule_id)
             before, revision = self._schedules.schedule(found[0][0])
             if before.deleted_at is not None:
-                raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
+                raise _missing(schedule_id)
             after = change(before, now)
             if revision.damaged and after.deleted_at is None:
                 _check_mended(text(found[0][0][0]), before, after)
@@ -71,7 +72,7 @@ class RedisSchedules(RedisFiring):
             ops: list[Wire] = [self._insert_new(run) for run in (runs(before, now) if runs else ())]
             ops.append(["schedule", schedule_id, all_fields(after)])
             if after.deleted_at is not None:
-                ending = await self._end_waiting(schedule_id, now)
+                ending = await self._end_waiting([schedule_id], now)
                 expected += ending.expected
                 ops += ending.ops
             try:
@@ -86,15 +87,54 @@ class RedisSchedules(RedisFiring):
         self.wake()
         return after
 
+    async def change_schedules(self, edits: Sequence[ScheduleEdit]) -> tuple[Schedule, ...]:
+        audit = [edit.audit for edit in edits if edit.audit is not None]
+
+        async def attempt() -> tuple[Schedule, ...]:
+            now, (answer,) = await self._ask("schedules", [e.schedule_id for e in edits], "")
+            found = {text(row[0][-1]): row[0] for row in rows(answer)}
+            expected: list[Wire] = []
+            ops: list[Wire] = []
+            changed: list[Schedule] = []
+            for edit in edits:
+                record = found.get(edit.schedule_id)
+                if record is None:
+                    raise _missing(edit.schedule_id)
+                before, revision = self._schedules.schedule(record)
+                if before.deleted_at is not None:
+                    raise _missing(edit.schedule_id)
+                after = edit.change(before, now)
+                if revision.damaged and after.deleted_at is None:
+                    _check_mended(text(record[0]), before, after)
+                expected.append(["schedule", before.id, revision.definition, revision.summary])
+                new = edit.runs(before, now) if edit.runs else ()
+                ops += [self._insert_new(run) for run in new]
+                ops.append(["schedule", before.id, all_fields(after)])
+                changed.append(after)
+            gone = [each.id for each in changed if each.deleted_at is not None]
+            if gone:
+                ending = await self._end_waiting(gone, now)
+                expected += ending.expected
+                ops += ending.ops
+            await self._commit(expected, ops, audit, wakes=True)
+            return tuple(changed)
+
+        async with self._turn(audit):
+            after = await self._repeated(attempt)
+        self.wake()
+        return after
+
     def _insert_new(self, run: Run) -> Wire:
         fields = new_fields(run, self._runs.body(run))
         key: list[Wire] = [run.schedule_id or "", micros(run.slot)]
         return ["insert_new", run.id, fields, task_row(run), *key, *posted(run)]
 
-    async def _end_waiting(self, schedule_id: ScheduleId, now: datetime) -> Settling:
-        """The waiting runs of a schedule that is being deleted."""
-        _, (answer,) = await self._ask("waiting", schedule_id)
-        waiting = [self._runs.run(record)[0].id for record in rows(answer)]
+    async def _end_waiting(self, schedule_ids: Sequence[ScheduleId], now: datetime) -> Settling:
+        """The waiting runs of schedules that are being deleted."""
+        waiting: list[RunId] = []
+        for schedule_id in schedule_ids:
+            _, (answer,) = await self._ask("waiting", schedule_id)
+            waiting += [self._runs.run(record)[0].id for record in rows(answer)]
         found: dict[RunId, tuple[Run, str]] = {}
         children: dict[RunId, list[RunId]] = {}
         if waiting:
@@ -115,6 +155,10 @@ class RedisSchedules(RedisFiring):
     async def next_due(self) -> datetime | None:
         _, (answer,) = await self._ask("next_due")
         return moment(text(answer)) if answer else None
+
+
+def _missing(schedule_id: ScheduleId) -> NotFound:
+    return NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
 
 
 def _counted(before: Schedule | None, after: Schedule, quotas: Sequence[Quota]) -> list[Wire]:

@@ -60,6 +60,14 @@ def load_schedule_and_damage(
     return (None, frozenset()) if row is None else schedule_and_damage(row)
 
 
+def load_schedules_and_damage(
+    tx: Tx, ids: Collection[ScheduleId]
+) -> dict[ScheduleId, tuple[Schedule, frozenset[str]]]:
+    statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
+    found = tx.rows(tx.held(statement, schedules.c.id), {"ids": tx.dialect.listed(ids)})
+    return {ScheduleId(row.id): schedule_and_damage(row) for row in found}
+
+
 def load_schedules(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Schedule]:
     """To be changed: without those that cannot be read."""
     if not ids or not tx.schedules_usable:

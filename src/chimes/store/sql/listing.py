@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Row, and_, or_, select, text, true, tuple_
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Row,
+    and_,
+    case,
+    false,
+    or_,
+    select,
+    text,
+    true,
+    tuple_,
+)
 
 from chimes.model.access import Owner
 from chimes.model.listing import (
@@ -21,7 +33,7 @@ from chimes.model.listing import (
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.message_tables import deliveries, inbox
-from chimes.store.sql.rows.parts import micros
+from chimes.store.sql.rows.parts import encode, micros
 from chimes.store.sql.tables import PRESENT, SYNC, runs, schedules
 
 T = TypeVar("T")
@@ -55,9 +67,18 @@ def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Conditio
         found.append(schedules.c.enabled == int(query.enabled))
     if query.kind is not None:
         found.append(schedules.c.kind == query.kind)
+    for name, value in query.target:
+        found.append(_in_target(dialect, name, value))
     if query.label is not None:
         found.append(dialect.has_entry(schedules.c.labels, query.label, query.label_value))
     return found
+
+
+def _in_target(dialect: Dialect, name: str, value: str) -> Condition:
+    """The text is looked for first: a row whose JSON is damaged must not fail the whole list."""
+    written = encode({name: value})[1:-1]
+    holds = dialect.has_entry(schedules.c.target, name, value)
+    return case((dialect.contains(schedules.c.target, written), holds), else_=false())
 
 
 def run_conditions(query: RunQuery) -> list[Condition]:

@@ -14,6 +14,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.run import Reason, Run, canceled
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
+from chimes.store.edits import ScheduleEdit
 from chimes.store.port import ScheduleChange
 from chimes.store.sql.ahead import without_ahead
 from chimes.store.sql.base import (
@@ -23,6 +24,7 @@ from chimes.store.sql.base import (
     insert_runs,
     load_schedule,
     load_schedule_and_damage,
+    load_schedules_and_damage,
     write_schedule,
 )
 from chimes.store.sql.database import Tx
@@ -74,29 +76,35 @@ class SqlSchedules(SqlBase):
         runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
         quotas: Sequence[Quota] = (),
     ) -> Schedule:
+        edit = ScheduleEdit(schedule_id=schedule_id, change=change, audit=audit, runs=runs)
+
         def work(tx: Tx) -> Schedule:
             before, damage = load_schedule_and_damage(tx, schedule_id)
-            if before is None or before.deleted_at is not None:
-                raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
-            # Asked for once the row is ours: slots fired while we waited for it lie before the
-            # change, not after it (F55).
-            before, now = without_ahead(tx, before, tx.now())
-            after = change(before, now)
-            _refuse_placeholders(before, after, damage)
-            _check_quotas(tx, before, after, quotas)
-            new = runs(before, now) if runs else ()
-            hold_places(tx, [(run.schedule_id, run.concurrency_key) for run in new])
-            taken = Taken(tx, new)
-            added = [run for run in new if taken.take(run)]
-            insert_runs(tx, added)
-            post_inserted(tx, added, now)
-            write_schedule(tx, after)
+            after, now = _apply(tx, edit, before, damage, quotas)
             if after.deleted_at is not None:
-                _cancel_waiting(tx, schedule_id, now)
+                _cancel_waiting(tx, [schedule_id], now)
             if audit is not None:
                 append_audit(tx, audit)
             tx.wakes = True
             return after
+
+        return await self._database.write(work)
+
+    async def change_schedules(self, edits: Sequence[ScheduleEdit]) -> tuple[Schedule, ...]:
+        def work(tx: Tx) -> tuple[Schedule, ...]:
+            found = load_schedules_and_damage(tx, [edit.schedule_id for edit in edits])
+            now = tx.now()
+            changed: list[Schedule] = []
+            for edit in edits:
+                before, damage = found.get(edit.schedule_id, (None, frozenset()))
+                after, now = _apply(tx, edit, before, damage)
+                changed.append(after)
+            _cancel_waiting(tx, [s.id for s in changed if s.deleted_at is not None], now)
+            for edit in edits:
+                if edit.audit is not None:
+                    append_audit(tx, edit.audit)
+            tx.wakes = True
+            return tuple(changed)
 
         return await self._database.write(work)
 
@@ -122,15 +130,41 @@ class SqlSchedules(SqlBase):
         )
 
 
+def _apply(
+    tx: Tx,
+    edit: ScheduleEdit,
+    found: Schedule | None,
+    damage: Collection[str],
+    quotas: Sequence[Quota] = (),
+) -> tuple[Schedule, datetime]:
+    """The schedule, whose row is ours, after its change, and since when it is so."""
+    if found is None or found.deleted_at is not None:
+        raise NotFound(say("schedule {schedule_id} not found", schedule_id=edit.schedule_id))
+    # Asked for once the row is ours: slots fired while we waited for it lie before the change,
+    # not after it (F55).
+    before, now = without_ahead(tx, found, tx.now())
+    after = edit.change(before, now)
+    _refuse_placeholders(before, after, damage)
+    _check_quotas(tx, before, after, quotas)
+    new = edit.runs(before, now) if edit.runs else ()
+    hold_places(tx, [(run.schedule_id, run.concurrency_key) for run in new])
+    taken = Taken(tx, new)
+    added = [run for run in new if taken.take(run)]
+    insert_runs(tx, added)
+    post_inserted(tx, added, now)
+    write_schedule(tx, after)
+    return after, now
+
+
 def _refuse_placeholders(before: Schedule, after: Schedule, damage: Collection[str]) -> None:
     """A damaged part is replaced or goes with its schedule; a placeholder is never written."""
     kept = [name for name in damage if getattr(after, name, None) == getattr(before, name, None)]
     if kept and after.deleted_at is None:
         raise Conflict(
             say(
-                "{last_error}; replace the {kept}, or delete it",
-                last_error=before.last_error,
-                kept=" and the ".join(kept),
+                "{error}; replace the {parts}, or delete it",
+                error=before.last_error,
+                parts=", ".join(kept),
             )
         )
 
@@ -171,12 +205,15 @@ def _shared_keys(waiting: Rows) -> set[str]:
     return {key for key in keys if not is_own_key(key)}
 
 
-def _cancel_waiting(tx: Tx, schedule_id: ScheduleId, now: datetime) -> None:
-    """Its schedule is held; a key that it shares with others is taken before its runs are."""
-    statement = select(runs).where(runs.c.schedule_id == schedule_id, text(WAITING))
+def _cancel_waiting(tx: Tx, schedule_ids: Sequence[ScheduleId], now: datetime) -> None:
+    """Their schedules are held; keys that they share with others are taken before their runs."""
+    if not schedule_ids:
+        return
+    given = {"ids": tx.dialect.listed(schedule_ids)}
+    statement = select(runs).where(tx.dialect.among(runs.c.schedule_id, "ids"), text(WAITING))
     if tx.dialect.locks_rows:
-        hold_keys(tx, _shared_keys(tx.rows(statement)))
-    waiting = [readable_run(row) for row in tx.rows(tx.held(statement, runs.c.id))]
+        hold_keys(tx, _shared_keys(tx.rows(statement, given)))
+    waiting = [readable_run(row) for row in tx.rows(tx.held(statement, runs.c.id), given)]
     settling = Settling(tx, now, waiting, recording=False)
     for run in waiting:
         settling.apply(canceled(run, Reason.SCHEDULE_DELETED, now))
