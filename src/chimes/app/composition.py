@@ -26,7 +26,7 @@ from chimes.service.run_quotas import RunLimits
 from chimes.service.runs import RunService
 from chimes.service.schedules import Limits, ScheduleService
 from chimes.service.sources import KnownSources
-from chimes.service.targets import agent_offers
+from chimes.service.targets import action_offers, agent_offers
 from chimes.store.port import Store
 from chimes.wording import say
 
@@ -127,7 +127,7 @@ async def build_services(
     def current() -> Limits:
         return while_open if access.open_mode else limits
 
-    prompts = agent_offers(settings)
+    by_settings = agent_offers(settings) | action_offers(settings)
     return Services(
         store=store,
         schedules=ScheduleService(
@@ -137,7 +137,7 @@ async def build_services(
             default_timezone=settings.default_timezone,
             limits=current,
             look=access.keys_on,
-            offers=lambda: JoinedOffers(offers(), prompts),
+            offers=lambda: JoinedOffers(offers(), by_settings),
             planner=plan if settings.softnix_scheduler_enabled else plan_without_prompts,
             capped=bool(settings.max_dispatch_per_tick),
         ),

@@ -29,7 +29,13 @@ from chimes.engine.reports import Reports
 from chimes.errors import ChimesError, StoreError, StoreUnavailable
 from chimes.model.defaults import RunDefaults
 from chimes.model.target import SyncTarget
-from chimes.service.targets import agent_offers, pair_is_offered, pipeline_is_offered
+from chimes.service.targets import (
+    action_offers,
+    actions_are_offered,
+    agent_offers,
+    pair_is_offered,
+    pipeline_is_offered,
+)
 from chimes.targets.base import TargetRunner
 from chimes.targets.flow import FlowRunner
 from chimes.targets.http_callback import HttpCallback
@@ -94,7 +100,7 @@ class Node:
             clock=runtime.clock,
             version=__version__,
             listeners=listening,
-            defaults=JoinedOffers(offers, agent_offers(settings)),
+            defaults=JoinedOffers(offers, agent_offers(settings) | action_offers(settings)),
             senders=senders_of(settings, runtime.services.egress),
         )
         self._events = Events(listening)
@@ -130,6 +136,12 @@ class Node:
             return ""
         where = settings.agent_url.rpartition("@")[2] or settings.agent_url
         return f"{settings.agent_pipeline} at {where}"
+
+    @property
+    def actions(self) -> str:
+        """Where actions are executed, for people; empty: nowhere."""
+        settings = self._runtime.settings
+        return settings.action_url if action_offers(settings) else ""
 
     async def start(self) -> None:
         """What is declared is written before the first slot can come."""
@@ -206,6 +218,8 @@ def _runners(
         found[callbacks.kind] = callbacks
         prompts = _agent_runner(runtime)
         found[prompts.kind] = prompts
+        actions = _action_runner(runtime)
+        found[actions.kind] = actions
     if app is not None:
         tasks = PythonTask(app.registry, queues=queues, threads=workers, app=runtime.settings.app)
         found[tasks.kind] = tasks
@@ -242,6 +256,27 @@ def _agent_runner(runtime: Runtime) -> TargetRunner:
         callback_url=settings.agent_callback_url,
     )
     return AgentPrompt(checked_config(config), user_agent=f"Chimes/{__version__}")
+
+
+def _action_runner(runtime: Runtime) -> TargetRunner:
+    settings = runtime.settings
+    if not action_offers(settings):
+        from chimes.targets.action.without import NoActionService
+
+        return NoActionService(_told(lambda: actions_are_offered(runtime.services.store)))
+    from chimes.targets.action import ActionConfig, ActionRunner
+    from chimes.targets.action.config import checked_config
+
+    config = ActionConfig(
+        url=settings.action_url,
+        headers=settings.action_headers,
+        timeout=settings.action_timeout,
+    )
+    return ActionRunner(
+        checked_config(config),
+        egress=runtime.services.egress,
+        user_agent=f"Chimes/{__version__}",
+    )
 
 
 def _told(question: Callable[[], Awaitable[bool]]) -> Callable[[], Awaitable[bool]]:

@@ -171,6 +171,8 @@ class _Process:
             lines.append(f"  Tasks  {tasks}")
         if prompts := self._node.prompts:
             lines.append(f"  Agent  {prompts}")
+        if actions := self._node.actions:
+            lines.append(f"  Actions {actions}")
         if found := self._sources.known.now.by_id:
             lines.append(f"  Sources {', '.join(found)}")
         if self._listener is not None:

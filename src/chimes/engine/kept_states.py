@@ -9,10 +9,10 @@ from typing import TypeVar
 from chimes.engine.events import Event, RunEnded, RunRescued
 from chimes.engine.lifecycle import Rest, Told
 from chimes.errors import StoreUnavailable
-from chimes.model.agent_run import heard_name, kept_name
+from chimes.model import action_run, agent_run
 from chimes.model.ids import RunId
 from chimes.model.run import Run
-from chimes.model.target import AgentTarget, SyncTarget
+from chimes.model.target import ActionTarget, AgentTarget, SyncTarget
 from chimes.store.port import Store
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class TargetState:
         return await self._read(self._name)
 
     async def heard(self) -> str | None:
-        return await self._read(heard_name(self._run.id))
+        return await self._read(agent_run.heard_name(self._run.id))
 
     async def keep(self, value: str) -> bool:
         run = self._run
@@ -45,36 +45,36 @@ class TargetState:
 
 
 def state_of(store: Store, run: Run) -> TargetState | None:
-    """None for a target that keeps nothing. What an agent run keeps is its own, and is forgotten
-    when it has ended."""
+    """None for a target that keeps nothing. What an agent run or an action keeps is its own, and
+    is forgotten when it has ended."""
     match run.target:
         case SyncTarget():
             return TargetState(store, run, run.target.key)
         case AgentTarget():
-            return TargetState(store, run, kept_name(run.id))
+            return TargetState(store, run, agent_run.kept_name(run.id))
+        case ActionTarget():
+            return TargetState(store, run, action_run.kept_name(run.id))
         case _:
             return None
 
 
 class Forgetting:
-    """Forgets what was kept for agent runs that have ended; a duty, and a listener of the
-    engine."""
+    """Forgets what was kept for agent runs and actions that have ended; a duty, and a listener of
+    the engine."""
 
     name = "forgetting"
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._ended: dict[RunId, None] = {}
+        self._ended: dict[RunId, tuple[str, ...]] = {}
         self._stirred = asyncio.Event()
 
     def __call__(self, event: Event) -> None:
-        if (
-            isinstance(event, RunEnded | RunRescued)
-            and isinstance(event.run.target, AgentTarget)
-            and event.run.status.terminal
-        ):
-            self._ended[event.run.id] = None
-            self._stirred.set()
+        if isinstance(event, RunEnded | RunRescued) and event.run.status.terminal:
+            names = _names_kept(event.run)
+            if names:
+                self._ended[event.run.id] = names
+                self._stirred.set()
 
     async def once(self) -> Rest:
         await self.forget()
@@ -84,10 +84,21 @@ class Forgetting:
     async def forget(self) -> None:
         while self._ended:
             run_id = next(iter(self._ended))
-            for name in (kept_name(run_id), heard_name(run_id)):
+            for name in self._ended[run_id]:
                 if await self._store.read_state(name) is not None:
                     await self._store.set_state(name, None)
             del self._ended[run_id]
+
+
+def _names_kept(run: Run) -> tuple[str, ...]:
+    """Of this run alone."""
+    match run.target:
+        case AgentTarget():
+            return agent_run.kept_name(run.id), agent_run.heard_name(run.id)
+        case ActionTarget():
+            return (action_run.kept_name(run.id),)
+        case _:
+            return ()
 
 
 async def _patiently(verb: Callable[[], Awaitable[T]]) -> T:

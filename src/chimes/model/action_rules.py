@@ -43,6 +43,13 @@ def check_action_id(value: str, field: str) -> None:
             field=field,
             code="too_long",
         )
+    if value in (".", ".."):
+        # In a path they mean another one.
+        raise InvalidInput(
+            say("{field} cannot be {value!r}", field=field, value=value),
+            field=field,
+            code="bad_name",
+        )
     if _CONTROL.search(value):
         raise InvalidInput(
             say("{field} holds a control character", field=field), field=field, code="not_text"

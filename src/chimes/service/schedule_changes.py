@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from chimes.errors import (
     AlreadyExists,
@@ -23,10 +24,8 @@ from chimes.model.planning import AnyFiring, FireContext, Firing, plan
 from chimes.model.recipient import Recipient
 from chimes.model.recipient_rules import check_recipients
 from chimes.model.run import Run
-from chimes.model.schedule import (
-    Schedule,
-)
-from chimes.model.target import AgentTarget, HttpTarget, SyncTarget, Target
+from chimes.model.schedule import Schedule, deleted
+from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, SyncTarget, Target
 from chimes.service.audit import changes_between, entry
 from chimes.service.preferences import PreferenceService
 from chimes.service.prompts import NAMESPACE
@@ -42,9 +41,12 @@ from chimes.service.slots import (
     left_behind,
 )
 from chimes.service.targets import check_source, offered, usual_defaults
+from chimes.store.edits import ScheduleEdit
 from chimes.store.port import Planner, Store
 from chimes.triggers import Every, Once, Trigger
 from chimes.wording import say
+
+Changed = TypeVar("Changed")
 
 #: Here a schedule is known by its name (C22).
 NAMED_NAMESPACE = "catbird"
@@ -125,12 +127,69 @@ class ScheduleChanges:
         if verb not in _HOLD_BACK:
             refuse_agents(actor, seen.target)
         await self._look()
-        changes: dict[str, object] = {}
-        behind: list[Run] = []
 
         def guarded(before: Schedule, now: datetime) -> Schedule:
             if version is not None and before.version != version:
                 raise StaleVersion(version=before.version)
+            return apply(before, now)
+
+        now = await self._store.now()
+        edit = self._edit(actor, seen, verb, guarded, now, reason=reason, runs=runs)
+
+        async def attempt() -> Schedule:
+            return await self._store.change_schedule(
+                schedule_id,
+                edit.change,
+                edit.audit,
+                runs=edit.runs,
+                quotas=self._limits().quotas(seen.owner),
+            )
+
+        return await self._once_fired([schedule_id], attempt)
+
+    async def delete_all(
+        self,
+        actor: Actor,
+        schedule_ids: Sequence[ScheduleId],
+        *,
+        check: Callable[[Schedule], None] = lambda _: None,
+    ) -> tuple[Schedule, ...]:
+        """All of them or none (C16, R0.29). `check` raises for one that is not meant; it is asked
+        in the order given, and again once they are held."""
+        found: list[Schedule] = []
+        for schedule_id in dict.fromkeys(schedule_ids):
+            found.append(await self.get(actor, schedule_id))
+            check(found[-1])
+        if not all(actor.may_write(each.owner) for each in found):
+            raise NotAllowed()
+        await self._look()
+
+        def apply(before: Schedule, now: datetime) -> Schedule:
+            check(before)
+            return deleted(before, now, actor.name)
+
+        now = await self._store.now()
+        edits = [self._edit(actor, each, "delete", apply, now) for each in found]
+        return await self._once_fired(
+            [each.id for each in found], lambda: self._store.change_schedules(edits)
+        )
+
+    def _edit(
+        self,
+        actor: Actor,
+        seen: Schedule,
+        verb: str,
+        apply: Callable[[Schedule, datetime], Schedule],
+        now: datetime,
+        *,
+        reason: str = "",
+        runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
+    ) -> ScheduleEdit:
+        """With what it leaves behind, and its audit entry. SlotIsDue: see `_once_fired`."""
+        changes: dict[str, object] = {}
+        behind: list[Run] = []
+
+        def change(before: Schedule, now: datetime) -> Schedule:
             after = apply(before, now)
             behind.clear()
             if runs is None and after.next_slot != before.next_slot:
@@ -144,27 +203,24 @@ class ScheduleChanges:
             actor,
             verb,
             "schedule",
-            schedule_id,
-            at=await self._store.now(),
+            seen.id,
+            at=now,
             owner=seen.owner,
             changes=changes,
             reason=reason,
         )
+        rows = runs or (lambda before, now: behind)
+        return ScheduleEdit(schedule_id=seen.id, change=change, audit=note, runs=rows)
 
-        def rows(before: Schedule, now: datetime) -> Sequence[Run]:
-            return behind if runs is None else runs(before, now)
-
+    async def _once_fired(
+        self, schedule_ids: Sequence[ScheduleId], attempt: Callable[[], Awaitable[Changed]]
+    ) -> Changed:
+        """A change that would leave a due slot behind comes after the firing of that slot."""
         for _ in range(_FIRE_ROUNDS):
             try:
-                return await self._store.change_schedule(
-                    schedule_id,
-                    guarded,
-                    note,
-                    runs=rows,
-                    quotas=self._limits().quotas(seen.owner),
-                )
+                return await attempt()
             except SlotIsDue:
-                await self._fire(schedule_id)
+                await self._fire(schedule_ids)
         raise StoreUnavailable(say("the schedule is busy; try again"))
 
     def _held(self, before: Schedule, after: Schedule) -> bool:
@@ -173,17 +229,17 @@ class ScheduleChanges:
             return True
         return self._capped and not after.enabled
 
-    async def _fire(self, schedule_id: ScheduleId) -> None:
-        """What is due and stands in the way of a change of this schedule. With a cap that is this
-        one alone, for the others have to wait for their turn."""
+    async def _fire(self, schedule_ids: Sequence[ScheduleId]) -> None:
+        """What is due and stands in the way of a change of these schedules. With a cap that is
+        these alone, for the others have to wait for their turn."""
 
-        def only_this(schedule: Schedule, context: FireContext, now: datetime) -> AnyFiring:
-            if schedule.id != schedule_id:
+        def only_these(schedule: Schedule, context: FireContext, now: datetime) -> AnyFiring:
+            if schedule.id not in schedule_ids:
                 return Firing(schedule=schedule, runs=())
             return self._planner(schedule, context, now)
 
         if self._capped:
-            await self._store.fire_due(only_this, limit=_FIRE_ALL)
+            await self._store.fire_due(only_these, limit=_FIRE_ALL)
         else:
             await self._store.fire_due(self._planner, limit=_FIRE_BATCH)
 
@@ -214,6 +270,8 @@ class ScheduleChanges:
 
     def _target_allowed(self, actor: Actor, target: Target, before: Target | None) -> None:
         refuse_agents(actor, target)
+        if _foreign_account(actor, target, before):
+            raise NotAllowed(say("only an admin may act for another account"))
         if _unchecked_tls(target) and not _unchecked_tls(before) and actor.role is not Role.ADMIN:
             raise NotAllowed(say("only an admin may switch certificate checks off"))
         self._check_target(target)
@@ -296,6 +354,17 @@ def refuse_agents(actor: Actor, target: Target) -> None:
     """An agent may not have an agent run: what multiplies itself has no end (F67, S75)."""
     if actor.is_agent and isinstance(target, AgentTarget):
         raise NotAllowed(say("an agent may not have prompts run"))
+
+
+def _foreign_account(actor: Actor, target: Target, before: Target | None) -> bool:
+    """The action service believes what it is told about the account."""
+    if not isinstance(target, ActionTarget) or actor.role is Role.ADMIN:
+        return False
+    named = (target.account_id, target.account_type)
+    if isinstance(before, ActionTarget) and named == (before.account_id, before.account_type):
+        return False
+    own = actor.owner
+    return named[0] not in ("", own.id) or named[1] not in ("", own.type.value)
 
 
 def _unchecked_tls(target: Target | None) -> bool:

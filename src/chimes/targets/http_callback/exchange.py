@@ -19,7 +19,7 @@ from yarl import URL
 
 from chimes.targets.http_callback.connector import GuardedConnector
 from chimes.targets.http_callback.request import Request
-from chimes.targets.http_callback.response import Reply, read_reply
+from chimes.targets.http_callback.response import KEEP_LIMIT, Reply, read_reply
 
 # Together about a megabyte of headers (F59).
 MAX_RESPONSE_LINE = 8190
@@ -53,8 +53,8 @@ class Exchange:
     async def close(self) -> None:
         await self._connector.close()
 
-    async def send(self, request: Request) -> Reply:
-        """Sends once, whatever happens to the connection."""
+    async def send(self, request: Request, *, keep: int = KEEP_LIMIT) -> Reply:
+        """Sends once, whatever happens to the connection. `keep`: bytes of the answer's body."""
         place = self._place(request.url.origin(), request.verify_tls)
         connection = await self._connector.connect(place, [], _NO_TIMEOUT)
         protocol = connection.protocol
@@ -63,7 +63,7 @@ class Exchange:
         try:
             _write(protocol, request)
             message, content = await _answer(protocol)
-            reply = await read_reply(message, content)
+            reply = await read_reply(message, content, keep)
             reusable = content.is_eof() and _all_written(protocol)
         except HttpProcessingError as error:
             raise BadAnswer from error

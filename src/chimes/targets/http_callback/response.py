@@ -34,9 +34,12 @@ class Reply(NamedTuple):
     retry_after: str | None
 
 
-async def read_reply(message: RawResponseMessage, content: StreamReader) -> Reply:
+async def read_reply(
+    message: RawResponseMessage, content: StreamReader, keep: int = KEEP_LIMIT
+) -> Reply:
+    """`keep`: how many bytes of the body, READ_LIMIT at most."""
     headers = message.headers
-    body, truncated = await _read_body(content, headers.get("Content-Encoding", ""))
+    body, truncated = await _read_body(content, headers.get("Content-Encoding", ""), keep)
     successful = message.code < 300
     return Reply(
         status=message.code,
@@ -64,7 +67,7 @@ def wait_asked(value: str | None, now: datetime) -> timedelta | None:
     return wait if timedelta(0) < wait <= _LONGEST_WAIT else None
 
 
-async def _read_body(content: StreamReader, encoding: str) -> tuple[str, bool]:
+async def _read_body(content: StreamReader, encoding: str, keep: int) -> tuple[str, bool]:
     """Reads on after what is kept, so that the connection can be used again; not for ever."""
     decoder = _Decoder(encoding)
     kept = bytearray()
@@ -73,22 +76,22 @@ async def _read_body(content: StreamReader, encoding: str) -> tuple[str, bool]:
         received += len(chunk)
         for piece in decoder.pieces(chunk):
             decoded += len(piece)
-            kept += piece[: KEEP_LIMIT - len(kept)]
+            kept += piece[: keep - len(kept)]
             if decoded > READ_LIMIT:
                 break
         if received > READ_LIMIT or decoded > READ_LIMIT:
             break
-    text, cut = _as_text(kept)
+    text, cut = _as_text(kept, keep)
     return text, cut or decoder.broken or decoded > len(kept)
 
 
-def _as_text(kept: bytearray) -> tuple[str, bool]:
+def _as_text(kept: bytearray, keep: int) -> tuple[str, bool]:
     """The text, and whether its end was lost."""
-    if len(kept) < KEEP_LIMIT and kept.isascii() and 0 not in kept:
+    if len(kept) < keep and kept.isascii() and 0 not in kept:
         return kept.decode("ascii"), False
     text = _clean(codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(kept)))
     # A replaced byte takes three.
-    short = text.encode()[:KEEP_LIMIT].decode(errors="ignore")
+    short = text.encode()[:keep].decode(errors="ignore")
     return short, len(short) < len(text)
 
 
