@@ -60,6 +60,10 @@ from chimes.wording import say
 __all__ = ["Limits", "ScheduleService"]
 
 
+def _as_it_is(schedule: Schedule) -> Schedule:
+    return schedule
+
+
 class ScheduleService(RunsByHand):
     # --- reading ------------------------------------------------------------------------------
     async def find(self, actor: Actor, query: ScheduleQuery) -> Page[Schedule]:
@@ -244,7 +248,9 @@ class ScheduleService(RunsByHand):
         *,
         note: str = "",
         until: datetime | None = None,
+        also: Callable[[Schedule], Schedule] = _as_it_is,
     ) -> Schedule:
+        """`also`: what the door keeps of it changes with it."""
         checked_text(note, "note")
 
         def apply(before: Schedule, now: datetime) -> Schedule:
@@ -252,13 +258,21 @@ class ScheduleService(RunsByHand):
                 raise InvalidInput(say("until lies in the past"), field="until", code="in_the_past")
             if not before.enabled and (before.pause_note, before.pause_until) == (note, until):
                 return before
-            return paused(before, now, actor.name, note=note, until=until)
+            return also(paused(before, now, actor.name, note=note, until=until))
 
         return await self._change(actor, schedule_id, "pause", apply, reason=note)
 
-    async def resume(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
+    async def resume(
+        self,
+        actor: Actor,
+        schedule_id: ScheduleId,
+        *,
+        also: Callable[[Schedule], Schedule] = _as_it_is,
+    ) -> Schedule:
+        """`also` as in `pause`."""
+
         def apply(before: Schedule, now: datetime) -> Schedule:
-            return before if before.enabled else resumed(before, now, actor.name)
+            return before if before.enabled else also(resumed(before, now, actor.name))
 
         return await self._change(actor, schedule_id, "resume", apply)
 
