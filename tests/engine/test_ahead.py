@@ -35,7 +35,7 @@ PLACES = 200
 @pytest.fixture
 async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     # As soon as they are seen: a busy machine has all the time until they are due.
-    monkeypatch.setattr("chimes.engine.scheduler.AHEAD", timedelta(minutes=1))
+    monkeypatch.setattr("chimes.engine.outlook.AHEAD", timedelta(minutes=1))
     kind = next(each for each in KINDS if each.name == "postgresql")
     home = Home(kind, tmp_path, SystemClock())
     # The database's own clock is asked, as on a node.

@@ -97,7 +97,7 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
     "next due": (postgres.NEXT_DUE, (), {"schedules_due"}),
     "due": (postgres.DUE_SCHEDULES % 200, (1,), {"schedules_due"}),
     "coming": (postgres.COMING % 50, (1,), {"schedules_due"}),
-    "confirm": (postgres.CONFIRM, (["r"] * 200, [1] * 200, 1), {"runs_pkey"}),
+    "confirm": (postgres.UNCONFIRMED, (["r"] * 200, [1] * 200, 1), {"runs_pkey"}),
     "ahead": (compiled(ahead.AHEAD), ("s1", 10**18), {"runs_one_per_slot"}),
     "before": (compiled(ahead.BEFORE), ("s1", 10**18, 1), {"runs_one_per_slot"}),
     "admitted": (postgres.ADMITTED, (["k"],), {"runs_active"}),

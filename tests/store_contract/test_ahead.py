@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chimes.model.ahead import CLOSED
+from chimes.model.ahead import CLOSED, CROWD
 from chimes.model.ids import slot_run_id
 from chimes.model.listing import RunQuery
 from chimes.model.planning import FireContext, Firing, manual_run, plan
@@ -30,7 +30,6 @@ from chimes.model.schedule import (
 from chimes.model.target import TaskTarget
 from chimes.store.port import Fired, LookingAhead, Store
 from chimes.store.sql import SqlStore
-from chimes.store.sql.firing import CROWD
 from chimes.testing import SettableClock
 from chimes.triggers import Every
 from tests.builders import LEASE, MINUTE, NOW, SECOND, a_verdict, an_entry, due_schedule, places

@@ -11,6 +11,7 @@ from chimes.engine.events import Events, RunEnded, RunRetrying, TargetStuck, Ver
 from chimes.engine.execution import Execution
 from chimes.engine.hold import Hold, Stop
 from chimes.engine.live_logs import LiveLogs
+from chimes.engine.outlook import Outlook
 from chimes.engine.recorder import Recorder
 from chimes.engine.steps import FlowSteps
 from chimes.engine.storetime import StoreTime
@@ -52,8 +53,11 @@ class Hands:
         self.stuck = 0
         self.recorder = Recorder(store, self._settled)
         self.logs = LiveLogs(store, clock, self.recorder.put)
+        #: Where the store takes crowds ahead of their time.
+        self.outlook: Outlook | None = None
         self.room: WaitingRoom | None = None
         if time is not None and isinstance(store, LookingAhead) and store.looks_ahead:
+            self.outlook = Outlook(store, clock)
             self.room = WaitingRoom(
                 store,
                 time,

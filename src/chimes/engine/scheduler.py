@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
@@ -25,13 +24,10 @@ from chimes.store.port import Places, Planner, Store
 
 #: Schedules in one transaction: more would let the first of a crowd wait for the last.
 BATCH = 200
-#: How long before its time a crowd is taken, where the store can do that.
-AHEAD = timedelta(seconds=1.5)
-#: Seconds between two looks ahead that find no crowd, however much changes.
-LOOK_AGAIN = 0.25
 #: What waits for its time leaves a tenth of the places, but not more than this, to what comes
 #: meanwhile.
 LEFT_FREE = 20
+NOT = timedelta(0)
 
 
 class Scheduler:
@@ -69,10 +65,8 @@ class Scheduler:
         self._due = datetime.max.replace(tzinfo=UTC)
         self._due_since: int | None = None
         self._firings: dict[ScheduleId, AnyFiring] = {}
-        self._ahead = timedelta(0)
-        if not most and hands is not None and hands.room is not None:
-            self._ahead = AHEAD
-        self._look_ahead_from = -math.inf
+        #: None: nothing is taken before its time.
+        self._outlook = None if most or hands is None else hands.outlook
 
     async def once(self) -> Rest:
         since = self._store.changes()
@@ -92,48 +86,48 @@ class Scheduler:
             limit = self._cap.room(BATCH)
             if not limit:
                 return After(self._cap.wait())
-            more, moved = await self._fire(limit)
-            progress |= moved
+            more, count = await self._fire(limit)
+            progress |= count > 0
             await asyncio.sleep(0)
         # What is due and still does not move is looked at again, but not without a break.
         return AtOnce() if progress or known else After(self._poll.total_seconds())
 
     async def _look_ahead(self, due: datetime, now: datetime) -> bool:
         """Whether anything was taken before its time."""
-        in_sight = self._ahead and due - now <= self._ahead
-        if not in_sight or self._clock.monotonic() < self._look_ahead_from:
+        if self._outlook is None or due - now > self._outlook.furthest:
             return False
-        taken, more = False, True
+        until = await self._outlook.until(now)
+        taken, more = 0, due <= until
         while more:
-            more, moved = await self._fire(BATCH, ahead=self._ahead)
-            taken |= moved
+            more, count = await self._fire(BATCH, ahead=until - self._time.now())
+            taken += count
             await asyncio.sleep(0)
-        if not taken:
-            self._look_ahead_from = self._clock.monotonic() + LOOK_AGAIN
-        return taken
+        if due <= until and not taken:
+            self._outlook.in_vain()
+        return taken > 0
 
     def _sleep(self, since: int, due: datetime | None, now: datetime) -> Rest:
         poll = now + self._poll
-        if due is None or due - self._ahead > poll:
+        look = due if due is None or self._outlook is None else self._outlook.next_look(due, now)
+        if look is None or look > poll:
             return Until(since=since, moment=poll)
-        if now < due - self._ahead:
-            return Until(since=since, moment=due - self._ahead)
-        # On waking there is no need to ask again what is due, unless something has changed.
-        self._due, self._due_since = due, since
-        return Until(since=since, moment=due)
+        if look == due:
+            # On waking there is no need to ask again what is due, unless something has changed.
+            self._due, self._due_since = due, since
+        return Until(since=since, moment=look)
 
-    async def _fire(self, limit: int, ahead: timedelta = timedelta(0)) -> tuple[bool, bool]:
-        """One batch: whether more are due, and whether any cursor moved."""
+    async def _fire(self, limit: int, ahead: timedelta = NOT) -> tuple[bool, int]:
+        """One batch: whether more are due, and how many cursors moved."""
         began = self._clock.monotonic()
         self._firings.clear()
         with self._offer() as reserved:
             free = reserved.free
-            if ahead and self._capacity is not None:
+            if ahead > NOT and self._capacity is not None:
                 free -= min(self._capacity.total // 10, LEFT_FREE)
                 if free <= 0:
-                    return False, False
+                    return False, 0
             fired = await self._store.fire_due(
-                self._plan, limit=limit, places=self._places(free), ahead=ahead
+                self._plan, limit=limit, places=self._places(free), ahead=max(ahead, NOT)
             )
             if fired.claimed or fired.others:
                 hit("fire.after")
@@ -145,18 +139,20 @@ class Scheduler:
         for schedule in fired.broken:
             self._events.emit(ScheduleBroken(schedule=schedule))
         runs = fired.claimed + fired.others
-        if ahead:
+        if ahead > NOT:
             # What was only looked at has not moved.
             found = {run.schedule_id for run in runs}
             firings = tuple(self._firings[each] for each in self._firings if each in found)
         else:
             firings = tuple(self._firings.values())
+        seconds = self._clock.monotonic() - began
         if firings or runs:
-            self._events.emit(
-                SchedulesFired(firings=firings, runs=runs, seconds=self._clock.monotonic() - began)
-            )
-        self._cap.fired(len(firings) + len(fired.broken))
-        return fired.more, bool(firings or fired.broken)
+            self._events.emit(SchedulesFired(firings=firings, runs=runs, seconds=seconds))
+        moved = len(firings) + len(fired.broken)
+        self._cap.fired(moved)
+        if ahead > NOT and self._outlook is not None:
+            self._outlook.took(moved, seconds)
+        return fired.more, moved
 
     def _plan(self, schedule: Schedule, context: FireContext, now: datetime) -> AnyFiring:
         firing = self._planner(schedule, context, now)

@@ -14,10 +14,14 @@ from chimes.model.planning import OnTime
 from chimes.model.run import Origin, Run
 from chimes.model.schedule import Schedule
 
+#: So many schedules have to come due together for it to pay to take them ahead of their time.
+CROWD = 50
 #: So long before its time a slot counts as begun: changes come too late for it.
 CLOSED = timedelta(milliseconds=100)
 
 _MICROSECOND = timedelta(microseconds=1)
+#: Longer than anybody looks ahead.
+_LONG_BEFORE = timedelta(days=1)
 
 
 def may_be_ahead(schedule: Schedule, offers: Collection[str], now: datetime) -> bool:
@@ -33,15 +37,15 @@ def may_be_ahead(schedule: Schedule, offers: Collection[str], now: datetime) -> 
     )
 
 
-def taken_ahead(firing: OnTime, now: datetime, until: datetime) -> OnTime:
-    """What a plan for its due time comes to at `now`, by somebody who looks ahead to `until`.
+def taken_ahead(firing: OnTime, now: datetime) -> OnTime:
+    """What a plan for its due time comes to at `now`.
 
     A slot that is taken back is fired again, under the same run id. So that nobody takes the one
-    for the other, each claim ahead has a fence that no other claim of that slot has: how long the
-    slot had been in sight."""
+    for the other, each claim ahead has a fence that no other claim of that slot has: it tells the
+    moment of the claim."""
     due = firing.before.next_run_at
     assert due is not None
-    return replace(firing, now=now, fence=2 + (until - due) // _MICROSECOND)
+    return replace(firing, now=now, fence=2 + (now - due + _LONG_BEFORE) // _MICROSECOND)
 
 
 def maybe_ahead(schedule: Schedule, now: datetime) -> bool:

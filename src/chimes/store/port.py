@@ -121,6 +121,15 @@ class Renewable(Protocol):
         """Instead of `open`: a new identity, whatever was there before."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pressing:
+    """The part of what is to come for which there is least time."""
+
+    due: datetime
+    #: When to begin, to have taken by then all that is due until then.
+    begin_by: datetime
+
+
 @runtime_checkable
 class LookingAhead(Protocol):
     """A store whose `fire_due` may take schedules ahead of their time.
@@ -132,6 +141,10 @@ class LookingAhead(Protocol):
     @property
     def looks_ahead(self) -> bool:
         """Whether it does, on this database."""
+
+    async def pressing(self, within: timedelta, each: timedelta) -> Pressing | None:
+        """Of what comes due within that time, if it is taken in its order and each takes so long.
+        None: it is not a crowd. From an index; as far as it has to be walked."""
 
     async def confirm(self, holds: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
         """Of runs taken ahead (run id, fence) those that nothing takes back any more: closed, held

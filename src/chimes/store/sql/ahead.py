@@ -8,19 +8,24 @@ leaves out what somebody else holds (`model/ahead.py`).
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import bindparam, delete, select, text
 
-from chimes.model.ahead import CLOSED, can_be_taken_back, maybe_ahead, taken_back
+from chimes.model.ahead import CLOSED, CROWD, can_be_taken_back, maybe_ahead, taken_back
 from chimes.model.ids import RunId
 from chimes.model.schedule import Schedule
+from chimes.store.plain import MICROSECOND
+from chimes.store.port import Pressing
 from chimes.store.sql.base import SqlBase, load_schedules, move_cursors
 from chimes.store.sql.database import Tx
 from chimes.store.sql.locking import is_own_key, schedule_of_key
 from chimes.store.sql.rows.mending import readable_run
-from chimes.store.sql.rows.parts import maybe_moment, micros
+from chimes.store.sql.rows.parts import maybe_moment, micros, moment_of
 from chimes.store.sql.tables import ACTIVE, runs
+
+#: So many that are to come are counted: no node has more places.
+MOST = 20_000
 
 #: Of one schedule there are a few at most, and an index has them in order.
 AHEAD = select(runs).where(
@@ -41,12 +46,22 @@ class SqlAhead(SqlBase):
     def looks_ahead(self) -> bool:
         return self._database.dialect.fast
 
+    async def pressing(self, within: timedelta, each: timedelta) -> Pressing | None:
+        def work(tx: Tx) -> Pressing | None:
+            until, cost = micros(tx.now() + within), each // MICROSECOND
+            found = tx.dialect.pressing(tx.connection, until, cost, MOST)
+            if found is None or found.number < CROWD:
+                return None
+            return Pressing(due=moment_of(found.due), begin_by=moment_of(found.begin_by))
+
+        return await self._database.look(work)
+
     async def confirm(self, holds: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
         def work(tx: Tx) -> frozenset[tuple[RunId, int]]:
             clock = tx.set_clock()
             closed = None if clock is None else micros(tx.now() + CLOSED)
-            found = tx.dialect.confirm(tx.connection, closed, holds)
-            return frozenset((RunId(row.id), row.fence) for row in found)
+            left_out = tx.dialect.unconfirmed(tx.connection, closed, holds)
+            return frozenset(holds).difference((RunId(row.id), row.fence) for row in left_out)
 
         return await self._database.write(work) if holds else frozenset()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
 
-from chimes.model.ahead import may_be_ahead, taken_ahead
+from chimes.model.ahead import CROWD, may_be_ahead, taken_ahead
 from chimes.model.ids import NodeId, RunId
 from chimes.model.planning import (
     AnyFiring,
@@ -48,8 +48,6 @@ from chimes.store.sql.rows.parts import (
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.settling import Settling
 
-#: So many schedules have to come due together for it to pay to take them ahead of their time.
-CROWD = 50
 _NOT = timedelta(0)
 
 #: How often to look again at due schedules that somebody else holds.
@@ -258,7 +256,7 @@ class _Pass:
             return None  # it is set aside when its time has come
         if not isinstance(firing, OnTime):
             return None
-        return taken_ahead(firing, self._now, self._until)
+        return taken_ahead(firing, self._now)
 
     def _take_ahead(self, ahead: Sequence[OnTime], *, more: bool) -> Fired:
         """As many as there are places for; the others are left alone."""

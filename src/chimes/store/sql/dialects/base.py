@@ -163,12 +163,18 @@ class Dialect(ABC):
         """The earliest due times up to `until`, not more than `most` of them."""
         raise NotImplementedError
 
-    def confirm(
+    def pressing(self, connection: Connection, until: int, each: int, most: int) -> Row[Any] | None:
+        """Of the earliest `most` due times up to `until`, with each one `each` later in line than
+        the one before: (number, due, begin_by) of the one that must begin first."""
+        raise NotImplementedError
+
+    def unconfirmed(
         self, connection: Connection, closed: int | None, holds: Sequence[tuple[str, int]]
     ) -> Rows:
-        """Those of the runs (id, fence) that are held, not asked to stop, planned for `closed`
-        or earlier, and not just being changed by anybody. Whoever wants to change one afterwards
-        waits until this is committed. `closed` None: what the database's clock says."""
+        """All of the runs (id, fence) but those that are held, not asked to stop, planned for
+        `closed` or earlier, and not just being changed by anybody. Whoever wants to change one of
+        those afterwards waits until this is committed. `closed` None: what the database's clock
+        says."""
         raise NotImplementedError
 
     def take(

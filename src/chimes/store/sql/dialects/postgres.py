@@ -38,7 +38,6 @@ from chimes.store.sql.dialects.postgres_statements import (
     BLOCKED_KEYS,
     CLAIMABLE_RUNS,
     COMING,
-    CONFIRM,
     DUE_SCHEDULES,
     END_STALLED,
     FINISH_PLAIN,
@@ -49,9 +48,11 @@ from chimes.store.sql.dialects.postgres_statements import (
     NOW,
     OLDEST_ACTIVE,
     PENDING_DELIVERIES,
+    PRESSING,
     SLOTS_TAKEN,
     TAKE,
     TAKE_TOKENS,
+    UNCONFIRMED,
 )
 from chimes.store.sql.message_tables import deliveries
 from chimes.store.sql.rows.parts import Value, moment_of
@@ -163,11 +164,14 @@ class PostgresDialect(Dialect):
     def coming(self, connection: Connection, until: int, most: int) -> Sequence[int]:
         return connection.exec_driver_sql(COMING % most, (until,)).scalars().all()
 
-    def confirm(
+    def pressing(self, connection: Connection, until: int, each: int, most: int) -> Row[Any] | None:
+        return connection.exec_driver_sql(PRESSING % most, (until, each)).first()
+
+    def unconfirmed(
         self, connection: Connection, closed: int | None, holds: Sequence[tuple[str, int]]
     ) -> Rows:
         given = ([run_id for run_id, _ in holds], [fence for _, fence in holds], closed)
-        return connection.exec_driver_sql(CONFIRM, given).all()
+        return connection.exec_driver_sql(UNCONFIRMED, given).all()
 
     def finish_plain(
         self,

@@ -131,17 +131,31 @@ COMING = f"""
 SELECT next_run_at FROM schedules WHERE {DUE} AND next_run_at <= $1 ORDER BY next_run_at LIMIT %d
 """
 
+# Numbered as the index has them, without a sort.
+PRESSING = f"""
+SELECT count(*) OVER () AS number, next_run_at AS due, next_run_at - place * $2::bigint AS begin_by
+FROM (
+  SELECT next_run_at, row_number() OVER (ORDER BY next_run_at) AS place
+  FROM schedules WHERE {DUE} AND next_run_at <= $1 ORDER BY next_run_at LIMIT %d
+) AS line ORDER BY begin_by LIMIT 1
+"""
+
 # The lock is what makes the answer hold: whoever takes a run back locks it before looking at the
 # clock, so it either has done so by now, and then the row is gone or skipped, or finds the slot
-# closed. The list is the outer loop: without fresh statistics the planner might walk all runs.
-CONFIRM = f"""
-SELECT runs.id, runs.fence FROM unnest($1::text[], $2::bigint[]) AS held(id, fence)
-JOIN runs ON runs.id = held.id
-WHERE CASE WHEN runs.fence = held.fence THEN
-  runs.status = '{RunStatus.RUNNING}' AND runs.cancel_requested = 0
-  AND runs.planned_at <= coalesce($3::bigint, ({NOW}) + {CLOSED // timedelta(microseconds=1)})
-ELSE false END
-FOR SHARE OF runs SKIP LOCKED
+# closed. Lateral, and so one look into the index for each: as a join it was planned as a walk over
+# all runs. What is not confirmed is the shorter answer.
+UNCONFIRMED = f"""
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($3::bigint, ({NOW}) + {CLOSED // timedelta(microseconds=1)}) AS closed
+)
+SELECT held.id, held.fence
+FROM unnest($1::text[], $2::bigint[]) AS held(id, fence) LEFT JOIN LATERAL (
+  SELECT 1 AS there FROM runs
+  WHERE runs.id = held.id AND runs.fence = held.fence
+  AND runs.status = '{RunStatus.RUNNING}' AND runs.cancel_requested = 0
+  AND runs.planned_at <= (SELECT closed FROM clock)
+  FOR SHARE SKIP LOCKED
+) AS found ON true WHERE found.there IS NULL
 """
 
 # In the order of the index; those of other channels are passed over, and what another node is just
