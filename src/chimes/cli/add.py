@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 
 import click
-from click.core import ParameterSource
 
 from chimes.cli.backend import Backend, post
 from chimes.cli.failure import FAILED
-from chimes.cli.language import language_option
+from chimes.cli.language import chosen_by_name, spoken
 from chimes.cli.lazy import Command
 from chimes.cli.options import form_options, reach_options, yes_option
 from chimes.cli.output import Json, Output, echo, tell
@@ -27,7 +25,7 @@ from chimes.wording import say
 _SHOWN = 5
 _OCCASIONS = re.compile(r":on=([a-z]+(?:[+,][a-z]+)*)$")
 _CHANNELS = ("inbox", "telegram", "webhook", "email")
-_NO_PIPELINE = (
+_NO_PIPELINE = say(
     "Note: no server was asked. Prompts wait for a node that has CHIMES_AGENT_PIPELINE and"
     " CHIMES_AGENT_URL."
 )
@@ -66,7 +64,6 @@ _NO_PIPELINE = (
 @click.option("--jitter", metavar="DURATION", help="For intervals: up to this much later.")
 @click.option("--paused", is_flag=True, help="Create it paused.")
 @click.option("--dry-run", is_flag=True, help="Only show what was understood.")
-@language_option
 @yes_option
 @form_options
 @reach_options
@@ -81,7 +78,6 @@ def add(
     zone: str | None,
     jitter: str | None,
     dry_run: bool,
-    lang: str,
     **options: object,
 ) -> None:
     """Create a schedule that calls a URL, runs a task or a flow, synchronises a collection, or
@@ -102,10 +98,10 @@ def add(
       chimes add "ทุกวัน 09:00 สรุปข่าว AI" --notify inbox --notify telegram:4711:on=failure
       chimes add "0 9 * * 1-5" --agent --prompt "Summarise today's news"
     """
-    chosen = _chosen_language(ctx, lang)
+    chosen = chosen_by_name()
     now = SystemClock().now()
     read = read_trigger(expression, now=now, timezone=zone or default_zone(), lang=chosen)
-    lang = chosen or (lang if read.pattern == "expression" else read.language)
+    lang = chosen or (spoken() if read.pattern == "expression" else read.language)
     trigger = read.trigger
     if jitter:
         if not isinstance(trigger, Every):
@@ -120,10 +116,10 @@ def add(
     if dry_run:
         if output.form in ("json", "ndjson"):
             echo(json.dumps(body, ensure_ascii=False, indent=2))
-        tell("Nothing was created.")
+        tell(say("Nothing was created."))
         return
-    if not ask("Create it?"):
-        tell("Nothing was created.")
+    if not ask(say("Create it?")):
+        tell(say("Nothing was created."))
         ctx.exit(FAILED)
     backend = reach()
     made = post(backend, "/schedules", body)
@@ -140,12 +136,6 @@ def _echo_reading(trigger: Trigger, lang: str) -> None:
         tell(f"  {shown_fire(fire, lang)}{note}")
     for warning in warnings_in_words(trigger, lang):
         tell(remark(warning, lang))
-
-
-def _chosen_language(ctx: click.Context, lang: str) -> str | None:
-    """The one that was asked for; None: whatever is read or set decides."""
-    told = ctx.get_parameter_source("lang") is ParameterSource.COMMANDLINE
-    return lang if told or os.environ.get("CHIMES_LANG") else None
 
 
 def _request(trigger: Trigger, task: str, options: dict[str, object]) -> Json:

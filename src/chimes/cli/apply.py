@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from chimes.cli.failure import CONFLICT, USAGE, Failure
+from chimes.cli.failure import CONFLICT, UNREACHABLE, USAGE, Failure
 from chimes.cli.lazy import Command
 from chimes.cli.options import output_options, secret_from
 from chimes.cli.output import Column, Json, Output, pick, tell
+from chimes.cli.words import CHANGES
 from chimes.wording import say
 
 if TYPE_CHECKING:
@@ -68,13 +69,13 @@ def apply(
         click.get_current_context().call_on_close(server.close)
         changes = _through(server, checked, dry_run=dry_run)
     elif url is not None:
-        raise Failure(say("The server at {url} cannot be reached", url=url), 7)
+        raise Failure(say("The server at {url} cannot be reached", url=url), UNREACHABLE)
     else:
         changes = _directly(loaded, checked, dry_run=dry_run)
     columns = [
         Column("", lambda item: _SIGNS.get(str(item["what"]), " ")),
-        Column("schedule", pick("name")),
-        Column("what", pick("what")),
+        Column(say("schedule"), pick("name")),
+        Column(say("what"), pick("what"), words=CHANGES),
     ]
     output.rows([{"id": item["name"], **item} for item in changes], columns)
 
@@ -94,13 +95,16 @@ def _through(server: HttpBackend, checked: SourceFile, *, dry_run: bool) -> list
 
     theirs = str(get(server, "/sources").get("file"))
     if theirs != checked.known.file:
+        ours = checked.known.file
         raise Failure(
             say(
-                "The server at {url} reads {theirs}, not {file}",
+                "The server at {url} reads {theirs}, not {ours}",
                 url=server.url,
-                theirs=theirs or "no file",
-                file=checked.known.file,
-            ),
+                theirs=theirs,
+                ours=ours,
+            )
+            if theirs
+            else say("The server at {url} reads no file, not {ours}", url=server.url, ours=ours),
             CONFLICT,
             hint=say("start it with --config, or apply the file that it reads"),
         )
@@ -120,13 +124,14 @@ def _directly(loaded: LoadedSettings, checked: SourceFile, *, dry_run: bool) -> 
     from chimes.app.applying import apply_to_store, told_to_read_again
     from chimes.config import masked_store_url, resolve_store_url
 
-    tell(f"No server answers; using {masked_store_url(resolve_store_url(loaded.settings))}.")
+    store = masked_store_url(resolve_store_url(loaded.settings))
+    tell(say("No server answers; using {store}.", store=store))
     changes, alive = asyncio.run(apply_to_store(loaded, checked, dry_run=dry_run))
     if not dry_run:
         told = told_to_read_again(alive)
         others = [node for node in alive if node not in told]
         if told:
-            tell(f"Told to read their file again: {', '.join(told)}")
+            tell(say("Told to read their file again: {nodes}", nodes=", ".join(told)))
         if others:
-            tell(f"On other machines, send SIGHUP there: {', '.join(others)}")
+            tell(say("On other machines, send SIGHUP there: {nodes}", nodes=", ".join(others)))
     return [{"name": each.name, "what": each.what} for each in changes]

@@ -9,18 +9,18 @@ from chimes.cli.failure import FAILED
 from chimes.cli.lazy import Command
 from chimes.cli.options import client_options, output_options
 from chimes.cli.output import Column, Json, Output, echo, pick, tell
-from chimes.wording import say
+from chimes.wording import Wording, counted, say
 
 _PAGE = 200
 _COLUMNS = [
-    Column("number", pick("number")),
-    Column("at", pick("at"), time=True),
-    Column("verb", pick("verb")),
-    Column("object", lambda item: _object(item), rank=1),
-    Column("owner", pick("owner"), rank=3),
-    Column("actor", pick("actor"), rank=2),
-    Column("door", pick("door"), rank=4),
-    Column("allowed", lambda item: "" if item.get("allowed") else "refused", rank=5),
+    Column(say("number"), pick("number")),
+    Column(say("at"), pick("at"), time=True),
+    Column(say("verb"), pick("verb")),
+    Column(say("object"), lambda item: _object(item), rank=1),
+    Column(say("owner"), pick("owner"), rank=3),
+    Column(say("actor"), pick("actor"), rank=2),
+    Column(say("door"), pick("door"), rank=4),
+    Column(say("allowed"), lambda item: "" if item.get("allowed") else say("refused"), rank=5),
 ]
 
 
@@ -79,10 +79,20 @@ def _verify(backend: Backend, output: Output) -> int:
     if output.form in ("json", "ndjson"):
         output.one(verdict, [])
     elif verdict.get("ok"):
-        echo(say("ok: {verdict} entries", verdict=verdict.get("checked")))
+        echo(_whole(verdict.get("checked")))
     else:
-        tell(f"Entry {verdict.get('first_bad')} does not fit: it, or one before it, was changed.")
+        tell(
+            say(
+                "Entry {number} does not fit: it, or one before it, was changed.",
+                number=verdict.get("first_bad"),
+            )
+        )
     return 0 if verdict.get("ok") else FAILED
+
+
+def _whole(checked: object) -> Wording:
+    count = checked if isinstance(checked, int) else 0
+    return counted("ok: {count} entry", "ok: {count} entries", count)
 
 
 def _object(item: Json) -> str:

@@ -15,9 +15,9 @@ from typing import Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
 from chimes.cli.failure import UNREACHABLE, Failure, from_problem
+from chimes.cli.language import spoken
 from chimes.cli.output import Json, tell
 from chimes.errors import ChimesError
-from chimes.language.choosing import of_environment
 from chimes.wording import say
 
 API = "/api/v1"
@@ -142,7 +142,8 @@ class HttpBackend:
     def request(self, method: str, path: str, body: object = None) -> Answer:
         headers = {
             "Accept": "application/json",
-            "Accept-Language": of_environment(os.environ),
+            "X-Language": spoken(),
+            "Accept-Language": spoken(),
             "User-Agent": "chimes-cli",
         }
         data = None
@@ -159,9 +160,9 @@ class HttpBackend:
             self._connection.close()
             raise Failure(
                 say(
-                    "{url} did not answer within {answer_timeout:.0f} s",
+                    "{url} did not answer within {seconds:.0f} s",
                     url=self.url,
-                    answer_timeout=_ANSWER_TIMEOUT,
+                    seconds=_ANSWER_TIMEOUT,
                 ),
                 124,
             ) from None
@@ -188,8 +189,11 @@ def connect(url: str | None, key: str, *, create: bool = False) -> Backend:
     if server.connect():
         if url is None and _store_was_named():
             tell(
-                f"Using the server at {server.url}; the store setting is not used. "
-                "Set CHIMES_URL or stop the server to choose."
+                say(
+                    "Using the server at {url}; the store setting is not used. "
+                    "Set CHIMES_URL or stop the server to choose.",
+                    url=server.url,
+                )
             )
         return server
     server.close()
@@ -198,7 +202,13 @@ def connect(url: str | None, key: str, *, create: bool = False) -> Backend:
 
         local = local_backend(create=create)
         if local is not None:
-            tell(f"No server answers at {server.url}; using {local.location} directly.")
+            tell(
+                say(
+                    "No server answers at {url}; using {store} directly.",
+                    url=server.url,
+                    store=local.location,
+                )
+            )
             return local
     raise _unreachable(server.url, server.trouble)
 
@@ -215,7 +225,7 @@ def _store_was_named() -> bool:
 
 def _unreachable(url: str, why: str) -> Failure:
     return Failure(
-        say("The server at {url} cannot be reached: {why}", url=url, why=why),
+        say("The server at {url} cannot be reached: {reason}", url=url, reason=why),
         UNREACHABLE,
         hint=say("start one with `chimes serve`, or set CHIMES_URL"),
     )

@@ -13,6 +13,7 @@ from chimes.cli.failure import FAILED, USAGE, Failure
 from chimes.cli.lazy import Command
 from chimes.cli.options import form_options, yes_option
 from chimes.cli.output import Column, Json, Output, pick, tell
+from chimes.cli.words import CHANGES
 from chimes.config import load_settings
 from chimes.wording import say
 
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     from chimes.config import Settings
 
 COLUMNS = (
-    Column("Name", pick("name")),
-    Column("Result", pick("result")),
-    Column("When", pick("cron_spec")),
-    Column("Next run", pick("next_run_at"), time=True),
+    Column(say("Name"), pick("name")),
+    Column(say("Result"), pick("result"), words=CHANGES),
+    Column(say("When"), pick("cron_spec")),
+    Column(say("Next run"), pick("next_run_at"), time=True),
 )
 
 
@@ -71,14 +72,15 @@ def backfill_schedules(
     new = sum(each.created for each in planned)
     if dry_run or not new:
         output.rows([_row(each, done=False) for each in planned], COLUMNS)
-        tell(f"{new} of {len(planned)} schedules would be written.")
+        tell(say("{new} of {all} schedules would be written.", new=new, all=len(planned)))
         return
-    if not ask(f"Write {new} of {len(planned)} schedules?", careful=True):
-        tell("Nothing was written; --yes goes on without asking.")
+    if not ask(say("Write {new} of {all} schedules?", new=new, all=len(planned)), careful=True):
+        tell(say("Nothing was written; --yes goes on without asking."))
         ctx.exit(FAILED)
     done = asyncio.run(_backfilled(app, settings, names, confirm=True))
     output.rows([_row(each, done=True) for each in done], COLUMNS)
-    tell(f"{sum(each.created for each in done)} of {len(done)} schedules were written.")
+    new = sum(each.created for each in done)
+    tell(say("{new} of {all} schedules were written.", new=new, all=len(done)))
 
 
 async def _backfilled(

@@ -16,13 +16,13 @@ from chimes import __version__
 from chimes.cli.backend import HttpBackend, default_url
 from chimes.cli.failure import Failure
 from chimes.cli.output import Json
-from chimes.cli.server_checks import BAD, OKAY, WARN, Check, server_store_checks
+from chimes.cli.server_checks import BAD, OKAY, STORE, WARN, Check, reason_of, server_store_checks
 from chimes.clock import SystemClock
 from chimes.config import LoadedSettings, StoreLocation, load_settings, store_location
 from chimes.config.fields import FIELDS
 from chimes.errors import ChimesError, ConfigError, SchemaMismatch, StoreLocked
 from chimes.triggers.reading import nearest
-from chimes.wording import say
+from chimes.wording import Wording, counted, joined, say
 
 _PACKAGES = ("aiohttp", "alembic", "fastapi", "pydantic", "sqlalchemy", "uvicorn")
 #: Variables of ours that are no settings.
@@ -33,6 +33,8 @@ _OTHER_VARIABLES = (
     "CHIMES_CONFIG",
     "CHIMES_LANG",
 )
+_CONFIGURATION = say("configuration")
+_SET_UP = say("make setup")
 _LEAST_DISK, _SOME_DISK = 100 * 2**20, 2**30
 _FARTHEST_CLOCK = 2.0
 
@@ -51,7 +53,8 @@ class Findings:
 
     def python(self) -> list[Check]:
         number = ".".join(str(part) for part in sys.version_info[:3])
-        return [Check("python", OKAY, f"{number}, Chimes {__version__}")]
+        detail = say("{python}, Chimes {chimes}", python=number, chimes=__version__)
+        return [Check(say("python"), OKAY, detail)]
 
     def packages(self) -> list[Check]:
         found, missing = [], []
@@ -61,32 +64,36 @@ class Findings:
             except PackageNotFoundError:
                 missing.append(name)
         if missing:
-            return [Check("packages", BAD, f"missing: {', '.join(missing)}", "make setup")]
-        return [Check("packages", OKAY, ", ".join(found))]
+            detail = say("missing: {packages}", packages=", ".join(missing))
+            return [Check(say("packages"), BAD, detail, _SET_UP)]
+        return [Check(say("packages"), OKAY, ", ".join(found))]
 
     def zones(self) -> list[Check]:
-        host = _host_zone()
-        shown = f"this machine is in {host}" if host else "this machine names no zone"
+        name = say("time zones")
         try:
             number = version("tzdata")
         except PackageNotFoundError:
-            return [Check("time zones", BAD, "tzdata is not installed", "make setup")]
-        detail = f"tzdata {number} from its package; {shown}"
+            return [Check(name, BAD, say("tzdata is not installed"), _SET_UP)]
+        source, host = say("tzdata {version} from its package", version=number), _host_zone()
+        here = (
+            say("this machine is in {zone}", zone=host)
+            if host
+            else say("this machine names no zone")
+        )
         year = number.partition(".")[0]
         if year.isdecimal() and self._clock.now().year - int(year) > 1:
-            return [Check("time zones", WARN, f"{detail}; it is old", "upgrade tzdata")]
-        return [Check("time zones", OKAY, detail)]
+            detail = joined("; ", [source, here, say("it is old")])
+            return [Check(name, WARN, detail, say("upgrade tzdata"))]
+        return [Check(name, OKAY, joined("; ", [source, here]))]
 
     def configuration(self) -> list[Check]:
         try:
             self._loaded = load_settings(flags=self._flags, config_file=self._file)
             self._location = store_location(self._loaded.settings)
         except ConfigError as error:
-            return [Check("configuration", BAD, error.message, "see `chimes config show`")]
-        told = sum(origin != "default" for origin in self._loaded.origins.values())
-        where = f"file {self._loaded.file}" if self._loaded.file else "no file"
-        found = [Check("configuration", OKAY, f"{where}, {told} settings not at their default")]
-        found += [Check("configuration", WARN, text) for text in self._loaded.warnings]
+            return [Check(_CONFIGURATION, BAD, error.message, say("see `chimes config show`"))]
+        found = [Check(_CONFIGURATION, OKAY, _told(self._loaded))]
+        found += [Check(_CONFIGURATION, WARN, text) for text in self._loaded.warnings]
         return found + self._sources(self._loaded) + self._unknown_variables()
 
     def _sources(self, loaded: LoadedSettings) -> list[Check]:
@@ -98,9 +105,15 @@ class Findings:
         try:
             known = checked_file(loaded).known.now
         except ConfigError as error:
-            return [Check("sources", BAD, error.message, "correct the file, then `chimes apply`")]
-        collections = sum(1 for _ in known.pairs())
-        return [Check("sources", OKAY, f"{len(known.by_id)} with {collections} collections")]
+            fix = say("correct the file, then `chimes apply`")
+            return [Check(say("sources"), BAD, error.message, fix)]
+        detail = counted(
+            "{sources} with {count} collection",
+            "{sources} with {count} collections",
+            sum(1 for _ in known.pairs()),
+            sources=len(known.by_id),
+        )
+        return [Check(say("sources"), OKAY, detail)]
 
     def _unknown_variables(self) -> list[Check]:
         known = {name for field in FIELDS.values() for name in field.variables}
@@ -109,7 +122,12 @@ class Findings:
             name for name in os.environ if name.startswith("CHIMES_") and name not in known
         )
         return [
-            Check("environment", WARN, f"{name} is no setting", nearest(name, known) or "")
+            Check(
+                say("environment"),
+                WARN,
+                say("{name} is no setting", name=name),
+                nearest(name, known) or "",
+            )
             for name in unknown
         ]
 
@@ -118,14 +136,21 @@ class Findings:
         try:
             health = self._asked(url)
         except Failure as failure:
-            fix = "choose another port with --port or CHIMES_PORT, or correct CHIMES_URL"
-            return [Check("server", BAD, f"{url}: {failure.message}", fix)]
+            fix = say("choose another port with --port or CHIMES_PORT, or correct CHIMES_URL")
+            detail = say("{url}: {message}", url=url, message=failure.message)
+            return [Check(say("server"), BAD, detail, fix)]
         if health is None:
-            return [Check("server", OKAY, f"nobody listens at {url}; the port is free")]
+            detail = say("nobody listens at {url}; the port is free", url=url)
+            return [Check(say("server"), OKAY, detail)]
         if health["status"] != "ok":
-            reason = f"the server at {url} is {health['status']}: {health.get('reason', '')}"
-            return [Check("server", WARN, reason, "see its log")]
-        return [Check("server", OKAY, f"Chimes answers at {url}")]
+            detail = say(
+                "the server at {url} is {status}: {reason}",
+                url=url,
+                status=health["status"],
+                reason=health.get("reason", ""),
+            )
+            return [Check(say("server"), WARN, detail, say("see its log"))]
+        return [Check(say("server"), OKAY, say("Chimes answers at {url}", url=url))]
 
     def _asked(self, url: str) -> Json | None:
         """The server's health; None: nobody listens there."""
@@ -155,19 +180,22 @@ class Findings:
         if location.server:
             return server_store_checks(location)
         if location.path is None:
-            return [Check("store", WARN, "memory: nothing outlives the process", "use sqlite")]
+            detail = say("memory: nothing outlives the process")
+            return [Check(STORE, WARN, detail, say("use sqlite"))]
         if not location.path.exists():
             return [self._directory(location.path.parent, location)]
         try:
             return [asyncio.run(_looked_at(location))]
         except StoreLocked as error:
             if self._server is not None:
-                return [Check("store", OKAY, f"{location.url}, in use by the running server")]
-            return [Check("store", BAD, error.message, "stop the other process")]
+                detail = say("{store}, in use by the running server", store=location.url)
+                return [Check(STORE, OKAY, detail)]
+            return [Check(STORE, BAD, error.message, say("stop the other process"))]
         except SchemaMismatch as error:
-            return [Check("store", BAD, error.message, "run `chimes store migrate`")]
+            return [Check(STORE, BAD, error.message, say("run `chimes store migrate`"))]
         except (ChimesError, OSError) as error:
-            return [Check("store", BAD, f"{location.url}: {error}", "check path and permissions")]
+            detail = say("{store}: {reason}", store=location.url, reason=reason_of(error))
+            return [Check(STORE, BAD, detail, say("check path and permissions"))]
 
     @staticmethod
     def _directory(directory: Path, location: StoreLocation) -> Check:
@@ -175,19 +203,21 @@ class Findings:
         while not there.exists():
             there = there.parent
         if not os.access(there, os.W_OK):
-            return Check("store", BAD, f"{there} cannot be written", "choose another --data-dir")
-        return Check("store", OKAY, f"{location.url} does not exist yet; serve will make it")
+            detail = say("{directory} cannot be written", directory=there)
+            return Check(STORE, BAD, detail, say("choose another --data-dir"))
+        detail = say("{store} does not exist yet; serve will make it", store=location.url)
+        return Check(STORE, OKAY, detail)
 
     def clock(self) -> list[Check]:
-        now = self._asked_at
+        name, now = say("clock"), self._asked_at.isoformat(timespec="seconds")
         told = (self._server or {}).get("now")
         if not isinstance(told, str):
-            return [Check("clock", OKAY, now.isoformat(timespec="seconds"))]
-        offset = abs((datetime.fromisoformat(told) - now).total_seconds())
+            return [Check(name, OKAY, now)]
+        offset = abs((datetime.fromisoformat(told) - self._asked_at).total_seconds())
         if offset > _FARTHEST_CLOCK:
-            detail = f"{offset:.1f} s away from the server's store"
-            return [Check("clock", WARN, detail, "switch time synchronisation (NTP) on")]
-        return [Check("clock", OKAY, f"{now.isoformat(timespec='seconds')}, as the server's")]
+            detail = say("{seconds:.1f} s away from the server's store", seconds=offset)
+            return [Check(name, WARN, detail, say("switch time synchronisation (NTP) on"))]
+        return [Check(name, OKAY, say("{time}, as the server's", time=now))]
 
     def disk(self) -> list[Check]:
         if self._location is None or self._location.path is None:
@@ -196,10 +226,11 @@ class Findings:
         while not there.exists():
             there = there.parent
         free = shutil.disk_usage(there).free
-        detail = f"{free / 2**30:.1f} GiB free at {there}"
+        detail = say("{size:.1f} GiB free at {directory}", size=free / 2**30, directory=there)
         if free < _LEAST_DISK:
-            return [Check("disk", BAD, detail, "make room, or choose another --data-dir")]
-        return [Check("disk", OKAY if free >= _SOME_DISK else WARN, detail)]
+            fix = say("make room, or choose another --data-dir")
+            return [Check(say("disk"), BAD, detail, fix)]
+        return [Check(say("disk"), OKAY if free >= _SOME_DISK else WARN, detail)]
 
 
 async def _looked_at(location: StoreLocation) -> Check:
@@ -211,10 +242,32 @@ async def _looked_at(location: StoreLocation) -> Check:
         status, counts = await store.status(), await store.counts()
     finally:
         await store.close()
-    detail = f"{location.url}, schema {status.schema}, {counts.schedules} schedules"
+    detail = counted(
+        "{store}, schema {schema}, {count} schedule",
+        "{store}, schema {schema}, {count} schedules",
+        counts.schedules,
+        store=location.url,
+        schema=status.schema,
+    )
     if status.degraded:
-        return Check("store", WARN, f"{detail}: {status.degraded}")
-    return Check("store", OKAY, detail)
+        return Check(STORE, WARN, joined(": ", [detail, status.degraded]))
+    return Check(STORE, OKAY, detail)
+
+
+def _told(loaded: LoadedSettings) -> Wording:
+    count = sum(origin != "default" for origin in loaded.origins.values())
+    if loaded.file is None:
+        return counted(
+            "no file, {count} setting not at its default",
+            "no file, {count} settings not at their default",
+            count,
+        )
+    return counted(
+        "file {file}, {count} setting not at its default",
+        "file {file}, {count} settings not at their default",
+        count,
+        file=loaded.file,
+    )
 
 
 def _system(backend: HttpBackend) -> Json | None:

@@ -14,6 +14,7 @@ from chimes.config import LoadedSettings, load_settings, masked_store_url, resol
 from chimes.config.fields import FIELDS, Field
 from chimes.errors import ConfigError
 from chimes.triggers import format_duration_go
+from chimes.wording import say
 
 _SETTINGS = (
     click.option("--config", "file", type=click.Path(path_type=Path), help="A chimes.yaml."),
@@ -47,11 +48,11 @@ def show(output: Output, file: Path | None, data_dir: str | None, store: str | N
     """
     loaded = load_settings(flags={"data_dir": data_dir, "store": store}, config_file=file)
     for warning in loaded.warnings:
-        tell(f"Warning: {warning}")
+        tell(say("Warning: {warning}", warning=warning))
     columns = [
-        Column("setting", pick("id")),
-        Column("value", pick("value"), widest=50),
-        Column("origin", pick("origin"), rank=1),
+        Column(say("setting"), pick("id")),
+        Column(say("value"), pick("value"), widest=50),
+        Column(say("origin"), pick("origin"), rank=1),
     ]
     output.rows(setting_rows(loaded), columns)
 
@@ -68,7 +69,7 @@ def path(file: Path | None, data_dir: str | None) -> None:
     """
     found = load_settings(flags={"data_dir": data_dir}, config_file=file).file
     if found is None:
-        tell("No chimes.yaml is in use; it would be read from the data or working directory.")
+        tell(say("No chimes.yaml is in use; it would be read from the data or working directory."))
     else:
         echo(str(found.absolute()))
 
@@ -91,7 +92,7 @@ def _shown(loaded: LoadedSettings, field: Field) -> str:
         try:
             return masked_store_url(resolve_store_url(loaded.settings))
         except ConfigError:
-            return "(cannot be used)"
+            return say("(cannot be used)")
     if field.secret:
         return "***" if value else ""
     if field.secret_part:

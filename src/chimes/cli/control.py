@@ -13,7 +13,7 @@ from chimes.cli.output import Json, Output, echo, tell
 from chimes.cli.shapes import RUN_COLUMNS, piped_schedule_columns, schedule_columns
 from chimes.cli.waiting import exit_code_of, wait_for
 from chimes.clock import SystemClock
-from chimes.wording import say
+from chimes.wording import counted, say
 
 
 def _chosen(backend: Backend, references: tuple[str, ...], matching: str | None) -> list[Json]:
@@ -110,7 +110,7 @@ def run_now(
         )
     run = _act(backend, found, "run", {})
     if not backend.live:
-        tell("The run is queued; it starts when a server does.")
+        tell(say("The run is queued; it starts when a server does."))
     if wait:
         run = wait_for(backend, str(run["id"]), timeout)
     output.rows([run], RUN_COLUMNS)
@@ -184,7 +184,10 @@ def backfill(
     else:
         for slot in slots:
             echo(output.moment(str(slot)))
-    tell(f"{len(slots)} {'slots would run' if dry_run else 'slots are run'}.")
+    if dry_run:
+        tell(counted("{count} slot would run.", "{count} slots would run.", len(slots)))
+    else:
+        tell(counted("{count} slot is run.", "{count} slots are run.", len(slots)))
 
 
 def _objects(answer: Json, name: str) -> list[object]:

@@ -9,12 +9,15 @@ import click
 
 from chimes.cli.checks import Findings
 from chimes.cli.failure import OK, PROBLEMS
+from chimes.cli.language import said
 from chimes.cli.lazy import Command
 from chimes.cli.options import form_options
-from chimes.cli.output import Column, Json, Output, echo, pick, tell
+from chimes.cli.output import Json, Output, echo, tell
 from chimes.cli.server_checks import BAD, Check
 from chimes.redaction import escaped
+from chimes.wording import counted, say
 
+_IN_ORDER = say("Everything is in order.")
 _SIGNS = {"ok": "✓", "warning": "!", "problem": "✕"}
 
 
@@ -43,8 +46,7 @@ def doctor(
     if output.form in ("table", "tsv"):
         _print(found, people=output.for_people)
     else:
-        columns = [Column("check", pick("id"))]
-        output.rows([_row(each) for each in found], columns)
+        output.rows([_row(each) for each in found], [])
     ctx.exit(PROBLEMS if any(each.state == BAD for each in found) else OK)
 
 
@@ -61,18 +63,18 @@ def _all(findings: Findings) -> Iterator[Callable[[], list[Check]]]:
 
 
 def _row(check: Check) -> Json:
-    found: Json = {"id": check.name, "state": check.state, "detail": check.detail}
+    found: Json = {"id": str(check.name), "state": check.state, "detail": check.detail}
     return found | ({"fix": check.fix} if check.fix else {})
 
 
 def _print(found: list[Check], *, people: bool) -> None:
     for check in found:
-        detail, fix = escaped(check.detail), escaped(check.fix)
+        detail, fix = escaped(said(check.detail)), escaped(said(check.fix))
         if people:
-            echo(f"{_SIGNS[check.state]} {check.name}: {detail}")
+            echo(f"{_SIGNS[check.state]} {said(check.name)}: {detail}")
             if fix:
                 echo(f"    {fix}")
         else:
             echo(f"{_SIGNS[check.state]}\t{check.name}\t{detail}\t{fix}")
     bad = sum(check.state == BAD for check in found)
-    tell(f"{bad} problem{'' if bad == 1 else 's'}." if bad else "Everything is in order.")
+    tell(counted("{count} problem.", "{count} problems.", bad) if bad else _IN_ORDER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chimes import errors
+from chimes.wording import joined, say
 
 OK = 0
 FAILED = 1
@@ -93,26 +94,30 @@ def _question(error: errors.NeedsClarification) -> Failure:
     return Failure(
         error.message,
         INVALID,
-        hint="; ".join(error.examples) or None,
+        hint=joined("; ", error.examples) if error.examples else None,
         problem={"title": error.message, "exit_code": INVALID, "clarification": asked},
     )
 
 
 def from_problem(status: int, problem: Mapping[str, object]) -> Failure:
-    """An error answer of the API."""
-    message = str(problem.get("detail") or problem.get("title") or f"The server answered {status}")
+    """An error answer of the API, in the language in which it was asked for."""
+    told = str(problem.get("detail") or problem.get("title") or "")
+    parts = [told or say("The server answered {status}", status=status)]
     hints: list[str] = []
     listed = problem.get("errors")
     for each in listed if isinstance(listed, list) else []:
         if isinstance(each, dict):
             where = str(each.get("pointer") or each.get("parameter") or "")
             detail = str(each.get("detail", ""))
-            if detail and detail not in message:
-                message += f"; {where}: {detail}" if where else f"; {detail}"
+            if detail and not any(detail in part for part in parts):
+                parts.append(f"{where}: {detail}" if where else detail)
             if each.get("hint"):
                 hints.append(str(each["hint"]))
     if status == 401:
-        hints.append("set CHIMES_API_KEY, or name a file with --api-key-file")
+        hints.append(say("set CHIMES_API_KEY, or name a file with --api-key-file"))
     return Failure(
-        message, _STATUSES.get(status, FAILED), hint="; ".join(hints) or None, problem=problem
+        joined("; ", parts),
+        _STATUSES.get(status, FAILED),
+        hint=joined("; ", hints) if hints else None,
+        problem=problem,
     )

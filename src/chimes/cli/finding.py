@@ -26,30 +26,34 @@ def find_schedule(backend: Backend, reference: str) -> Json:
         row for row in rows if _slug(str(row.get("name", ""))) == folded or _begins(row, reference)
     ]
     words = [str(row.get("name", "")) for row in rows] + [str(row["id"]) for row in rows]
-    return _only(alike, "schedule", reference, words, "chimes ls")
+    missing = say("There is no schedule {reference!r}", reference=reference)
+    return _only(alike, reference, words, missing, say("see `chimes ls`"))
 
 
 def find_run(backend: Backend, reference: str) -> Json:
-    return _by_id(backend, "runs", reference, "run", "chimes runs")
+    missing = say("There is no run {reference!r}", reference=reference)
+    return _by_id(backend, "runs", reference, missing, say("see `chimes runs`"))
 
 
 def find_delivery(backend: Backend, reference: str) -> Json:
-    return _by_id(backend, "deliveries", reference, "delivery", "chimes deliveries")
+    missing = say("There is no delivery {reference!r}", reference=reference)
+    return _by_id(backend, "deliveries", reference, missing, say("see `chimes deliveries`"))
 
 
 def find_message(backend: Backend, reference: str, owner: str | None = None) -> Json:
-    return _by_id(backend, "inbox", reference, "message", "chimes inbox", owner=owner)
+    missing = say("There is no message {reference!r}", reference=reference)
+    return _by_id(backend, "inbox", reference, missing, say("see `chimes inbox`"), owner=owner)
 
 
 def _by_id(
-    backend: Backend, kind: str, reference: str, name: str, command: str, **query: object
+    backend: Backend, kind: str, reference: str, missing: str, see: str, **query: object
 ) -> Json:
     found = _exact(backend, kind, reference)
     if found is not None:
         return found
     rows = list(islice(pages(backend, f"/{kind}", None, **query), _MOST))
     alike = [row for row in rows if _begins(row, reference)]
-    return _only(alike, name, reference, [str(row["id"]) for row in rows], command)
+    return _only(alike, reference, [str(row["id"]) for row in rows], missing, see)
 
 
 def _exact(backend: Backend, kind: str, reference: str) -> Json | None:
@@ -68,24 +72,21 @@ def _slug(name: str) -> str:
     return "-".join(name.casefold().split())
 
 
-def _only(rows: list[Json], kind: str, reference: str, words: Iterable[str], command: str) -> Json:
+def _only(rows: list[Json], reference: str, words: Iterable[str], missing: str, see: str) -> Json:
+    """The one row; `missing` and `see` are said where there is none."""
     if len(rows) == 1:
         return rows[0]
     if rows:
         some = ", ".join(str(row["id"]) for row in rows[:5])
         raise Failure(
             say(
-                "{reference!r} is the beginning or name of several: {some}",
+                "{reference!r} is the beginning or name of several: {ids}",
                 reference=reference,
-                some=some,
+                ids=some,
             ),
             USAGE,
         )
     from chimes.triggers.reading import nearest
 
     hint = nearest(reference, [word for word in words if word])
-    raise Failure(
-        say("There is no {kind} {reference!r}", kind=kind, reference=reference),
-        NOT_FOUND,
-        hint=hint or f"see `{command}`",
-    )
+    raise Failure(missing, NOT_FOUND, hint=hint or see)

@@ -8,6 +8,7 @@ import click
 
 from chimes.cli.backend import Backend, delete, get, items_of, path_of, post
 from chimes.cli.failure import FAILED, NOT_FOUND, USAGE, Failure
+from chimes.cli.language import said
 from chimes.cli.lazy import Command, Lazy, LazyGroup
 from chimes.cli.options import (
     client_options,
@@ -28,15 +29,15 @@ COMMANDS = {
 _ROLES = click.Choice(["viewer", "member", "operator", "admin"])
 _SCOPES = click.Choice(["read", "operate", "write", "agent", "agent_schedules"])
 _COLUMNS = [
-    Column("id", pick("id")),
-    Column("name", pick("name")),
-    Column("role", pick("role")),
-    Column("owner", lambda item: _owner(item), rank=3),
-    Column("state", lambda item: "revoked" if item.get("revoked_at") else "active"),
-    Column("scopes", lambda item: _scopes(item), rank=5),
-    Column("created", pick("created_at"), time=True, rank=2),
-    Column("expires", pick("expires_at"), time=True, rank=1),
-    Column("used", pick("last_used_at"), time=True, rank=4),
+    Column(say("id"), pick("id")),
+    Column(say("name"), pick("name")),
+    Column(say("role"), pick("role")),
+    Column(say("owner"), lambda item: _owner(item), rank=3),
+    Column(say("state"), lambda item: say("revoked") if item.get("revoked_at") else say("active")),
+    Column(say("scopes"), lambda item: _scopes(item), rank=5),
+    Column(say("created"), pick("created_at"), time=True, rank=2),
+    Column(say("expires"), pick("expires_at"), time=True, rank=1),
+    Column(say("used"), pick("last_used_at"), time=True, rank=4),
 ]
 
 
@@ -78,8 +79,8 @@ def create(
       chimes key create --role member --owner user:anna
       chimes key create robot --owner user:anna --scope agent --scope agent_schedules
     """
-    named = name if name is not None else f"{role} for {owner or 'system:default'}"
-    body: Json = {"name": named, "role": role}
+    usual = say("{role} for {owner}", role=role, owner=owner or "system:default")
+    body: Json = {"name": said(usual) if name is None else name, "role": role}
     if owner:
         kind, separator, owner_id = owner.partition(":")
         if not separator or not owner_id:
@@ -94,7 +95,11 @@ def create(
         output.one(made, [])
         return
     echo(str(made["key"]))
-    tell("This is the only time the key is shown. Use it as CHIMES_API_KEY or as a Bearer token.")
+    tell(
+        say(
+            "This is the only time the key is shown. Use it as CHIMES_API_KEY or as a Bearer token."
+        )
+    )
 
 
 @click.command("list", cls=Command)
@@ -128,15 +133,16 @@ def revoke(ctx: click.Context, backend: Backend, ask: Callable[..., bool], key_i
     ]
     if not found:
         raise Failure(
-            say("There is no active key {key_id!r}", key_id=key_id),
+            say("There is no active key {key!r}", key=key_id),
             NOT_FOUND,
             hint=say("see `chimes key list`"),
         )
     if len(found) > 1:
         some = ", ".join(str(each["id"]) for each in found)
-        raise Failure(say("{key_id!r} names several keys: {some}", key_id=key_id, some=some), USAGE)
-    if not ask(f"Revoke {found[0]['name']} ({found[0]['id']})?", careful=True):
-        tell("Nothing was revoked; --yes would do it without asking.")
+        raise Failure(say("{key!r} names several keys: {ids}", key=key_id, ids=some), USAGE)
+    question = say("Revoke {name} ({id})?", name=found[0]["name"], id=found[0]["id"])
+    if not ask(question, careful=True):
+        tell(say("Nothing was revoked; --yes would do it without asking."))
         ctx.exit(FAILED)
     delete(backend, path_of("keys", found[0]["id"]))
     echo(escaped(str(found[0]["id"])))

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from chimes.cli.display import Formatter
+from chimes.cli.language import language_option, said, said_of_help
 from chimes.wording import say
+
+Helpful = TypeVar("Helpful", click.Command, click.Option)
+_HELP = say("Show this message and exit.")
 
 
 class Lazy(NamedTuple):
@@ -19,7 +25,51 @@ class Lazy(NamedTuple):
     help: str
 
 
-class Command(click.Command):
+class _Context(click.Context):
+    formatter_class = Formatter
+
+
+class _Spoken(click.Command):
+    """`--lang`; and help in the language of the command, put into it when it is shown: start-up
+    pays for no word that nobody reads."""
+
+    context_class = _Context
+
+    def __init__(self, *args: Any, **attrs: Any) -> None:
+        super().__init__(*args, **attrs)
+        self.params.append(language_option())
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        found = super().get_help_option(ctx)
+        if found is not None:
+            found.help = _HELP
+        return found
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        click.Command.format_help_text(_with_help(self), ctx, formatter)
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        return click.Command.get_short_help_str(_with_help(self), limit)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = [
+            _with_help(each).get_help_record(ctx)
+            for each in self.get_params(ctx)
+            if isinstance(each, click.Option)
+        ]
+        with formatter.section(said(say("Options"))):
+            formatter.write_dl([each for each in records if each is not None])
+
+
+def _with_help(found: Helpful) -> Helpful:
+    """The same with its help in the language of the command."""
+    shown = copy(found)
+    if found.help:
+        shown.help = said_of_help(found.help)
+    return shown
+
+
+class Command(_Spoken):
     """`--json` may stand alone or have a value; a key may not be on the command line (S64)."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -38,7 +88,7 @@ class Command(click.Command):
         return super().parse_args(ctx, [*options, *args[end:]])
 
 
-class LazyGroup(click.Group):
+class LazyGroup(_Spoken, click.Group):
     """Commands by name; nothing is imported until one is called."""
 
     command_class = Command
@@ -62,16 +112,26 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self._lazy and not args[0].startswith("-"):
-            from chimes.triggers.reading import nearest
-
-            hint = nearest(args[0], self._lazy)
-            meant = f" {hint[0].upper()}{hint[1:]}" if hint else ""
-            raise click.UsageError(
-                say("There is no command {args!r}.{meant}", args=args[0], meant=meant), ctx
-            )
+            raise click.UsageError(self._unknown(args[0]), ctx)
         return super().resolve_command(ctx, args)
 
+    def _unknown(self, name: str) -> str:
+        from chimes.triggers.reading import nearest
+
+        hint = nearest(name, self._lazy)
+        if hint is None:
+            return say("There is no command {name!r}.", name=name)
+        return say(
+            "There is no command {name!r}. Did you mean {nearest}?",
+            name=name,
+            nearest=hint.values["name"],
+        )
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, found.help) for name, found in self._lazy.items()]
-        with formatter.section("Commands"):
+        rows = [(name, said_of_help(found.help)) for name, found in self._lazy.items()]
+        with formatter.section(said(say("Commands"))):
             formatter.write_dl(rows)

@@ -6,15 +6,14 @@ import asyncio
 import contextlib
 import json
 import math
-import os
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from chimes.cli.backend import Answer
+from chimes.cli.language import spoken
 from chimes.config import LoadedSettings, load_settings, masked_store_url, store_location
-from chimes.language.choosing import of_environment
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Scope
@@ -63,7 +62,8 @@ class LocalBackend:
             ("host", host),
             ("x-api-key", self._token),
             ("accept", "application/json"),
-            ("accept-language", of_environment(os.environ)),
+            ("x-language", spoken()),
+            ("accept-language", spoken()),
         ]
         if body is not None:
             headers += [("content-type", "application/json"), ("content-length", str(len(data)))]

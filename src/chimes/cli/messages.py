@@ -11,26 +11,27 @@ from chimes.cli.finding import find_delivery, find_message, find_run
 from chimes.cli.lazy import Command
 from chimes.cli.options import client_options, output_options
 from chimes.cli.output import Column, Json, Output, echo, pick
+from chimes.cli.words import DELIVERY_STATES
 from chimes.redaction import escaped
-from chimes.wording import say
+from chimes.wording import Wording, joined, say
 
 _ITEM_COLUMNS = [
-    Column("id", pick("id"), shortest=8),
-    Column("state", lambda item: _state(item)),
-    Column("at", pick("created_at"), time=True, rank=1),
-    Column("title", pick("title"), widest=70, narrowest=12),
-    Column("owner", lambda item: _owner(item), rank=3),
-    Column("run", pick("run_id"), rank=2),
+    Column(say("id"), pick("id"), shortest=8),
+    Column(say("state"), lambda item: _state(item)),
+    Column(say("at"), pick("created_at"), time=True, rank=1),
+    Column(say("title"), pick("title"), widest=70, narrowest=12),
+    Column(say("owner"), lambda item: _owner(item), rank=3),
+    Column(say("run"), pick("run_id"), rank=2),
 ]
 _DELIVERY_COLUMNS = [
-    Column("id", pick("id"), shortest=8),
-    Column("state", pick("state")),
-    Column("channel", pick("channel")),
-    Column("to", pick("to"), rank=2, widest=40),
-    Column("attempts", pick("attempts"), rank=4),
-    Column("run", pick("run_id"), rank=5),
-    Column("next", pick("next_attempt_at"), time=True, rank=6),
-    Column("why", pick("error"), rank=3, widest=60),
+    Column(say("id"), pick("id"), shortest=8),
+    Column(say("state"), pick("state"), words=DELIVERY_STATES),
+    Column(say("channel"), pick("channel")),
+    Column(say("to"), pick("to"), rank=2, widest=40),
+    Column(say("attempts"), pick("attempts"), rank=4),
+    Column(say("run"), pick("run_id"), rank=5),
+    Column(say("next"), pick("next_attempt_at"), time=True, rank=6),
+    Column(say("why"), pick("error"), rank=3, widest=60),
 ]
 
 
@@ -67,7 +68,7 @@ def inbox(
     """
     if read_all:
         marked = post(backend, f"/inbox/read-all{_of(owner)}", {}).get("marked")
-        echo(say("{marked} marked as read", marked=marked))
+        echo(say("{count} marked as read", count=marked))
     elif read is not None:
         output.rows([_mark(backend, find_message(backend, read, owner))], _ITEM_COLUMNS)
     elif message is not None:
@@ -156,11 +157,11 @@ def _show(output: Output, item: Json) -> None:
         echo(escaped(line))
 
 
-def _state(item: Json) -> str:
+def _state(item: Json) -> Wording:
     if item.get("archived"):
-        return "archived"
-    marks = "*" if item.get("starred") else ""
-    return ("read" if item.get("read") else "unread") + marks
+        return say("archived")
+    state = say("read") if item.get("read") else say("unread")
+    return joined("", [state, "*"]) if item.get("starred") else state
 
 
 def _owner(item: Json) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from chimes.cli.failure import Failure
+from chimes.cli.language import said
 from chimes.cli.output import Form, InZone, Output
 from chimes.wording import say
 
@@ -134,7 +135,7 @@ def secret_from(file: Path) -> str:
         text = file.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise Failure(
-            say("{file} cannot be read: {strerror}", file=file, strerror=error.strerror), 2
+            say("{file} cannot be read: {reason}", file=file, reason=error.strerror), 2
         ) from None
     if os.name == "posix" and mode & 0o077:
         raise Failure(
@@ -159,7 +160,7 @@ def yes_option(function: Wrapped[R]) -> Wrapped[R]:
             if yes:
                 return True
             if sys.stdin.isatty() and sys.stderr.isatty() and not no_input:
-                return click.confirm(question, default=False, err=True)
+                return click.confirm(said(question), default=False, err=True)
             return not careful
 
         return function(*args, ask=ask, **kwargs)

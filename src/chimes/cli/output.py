@@ -6,14 +6,16 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import click
 
+from chimes.cli.display import columns_of, padded
+from chimes.cli.language import said, spoken
 from chimes.redaction import escaped
-from chimes.wording import say
+from chimes.wording import Wording, reworded, say
 
 Json = dict[str, object]
 Form = Literal["table", "tsv", "json", "ndjson", "ids"]
@@ -26,6 +28,7 @@ _GAP = 2
 class Column:
     """`get` answers text, or a moment as the API writes it, which is then shown in the zone."""
 
+    #: People see it in their language; pipes in English, since programs read it there.
     title: str
     get: Callable[[Json], object]
     #: Where the terminal is narrow, columns with the highest number go first; 0 stays.
@@ -35,6 +38,8 @@ class Column:
     widest: int = 60
     #: What its text may be cut to before another column goes; None: it is not cut.
     narrowest: int | None = None
+    #: What people read instead of words of the API.
+    words: Mapping[str, Wording] = field(default_factory=dict)
     #: Of an id: how much of its beginning is shown where the terminal is narrow; None: all.
     shortest: int | None = None
 
@@ -67,7 +72,7 @@ class Output:
                     echo("\t".join(self._cell(column, item) for column in columns))
             case "table":
                 cells = [[self._cell(column, item) for column in columns] for item in items]
-                print_table([column.title for column in columns], cells, columns)
+                print_table([said(column.title) for column in columns], cells, columns)
 
     def one(self, item: Json, columns: Sequence[Column]) -> None:
         """One object: for people and pipes a line per column."""
@@ -76,13 +81,13 @@ class Output:
         elif self.form == "ids":
             echo(escaped(str(item["id"])))
         else:
-            width = max(len(column.title) for column in columns) + _GAP
+            width = max(columns_of(said(column.title)) for column in columns) + _GAP
             for column in columns:
                 value = self._cell(column, item)
                 if self.form == "tsv":
                     echo(f"{column.title.lower()}\t{value}")
                 elif value:
-                    echo(f"{column.title:<{width}}{value}")
+                    echo(f"{padded(said(column.title), width)}{value}")
 
     def _chosen(self, item: Json) -> Json:
         if not self.fields:
@@ -92,8 +97,8 @@ class Output:
             known = ", ".join(sorted(item))
             raise click.UsageError(
                 say(
-                    "There is no field {missing!r}; there are {known}",
-                    missing=missing[0],
+                    "There is no field {field!r}; there are {known}",
+                    field=missing[0],
                     known=known,
                 )
             )
@@ -105,6 +110,8 @@ class Output:
             return ""
         if column.time and isinstance(value, str):
             return self.moment(value)
+        if isinstance(value, str) and self.for_people:
+            return escaped(said(column.words.get(value, value)))
         return escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
     def moment(self, text: str) -> str:
@@ -127,16 +134,16 @@ def _shown(moment: datetime, *, people: bool) -> str:
 
 
 def echo(text: str) -> None:
-    click.echo(text)
+    click.echo(said(text))
 
 
 def tell(text: str) -> None:
     """A message: stderr, so that stdout stays data."""
-    click.echo("\n".join(escaped(line) for line in text.splitlines()), err=True)
+    click.echo("\n".join(escaped(line) for line in said(text).splitlines()), err=True)
 
 
 def _dumped(value: object, *, indent: int | None = 2) -> str:
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    text = json.dumps(reworded(value, spoken()), ensure_ascii=False, indent=indent)
     if all(char.isprintable() or char == "\n" for char in text):
         return text
     # What is left unescaped can only be inside a string, where JSON has its own way to say it.
@@ -153,7 +160,7 @@ def print_table(titles: Sequence[str], cells: list[list[str]], columns: Sequence
 
     plain = bool(os.environ.get("NO_COLOR"))
     console = Console(file=sys.stdout, highlight=False, color_system=None if plain else "auto")
-    cells, widths = _fitted(cells, columns, console.width)
+    cells, widths = _fitted(titles, cells, columns, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for place, width in widths.items():
         table.add_column(
@@ -169,14 +176,14 @@ def print_table(titles: Sequence[str], cells: list[list[str]], columns: Sequence
 
 
 def _fitted(
-    cells: list[list[str]], columns: Sequence[Column], room: int
+    titles: Sequence[str], cells: list[list[str]], columns: Sequence[Column], room: int
 ) -> tuple[list[list[str]], dict[int, int]]:
     """The cells, and how wide each column that is kept becomes, by its place."""
 
     def natural() -> dict[int, int]:
         return {
-            place: min(column.widest, max([len(column.title), *(len(row[place]) for row in cells)]))
-            for place, column in enumerate(columns)
+            place: min(column.widest, max(map(columns_of, [title, *(row[place] for row in cells)])))
+            for place, (column, title) in enumerate(zip(columns, titles, strict=True))
         }
 
     def least(place: int) -> int:
@@ -218,19 +225,29 @@ def _beginning(text: str, size: int) -> str:
     return text if len(text) <= size + 1 else f"{text[:size]}…"
 
 
-def countdown(until: datetime, now: datetime) -> str:
+def countdown(until: datetime, now: datetime) -> Wording:
     """Two units: `in 1 h 5 min`."""
     left = until - now
-    sign, left = ("in ", left) if left >= timedelta(0) else ("", -left)
-    seconds = int(left.total_seconds())
-    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    for place, (unit, size) in enumerate(units):
-        if seconds >= size or unit == "s":
-            text = f"{seconds // size} {unit}"
-            if place < len(units) - 1 and (rest := seconds % size // units[place + 1][1]):
-                text += f" {rest} {units[place + 1][0]}"
-            break
-    return f"{sign}{text}" if sign else f"{text} ago"
+    if left >= timedelta(0):
+        return say("in {duration}", duration=_in_two_units(left))
+    return say("{duration} ago", duration=_in_two_units(-left))
+
+
+def _in_two_units(length: timedelta) -> Wording:
+    minutes, seconds = divmod(int(length.total_seconds()), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days and hours:
+        return say("{days} d {hours} h", days=days, hours=hours)
+    if days:
+        return say("{days} d", days=days)
+    if hours and minutes:
+        return say("{hours} h {minutes} min", hours=hours, minutes=minutes)
+    if hours:
+        return say("{hours} h", hours=hours)
+    if minutes and seconds:
+        return say("{minutes} min {seconds} s", minutes=minutes, seconds=seconds)
+    return say("{minutes} min", minutes=minutes) if minutes else say("{seconds} s", seconds=seconds)
 
 
 def pick(name: str) -> Callable[[Json], object]:

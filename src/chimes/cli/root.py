@@ -19,10 +19,11 @@ from chimes.cli.failure import (
     Failure,
     from_error,
 )
+from chimes.cli.language import said, speaking, spoken
 from chimes.cli.lazy import Lazy, LazyGroup
 from chimes.errors import ChimesError
 from chimes.redaction import Redactor, escaped
-from chimes.wording import say
+from chimes.wording import reworded, say
 
 #: The three most useful first; then by duty.
 COMMANDS = {
@@ -66,7 +67,12 @@ COMMANDS = {
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "CHIMES"},
 )
-@click.version_option(__version__, message="chimes %(version)s", allow_from_autoenv=False)
+@click.version_option(
+    __version__,
+    message="chimes %(version)s",
+    allow_from_autoenv=False,
+    help="Show the version and exit.",
+)
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Chimes runs things on time: one run per slot, one result per run.
@@ -85,6 +91,11 @@ def cli(ctx: click.Context) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command; the exit code of UX.md B, whatever happens."""
+    with speaking(arguments):
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     if "_CHIMES_COMPLETE" in os.environ:
         cli.main(list(arguments), prog_name="chimes")
     try:
@@ -95,7 +106,7 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _say("Interrupted.")
+        _say(say("Interrupted."))
         return INTERRUPTED
     except click.UsageError as error:
         _usage(error)
@@ -111,13 +122,14 @@ def run(arguments: Sequence[str]) -> int:
     except ChimesError as error:
         return _fail(from_error(error), arguments)
     except TimeoutError as error:
-        return _fail(Failure(str(error) or "Timed out", TIMED_OUT), arguments)
+        told = next((each for each in error.args if isinstance(each, str)), say("Timed out"))
+        return _fail(Failure(told, TIMED_OUT), arguments)
     return code if isinstance(code, int) else OK
 
 
 def _fail(failure: Failure, arguments: Sequence[str]) -> int:
     if any(each.startswith(("--json", "--ndjson")) for each in arguments):
-        _say(json.dumps(failure.problem(), ensure_ascii=False))
+        _say(json.dumps(reworded(failure.problem(), spoken()), ensure_ascii=False))
     else:
         _say(say("Error: {message}", message=failure.message))
         if failure.hint:
@@ -128,12 +140,12 @@ def _fail(failure: Failure, arguments: Sequence[str]) -> int:
 def _usage(error: click.UsageError) -> None:
     if error.ctx is not None:
         _say(error.ctx.get_usage())
-        _say(say("Try '{command_path} --help'.", command_path=error.ctx.command_path))
-    _say(say("Error: {format_message}", format_message=error.format_message()))
+        _say(say("Try '{command} --help'.", command=error.ctx.command_path))
+    _say(say("Error: {message}", message=error.format_message()))
 
 
 def _say(text: str) -> None:
-    shown = "\n".join(escaped(line) for line in Redactor().text(text).splitlines())
+    shown = "\n".join(escaped(line) for line in Redactor().text(said(text)).splitlines())
     try:
         click.echo(shown, err=True)
     except OSError:

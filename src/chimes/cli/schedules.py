@@ -16,6 +16,7 @@ from chimes.cli.output import Column, Json, Output, countdown, echo, parsed, pic
 from chimes.cli.shapes import piped_schedule_columns, schedule_columns, schedule_details
 from chimes.clock import SystemClock
 from chimes.redaction import escaped
+from chimes.wording import say
 
 _SORTS = {
     "next": "next_run_at",
@@ -96,8 +97,8 @@ def rm(
     """
     found = [find_schedule(backend, each) for each in schedules]
     names = ", ".join(str(each.get("name") or each["id"]) for each in found)
-    if not ask(f"Delete {names}?", careful=True):
-        tell("Nothing was deleted; --yes would do it without asking.")
+    if not ask(say("Delete {names}?", names=names), careful=True):
+        tell(say("Nothing was deleted; --yes would do it without asking."))
         ctx.exit(FAILED)
     for each in found:
         delete(backend, path_of("schedules", each["id"]))
@@ -127,13 +128,13 @@ def upcoming(backend: Backend, output: Output, span: str) -> None:
         output.rows(rows, [])
         return
     columns = [
-        Column("at", pick("at"), time=True),
-        Column("schedule", pick("name")),
-        Column("id", pick("schedule_id"), rank=2),
+        Column(say("at"), pick("at"), time=True),
+        Column(say("schedule"), pick("name")),
+        Column(say("id"), pick("schedule_id"), rank=2),
     ]
     if output.for_people:
         columns += [
-            Column("in", lambda item: countdown(parsed(str(item["at"])), now), rank=1),
+            Column(say("in"), lambda item: countdown(parsed(str(item["at"])), now), rank=1),
             Column("", lambda item: _bar(parsed(str(item["at"])) - now, length), rank=3),
         ]
     output.rows(items, columns)

@@ -8,6 +8,7 @@ import click
 
 from chimes.cli.lazy import Command
 from chimes.cli.output import tell
+from chimes.wording import say
 
 
 @click.command("serve", cls=Command)
@@ -46,7 +47,7 @@ def start(file: Path | None, flags: dict[str, str | None], *, queues: tuple[str,
         app = load_app(loaded.settings.app)
         loaded = app.load(flags=flags, config_file=file)
     for warning in loaded.warnings:
-        tell(f"Warning: {warning}")
+        tell(say("Warning: {warning}", warning=warning))
     from chimes.app import serve as run_server
 
     return run_server(loaded, app, queues=queues or None)

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from chimes.config import StoreLocation
 from chimes.errors import ChimesError, SchemaMismatch, StoreUnsafe
+from chimes.wording import say
 
 State = Literal["ok", "warning", "problem"]
 OKAY: Final[State] = "ok"
@@ -15,15 +16,23 @@ WARN: Final[State] = "warning"
 BAD: Final[State] = "problem"
 #: More than this and what people read off their own clock is off.
 _FARTHEST_CLOCK = 2.0
-_ISOLATION = "read committed"
+STORE: Final = say("store")
+_ANOTHER = say("choose another database or version")
+_UNREACHED = say("check that the server runs and that user and password are right")
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
+    """What was looked at, what was seen, and what to do about it."""
+
     name: str
     state: State
     detail: str
     fix: str = ""
+
+
+def reason_of(error: ChimesError | OSError) -> str:
+    return error.message if isinstance(error, ChimesError) else str(error)
 
 
 def redis_checks(location: StoreLocation) -> list[Check]:
@@ -33,18 +42,19 @@ def redis_checks(location: StoreLocation) -> list[Check]:
     try:
         seen = asyncio.run(inspect_redis_store(location))
     except StoreUnsafe as error:
-        return [Check("store", BAD, error.message, "set appendonly yes and noeviction there")]
+        return [Check(STORE, BAD, error.message, say("set appendonly yes and noeviction there"))]
     except SchemaMismatch as error:
-        return [Check("store", BAD, error.message, "choose another database or version")]
+        return [Check(STORE, BAD, error.message, _ANOTHER)]
     except (ChimesError, OSError) as error:
-        fix = "check that the server runs and that user and password are right"
-        return [Check("store", BAD, str(error), fix)]
-    found = [Check("store", OKAY, f"{seen.location}, {seen.version}")]
+        return [Check(STORE, BAD, reason_of(error), _UNREACHED)]
+    found = [Check(STORE, OKAY, f"{seen.location}, {seen.version}")]
     if seen.durability:
-        fix = "appendonly yes, appendfsync always and no-appendfsync-on-rewrite no lose nothing"
-        found.append(Check("durability", WARN, seen.durability, fix))
+        fix = say(
+            "appendonly yes, appendfsync always and no-appendfsync-on-rewrite no lose nothing"
+        )
+        found.append(Check(say("durability"), WARN, seen.durability, fix))
     else:
-        found.append(Check("durability", OKAY, "what is acknowledged is on disk"))
+        found.append(Check(say("durability"), OKAY, say("what is acknowledged is on disk")))
     found.append(_schema(seen.layout, seen.head))
     found.append(_clock(seen.clock_offset))
     return found
@@ -59,39 +69,42 @@ def server_store_checks(location: StoreLocation) -> list[Check]:
     try:
         seen = asyncio.run(inspect_server_store(location))
     except SchemaMismatch as error:
-        return [Check("store", BAD, error.message, "choose another database or version")]
+        return [Check(STORE, BAD, error.message, _ANOTHER)]
     except (ChimesError, OSError) as error:
-        fix = "check that the server runs and that user and password are right"
-        return [Check("store", BAD, str(error), fix)]
-    found = [Check("store", OKAY, f"{seen.location}, {seen.version}")]
+        return [Check(STORE, BAD, reason_of(error), _UNREACHED)]
+    found = [Check(STORE, OKAY, f"{seen.location}, {seen.version}")]
     if seen.read_only:
-        found.append(
-            Check("store", BAD, "the server takes no writes", "use the primary, or end read-only")
+        fix = say("use the primary, or end read-only")
+        found.append(Check(STORE, BAD, say("the server takes no writes"), fix))
+    isolation: str = seen.isolation
+    if isolation != "read committed":
+        isolation = say(
+            "the server's default isolation is {isolation}; Chimes sets its own",
+            isolation=seen.isolation,
         )
-    if seen.isolation != _ISOLATION:
-        detail = f"the server's default isolation is {seen.isolation}; Chimes sets its own"
-        found.append(Check("isolation", OKAY, detail))
-    else:
-        found.append(Check("isolation", OKAY, seen.isolation))
+    found.append(Check(say("isolation"), OKAY, isolation))
     found.append(_schema(seen.revision, seen.head))
     found.append(_clock(seen.clock_offset))
     return found
 
 
 def _clock(ahead: float) -> Check:
-    offset = f"{ahead:+.3f} s from the server's"
+    name, offset = say("store clock"), say("{seconds:+.3f} s from the server's", seconds=ahead)
     if abs(ahead) > _FARTHEST_CLOCK:
-        fix = "switch time synchronisation (NTP) on; times of runs are the server's"
-        return Check("store clock", WARN, offset, fix)
-    return Check("store clock", OKAY, offset)
+        fix = say("switch time synchronisation (NTP) on; times of runs are the server's")
+        return Check(name, WARN, offset, fix)
+    return Check(name, OKAY, offset)
 
 
 def _schema(revision: str | None, head: str) -> Check:
+    name = say("schema")
     if revision is None:
-        return Check("schema", OKAY, f"the database is empty; serve will set up schema {head}")
+        detail = say("the database is empty; serve will set up schema {head}", head=head)
+        return Check(name, OKAY, detail)
     if revision == head:
-        return Check("schema", OKAY, f"schema {revision}")
+        return Check(name, OKAY, say("schema {schema}", schema=revision))
     if revision < head:
-        detail = f"schema {revision}, this version knows {head}"
-        return Check("schema", WARN, detail, "run `chimes store migrate`")
-    return Check("schema", WARN, f"schema {revision} is newer than {head}", "update Chimes here")
+        detail = say("schema {schema}, this version knows {head}", schema=revision, head=head)
+        return Check(name, WARN, detail, say("run `chimes store migrate`"))
+    detail = say("schema {schema} is newer than {head}", schema=revision, head=head)
+    return Check(name, WARN, detail, say("update Chimes here"))

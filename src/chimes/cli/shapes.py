@@ -6,63 +6,65 @@ import json
 from datetime import datetime
 
 from chimes.cli.output import Column, Json, countdown, inner, parsed, pick
+from chimes.cli.words import RUN_ORIGINS, RUN_REASONS, RUN_STATUSES, SCHEDULE_STATES
+from chimes.wording import say
 
 
 def schedule_columns(now: datetime) -> list[Column]:
     return [
-        Column("id", pick("id"), shortest=8),
-        Column("name", pick("name"), widest=40, narrowest=12),
-        Column("state", state_of, rank=3),
-        Column("next", pick("next_run_at"), time=True, rank=1),
-        Column("in", lambda item: _left(item, now), rank=4),
-        Column("last", pick("last_status"), rank=5),
-        Column("when", pick("words"), rank=2, widest=70, narrowest=12),
+        Column(say("id"), pick("id"), shortest=8),
+        Column(say("name"), pick("name"), widest=40, narrowest=12),
+        Column(say("state"), state_of, words=SCHEDULE_STATES, rank=3),
+        Column(say("next"), pick("next_run_at"), time=True, rank=1),
+        Column(say("in"), lambda item: _left(item, now), rank=4),
+        Column(say("last"), pick("last_status"), words=RUN_STATUSES, rank=5),
+        Column(say("when"), pick("words"), rank=2, widest=70, narrowest=12),
     ]
 
 
 def piped_schedule_columns() -> list[Column]:
     """The same without the countdown, which is stale as soon as it is written down."""
     return [
-        Column("id", pick("id")),
-        Column("name", pick("name")),
-        Column("state", state_of),
-        Column("next", pick("next_run_at"), time=True),
-        Column("last", pick("last_status")),
-        Column("when", pick("words")),
+        Column(say("id"), pick("id")),
+        Column(say("name"), pick("name")),
+        Column(say("state"), state_of, words=SCHEDULE_STATES),
+        Column(say("next"), pick("next_run_at"), time=True),
+        Column(say("last"), pick("last_status"), words=RUN_STATUSES),
+        Column(say("when"), pick("words")),
     ]
 
 
 def schedule_details(now: datetime) -> list[Column]:
     return [
-        Column("ID", pick("id")),
-        Column("Name", pick("name")),
-        Column("State", state_of),
-        Column("When", pick("words")),
-        Column("Zone", pick("timezone")),
-        Column("Next", pick("next_run_at"), time=True),
-        Column("In", lambda item: _left(item, now)),
-        Column("Target", target_of),
-        Column("Policy", _policy),
-        Column("Tells", _told),
-        Column("Labels", lambda item: item.get("labels") or None),
-        Column("Priority", lambda item: item.get("priority") or None),
-        Column("Last run", pick("last_run_at"), time=True),
-        Column("Last status", pick("last_status")),
-        Column("Last error", pick("last_error")),
-        Column("Version", pick("version")),
-        Column("Created", pick("created_at"), time=True),
+        Column(say("ID"), pick("id")),
+        Column(say("Name"), pick("name")),
+        Column(say("State"), state_of, words=SCHEDULE_STATES),
+        Column(say("When"), pick("words")),
+        Column(say("Zone"), pick("timezone")),
+        Column(say("Next"), pick("next_run_at"), time=True),
+        Column(say("In"), lambda item: _left(item, now)),
+        Column(say("Target"), target_of),
+        Column(say("Policy"), _policy),
+        Column(say("Tells"), _told),
+        Column(say("Labels"), lambda item: item.get("labels") or None),
+        Column(say("Priority"), lambda item: item.get("priority") or None),
+        Column(say("Last run"), pick("last_run_at"), time=True),
+        Column(say("Last status"), pick("last_status"), words=RUN_STATUSES),
+        Column(say("Last error"), pick("last_error")),
+        Column(say("Version"), pick("version")),
+        Column(say("Created"), pick("created_at"), time=True),
     ]
 
 
 RUN_COLUMNS = [
-    Column("id", pick("id")),
-    Column("status", pick("status")),
-    Column("schedule", lambda item: _whose(item), rank=2),
-    Column("planned", pick("planned_at"), time=True, rank=1),
-    Column("took", lambda item: _took(item), rank=3),
-    Column("attempt", pick("attempt"), rank=4),
-    Column("origin", pick("origin"), rank=6),
-    Column("why", lambda item: item.get("error") or item.get("reason"), rank=5, widest=60),
+    Column(say("id"), pick("id")),
+    Column(say("status"), pick("status"), words=RUN_STATUSES),
+    Column(say("schedule"), lambda item: _whose(item), rank=2),
+    Column(say("planned"), pick("planned_at"), time=True, rank=1),
+    Column(say("took"), lambda item: _took(item), rank=3),
+    Column(say("attempt"), pick("attempt"), rank=4),
+    Column(say("origin"), pick("origin"), words=RUN_ORIGINS, rank=6),
+    Column(say("why"), lambda item: _why(item), words=RUN_REASONS, rank=5, widest=60),
 ]
 
 
@@ -70,6 +72,10 @@ def _whose(item: Json) -> object:
     """A step by its own name; a run without a schedule by what it does."""
     named = item.get("step") or item.get("schedule_name") or item.get("schedule_id")
     return named or target_of(item)
+
+
+def _why(item: Json) -> object:
+    return item.get("error") or item.get("reason")
 
 
 def state_of(item: Json) -> str:
@@ -80,14 +86,15 @@ def state_of(item: Json) -> str:
 
 def target_of(item: Json) -> str:
     target = inner(item, "target")
-    if target.get("kind") in ("task", "flow"):
+    kind = target.get("kind")
+    if kind in ("task", "flow"):
         given = target.get("args") or target.get("input")
         shown = f" {json.dumps(given, ensure_ascii=False)}" if given else ""
-        return f"{target['kind']} {target.get('name', '')}{shown}"
-    if target.get("kind") == "sync":
-        return f"sync {target.get('source', '')}/{target.get('collection', '')}"
-    if target.get("kind") == "agent":
-        return f"agent {target.get('prompt', '')}"
+        return f"{kind} {target.get('name', '')}{shown}"
+    if kind == "sync":
+        return f"{kind} {target.get('source', '')}/{target.get('collection', '')}"
+    if kind == "agent":
+        return f"{kind} {target.get('prompt', '')}"
     return f"{target.get('method', '')} {target.get('url', '')}".strip()
 
 
@@ -121,4 +128,6 @@ def _took(item: Json) -> str:
     taken = item.get("duration_ms")
     if not isinstance(taken, int | float):
         return ""
-    return f"{taken:.0f} ms" if taken < 10_000 else f"{taken / 1000:.1f} s"
+    if taken < 10_000:
+        return say("{milliseconds:.0f} ms", milliseconds=taken)
+    return say("{seconds:.1f} s", seconds=taken / 1000)

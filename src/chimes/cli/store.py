@@ -24,7 +24,7 @@ from chimes.config import (
     masked_store_url,
     store_location,
 )
-from chimes.wording import say
+from chimes.wording import counted, say
 
 if TYPE_CHECKING:
     from chimes.store.port import Item, Store
@@ -38,12 +38,25 @@ COMMANDS = {
     "export": Lazy("chimes.cli.store", "export", "Write everything as JSON Lines."),
     "import": Lazy("chimes.cli.store", "import_", "Read an export."),
     "copy-to": Lazy("chimes.cli.store", "copy_to", "Copy everything into another store."),
+    "import-kweaver": Lazy(
+        "chimes.cli.import_kweaver", "import_kweaver", "Import a table of action schedules."
+    ),
     "backfill-schedules": Lazy(
         "chimes.cli.backfill_schedules",
         "backfill_schedules",
         "Move an application's schedules from memory into the store.",
     ),
 }
+_STATUS_COLUMNS = (
+    Column(say("Kind"), pick("kind")),
+    Column(say("Location"), pick("location")),
+    Column(say("Schema"), pick("schema")),
+    Column(say("Degraded"), pick("degraded")),
+    Column(say("Schedules"), pick("schedules")),
+    Column(say("Enabled"), pick("enabled")),
+    Column(say("Due"), pick("due")),
+    Column(say("Runs"), pick("runs")),
+)
 
 
 @click.group("store", cls=LazyGroup, lazy=COMMANDS)
@@ -120,13 +133,13 @@ async def _init_anew(location: StoreLocation) -> None:
     if not isinstance(store, Renewable):
         raise Failure(
             say(
-                "--force is for stores on Redis; {location} cannot be lost",
-                location=_named(location),
+                "--force is for stores on Redis; {store} cannot be lost",
+                store=_named(location),
             ),
             USAGE,
         )
     await store.init()
-    tell("The store was set up anew; nodes that run go on within seconds.")
+    tell(say("The store was set up anew; nodes that run go on within seconds."))
 
 
 async def _migrate(location: StoreLocation) -> None:
@@ -138,7 +151,7 @@ async def _migrate(location: StoreLocation) -> None:
     if isinstance(store, Migrating):
         before, after = await store.migrate()
         if before is not None and before != after:
-            tell(f"The schema went from {before} to {after}.")
+            tell(say("The schema went from {before} to {after}.", before=before, after=after))
 
 
 @click.command("status", cls=Command)
@@ -156,7 +169,7 @@ def status(settings: Settings, output: Output) -> None:
 
 
 async def _status(location: StoreLocation, output: Output) -> None:
-    async with _opened(location) as opened:
+    async with opened_store(location) as opened:
         found, counts = await opened.status(), await opened.counts()
     row: Json = {
         "id": found.location,
@@ -169,8 +182,7 @@ async def _status(location: StoreLocation, output: Output) -> None:
         "due": counts.due,
         "runs": {name.value: count for name, count in counts.runs.items() if count},
     }
-    columns = [Column(name.capitalize(), pick(name)) for name in row if name != "id"]
-    output.one(row, columns)
+    output.one(row, _STATUS_COLUMNS)
 
 
 @click.command("export", cls=Command)
@@ -185,14 +197,24 @@ def export(settings: Settings, file: Path | None) -> None:
       chimes store export | gzip > backup.jsonl.gz
     """
     count = asyncio.run(_export(_existing(settings), file))
-    tell(f"{count} items were written{f' to {file}' if file else ''}.")
+    if file is None:
+        tell(counted("{count} item was written.", "{count} items were written.", count))
+    else:
+        tell(
+            counted(
+                "{count} item was written to {file}.",
+                "{count} items were written to {file}.",
+                count,
+                file=file,
+            )
+        )
 
 
 async def _export(location: StoreLocation, file: Path | None) -> int:
     from chimes.cli.transfer import exported
 
     count = -1
-    async with _opened(location) as opened:
+    async with opened_store(location) as opened:
         with _written(file) as stream:
             async for line in exported(opened.dump()):
                 stream.write(line + "\n")
@@ -212,7 +234,14 @@ def import_(settings: Settings, file: Path) -> None:
       zcat backup.jsonl.gz | chimes store import -
     """
     seen, new = asyncio.run(_import(store_location(settings), file))
-    tell(f"{seen} items were read, {new} of them new.")
+    tell(
+        counted(
+            "{count} item was read, {new} of them new.",
+            "{count} items were read, {new} of them new.",
+            seen,
+            new=new,
+        )
+    )
 
 
 async def _import(location: StoreLocation, file: Path) -> tuple[int, int]:
@@ -226,7 +255,7 @@ async def _import(location: StoreLocation, file: Path) -> tuple[int, int]:
         for item in items:
             yield item
 
-    async with _opened(location) as opened:
+    async with opened_store(location) as opened:
         return await load_all(opened, given())
 
 
@@ -251,16 +280,24 @@ def copy_to(ctx: click.Context, settings: Settings, ask: Callable[..., bool], ta
         raise Failure(say("A copy into memory would be gone at once"), USAGE)
     if source == into:
         raise Failure(say("{source} cannot be copied into itself", source=_named(source)), CONFLICT)
-    if not ask(f"Copy {_named(source)} to {_named(into)}?"):
+    if not ask(say("Copy {source} to {target}?", source=_named(source), target=_named(into))):
         ctx.exit(FAILED)
     seen, new = asyncio.run(_copy(source, into))
-    tell(f"{seen} items were copied to {_named(into)}, {new} of them new.")
+    tell(
+        counted(
+            "{count} item was copied to {target}, {new} of them new.",
+            "{count} items were copied to {target}, {new} of them new.",
+            seen,
+            target=_named(into),
+            new=new,
+        )
+    )
 
 
 async def _copy(source: StoreLocation, into: StoreLocation) -> tuple[int, int]:
     from chimes.cli.transfer import load_all
 
-    async with _opened(source) as old, _opened(into) as new:
+    async with opened_store(source) as old, opened_store(into) as new:
         return await load_all(new, old.dump())
 
 
@@ -281,7 +318,7 @@ def _named(location: StoreLocation) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _opened(location: StoreLocation) -> AsyncIterator[Store]:
+async def opened_store(location: StoreLocation) -> AsyncIterator[Store]:
     from chimes.app import build_store
     from chimes.clock import SystemClock
 
@@ -309,7 +346,7 @@ def _written(file: Path | None) -> Iterator[TextIO]:
         part.replace(file)
     except OSError as error:
         raise Failure(
-            say("{file} cannot be written: {strerror}", file=file, strerror=error.strerror)
+            say("{file} cannot be written: {reason}", file=file, reason=error.strerror)
         ) from None
     finally:
         part.unlink(missing_ok=True)
@@ -325,5 +362,5 @@ def _read(file: Path) -> Iterator[TextIO]:
             yield stream
     except OSError as error:
         raise Failure(
-            say("{file} cannot be read: {strerror}", file=file, strerror=error.strerror), USAGE
+            say("{file} cannot be read: {reason}", file=file, reason=error.strerror), USAGE
         ) from None

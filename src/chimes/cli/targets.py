@@ -44,10 +44,10 @@ def target_from_options(options: Mapping[str, object], task: str = "") -> tuple[
             if other != kind and options[option]:
                 raise click.UsageError(
                     say(
-                        "--{option} is for --{other}, not for --{kind}.",
+                        "--{option} is for --{owner}, not for --{chosen}.",
                         option=option,
-                        other=other,
-                        kind=kind,
+                        owner=other,
+                        chosen=kind,
                     )
                 )
     target, usual_name = _agent(options, task) if kind == "agent" else _target(kind, options)
@@ -62,10 +62,10 @@ def _target(kind: str, options: Mapping[str, object]) -> tuple[Json, str]:
         return _sync(name)
     if kind == "flow":
         start = _json_object(options["input"], "--input")
-        return {"kind": "flow", "name": name, "input": start}, f"flow {name}"
+        return {"kind": "flow", "name": name, "input": start}, f"{kind} {name}"
     args = _json_object(options["args"], "--args")
     args |= dict(_argument(each) for each in _texts(options["arg"]))
-    return {"kind": "task", "name": name, "args": args}, f"task {name}"
+    return {"kind": "task", "name": name, "args": args}, f"{kind} {name}"
 
 
 def _http(options: Mapping[str, object]) -> tuple[Json, str]:
@@ -101,7 +101,8 @@ def _sync(text: str) -> tuple[Json, str]:
         raise click.UsageError(
             say("--sync is written as SOURCE/COLLECTION, not {text!r}.", text=text)
         )
-    return {"kind": "sync", "source": source, "collection": collection}, f"sync {text}"
+    kind = "sync"
+    return {"kind": kind, "source": source, "collection": collection}, f"{kind} {text}"
 
 
 def _argument(text: str) -> tuple[str, object]:
@@ -124,7 +125,7 @@ def _json_object(text: object, option: str) -> Json:
         found = json.loads(_content(text))
     except ValueError as error:
         raise click.UsageError(
-            say("{option} is not JSON: {error}.", option=option, error=error)
+            say("{option} is not JSON: {reason}.", option=option, reason=error)
         ) from None
     if not isinstance(found, dict):
         raise click.UsageError(
@@ -155,5 +156,5 @@ def _content(text: str) -> str:
         return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(
-            say("{text} cannot be read: {error}", text=text[1:], error=error), USAGE
+            say("{file} cannot be read: {reason}", file=text[1:], reason=error), USAGE
         ) from None

@@ -8,6 +8,7 @@ from chimes.cli.backend import Backend, get, path_of, post
 from chimes.cli.lazy import Command, Lazy, LazyGroup
 from chimes.cli.options import client_options, output_options
 from chimes.cli.output import Column, Json, Output, echo, pick, tell
+from chimes.cli.words import CHAT_STATES
 from chimes.redaction import escaped
 from chimes.wording import say
 
@@ -18,10 +19,10 @@ COMMANDS = {
     "test": Lazy("chimes.cli.telegram", "test", "Send a test message to a chat."),
 }
 _COLUMNS = [
-    Column("chat", pick("chat_id")),
-    Column("state", pick("state")),
-    Column("language", pick("language"), rank=1),
-    Column("timezone", pick("timezone"), rank=2),
+    Column(say("chat"), pick("chat_id")),
+    Column(say("state"), pick("state"), words=CHAT_STATES),
+    Column(say("language"), pick("language"), rank=1),
+    Column(say("timezone"), pick("timezone"), rank=2),
 ]
 
 
@@ -43,8 +44,8 @@ def connect(backend: Backend) -> None:
     made = post(backend, "/telegram/links", {})
     echo(str(made["command"]))
     if made.get("url"):
-        tell(f"Or open {made['url']}")
-    tell("Send that from the chat, then run `chimes telegram list` and confirm it.")
+        tell(say("Or open {url}", url=made["url"]))
+    tell(say("Send that from the chat, then run `chimes telegram list` and confirm it."))
 
 
 @click.command("confirm", cls=Command)
@@ -60,9 +61,9 @@ def confirm(backend: Backend, chat: str) -> None:
     done = post(backend, path_of("telegram", "links", chat) + "/confirm", {})
     echo(
         say(
-            "{done} acts for {done2}",
-            done=escaped(str(done["chat_id"])),
-            done2=escaped(str(done["owner"])),
+            "{chat} acts for {owner}",
+            chat=escaped(str(done["chat_id"])),
+            owner=escaped(str(done["owner"])),
         )
     )
 
@@ -92,7 +93,7 @@ def test(backend: Backend, chat: str) -> None:
       chimes telegram test 123456789
     """
     done = post(backend, "/telegram/test", {"chat_id": chat})
-    echo(say("sent to {done}", done=escaped(str(done["chat_id"]))))
+    echo(say("sent to {chat}", chat=escaped(str(done["chat_id"]))))
 
 
 def _rows(found: Json, name: str, state: str) -> list[Json]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from chimes.cli.language import language_option
+from chimes.cli.language import spoken
 from chimes.cli.lazy import Command
 from chimes.cli.options import form_options
 from chimes.cli.output import Column, Json, Output, pick
@@ -12,13 +12,13 @@ from chimes.cli.time import default_zone
 from chimes.clock import SystemClock
 from chimes.service.templates import templates_shown
 from chimes.triggers import parse_zone
+from chimes.wording import say
 
 
 @click.command("templates", cls=Command)
 @click.option("--tz", "zone", metavar="ZONE", help="The zone that the times are in.")
-@language_option
 @form_options
-def templates(output: Output, zone: str | None, lang: str) -> None:
+def templates(output: Output, zone: str | None) -> None:
     """List ready-made times and schedules to start from.
 
     \b
@@ -28,13 +28,13 @@ def templates(output: Output, zone: str | None, lang: str) -> None:
       chimes add "0 9 * * *" --http https://example.com/daily
     """
     named = parse_zone(zone or default_zone()).name
-    rows: list[Json] = templates_shown(named, lang, SystemClock().now())
+    rows: list[Json] = templates_shown(named, spoken(), SystemClock().now())
     columns = [
-        Column("name", pick("name")),
-        Column("expression", _expression),
-        Column("next", _next, time=True, rank=1),
-        Column("what", _kind, rank=3),
-        Column("description", pick("description"), rank=2),
+        Column(say("name"), pick("name")),
+        Column(say("expression"), _expression),
+        Column(say("next"), _next, time=True, rank=1),
+        Column(say("what"), _kind, rank=3),
+        Column(say("description"), pick("description"), rank=2),
     ]
     output.rows(rows, columns)
 
@@ -43,7 +43,7 @@ def _expression(row: Json) -> object:
     """As `chimes add` takes it."""
     trigger = row["trigger"]
     every = trigger.get("every") if isinstance(trigger, dict) else None
-    return row["cron_spec"] or f"every {every}"
+    return row["cron_spec"] or " ".join(("every", str(every)))
 
 
 def _next(row: Json) -> object:

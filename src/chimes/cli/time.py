@@ -8,7 +8,7 @@ from datetime import datetime
 import click
 
 from chimes.cli.failure import INVALID, Failure
-from chimes.cli.language import language_option
+from chimes.cli.language import spoken
 from chimes.cli.lazy import Command
 from chimes.cli.options import named_zone
 from chimes.cli.output import Column, Json, Output, countdown, echo, pick, tell
@@ -41,7 +41,6 @@ def default_zone() -> str:
 @click.option("--from", "start", metavar="TIME", help="Fires after this moment; else after now.")
 @click.option("--dialect", type=_DIALECTS, default="auto")
 @click.option("--json", "json_fields", default=None, help="As the API's preview.")
-@language_option
 def next_fires(
     expression: str,
     zone: str | None,
@@ -50,7 +49,6 @@ def next_fires(
     start: str | None,
     dialect: Dialect,
     json_fields: str | None,
-    lang: str,
 ) -> None:
     """Show when an expression fires next.
 
@@ -61,7 +59,7 @@ def next_fires(
       chimes next "every 90m"
       chimes next 2030-02-10T09:00:00 --tz Asia/Bangkok --json
     """
-    now = SystemClock().now()
+    now, lang = SystemClock().now(), spoken()
     trigger = trigger_from_text(expression, zone or default_zone(), dialect)
     words, warnings = describe(trigger, lang), warnings_in_words(trigger, lang)
     trigger = trigger.anchored(now)
@@ -96,11 +94,8 @@ def next_fires(
 @click.argument("expression")
 @click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
 @click.option("--dialect", type=_DIALECTS, default="auto")
-@language_option
 @click.option("--json", "json_fields", default=None, help="One JSON object.")
-def explain(
-    expression: str, zone: str | None, dialect: Dialect, lang: str, json_fields: str | None
-) -> None:
+def explain(expression: str, zone: str | None, dialect: Dialect, json_fields: str | None) -> None:
     """Say in words what an expression means, with its next three fires.
 
     \b
@@ -110,7 +105,7 @@ def explain(
       chimes explain "0 9 * * 1-5" --lang th
     """
     trigger = trigger_from_text(expression, zone or default_zone(), dialect)
-    now = SystemClock().now()
+    now, lang = SystemClock().now(), spoken()
     fires = fires_after(trigger.anchored(now), now, 3, lang)
     warnings = warnings_in_words(trigger, lang)
     if json_fields is not None:
@@ -168,8 +163,8 @@ def _elsewhere(at: datetime, zones: Sequence[tuple[str, Callable[[datetime], dat
 
 
 def _columns(trigger: Trigger, also: Sequence[str], *, people: bool) -> list[Column]:
-    utc, local = Column("UTC", pick("at"), rank=3), Column(trigger.zone, pick("local"))
+    utc, local = Column(say("UTC"), pick("at"), rank=3), Column(trigger.zone, pick("local"))
     others = [Column(name, pick(name), rank=1) for name in also]
     if people:
-        return [local, Column("in", pick("in"), rank=2), *others, utc]
-    return [utc, local, *others, Column("note", pick("words"))]
+        return [local, Column(say("in"), pick("in"), rank=2), *others, utc]
+    return [utc, local, *others, Column(say("note"), pick("words"))]

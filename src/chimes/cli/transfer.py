@@ -106,7 +106,7 @@ def imported(lines: Iterable[str]) -> Iterator[Item]:
         except (ValueError, KeyError, TypeError, RecursionError, ChimesError) as error:
             why = error.message if isinstance(error, ChimesError) else str(error)
             raise InvalidInput(
-                say("line {number}: {why}", number=number, why=why), code="bad_export"
+                say("line {number}: {reason}", number=number, reason=why), code="bad_export"
             ) from None
 
 
@@ -116,9 +116,9 @@ def _check_head(data: object) -> None:
     if data["chimes_export"] != FORMAT:
         raise InvalidInput(
             say(
-                "this export has format {data}, known is {format}",
-                data=data["chimes_export"],
-                format=FORMAT,
+                "this export has format {found}, known is {known}",
+                found=data["chimes_export"],
+                known=FORMAT,
             )
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from chimes.cli.backend import Backend, get, items_of, path_of
 from chimes.cli.failure import OK, RUN_FAILED, TIMED_OUT, UNREACHABLE, Failure
 from chimes.cli.output import Json
+from chimes.cli.words import RUN_STATUSES
 from chimes.clock import SystemClock
 from chimes.wording import say
 
@@ -40,13 +41,13 @@ def wait_for(backend: Backend, run_id: str, timeout: str) -> Json:
         if clock.monotonic() + pause > until:
             raise Failure(
                 say(
-                    "The run {run_id} is still {run} after {timeout}",
-                    run_id=run_id,
-                    run=run.get("status"),
+                    "The run {id} is still {status} after {timeout}",
+                    id=run_id,
+                    status=RUN_STATUSES.get(str(run.get("status")), run.get("status")),
                     timeout=timeout,
                 ),
                 TIMED_OUT,
-                hint=say("it goes on; see `chimes logs {run_id} -f`", run_id=run_id),
+                hint=say("it goes on; see `chimes logs {id} -f`", id=run_id),
             )
         time.sleep(pause)
     raise AssertionError("pauses never end")

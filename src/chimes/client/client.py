@@ -26,7 +26,7 @@ from chimes.wording import say
 
 API = "/api/v1"
 DEFAULT_URL = "http://127.0.0.1:7100"
-_ENDED_EARLY = "the server ended the stream before the run had ended"
+_ENDED_EARLY = say("the server ended the stream before the run had ended")
 _SILENCE = 30.0
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -109,8 +109,8 @@ def _reply(answer: httpx2.Response) -> Reply:
 def _reason(url: str, error: httpx2.TransportError) -> str:
     """By kind only: what the driver says may repeat what was sent."""
     if isinstance(error, httpx2.TimeoutException):
-        return f"{url} has not answered in time"
-    return f"{url} cannot be reached ({type(error).__name__})"
+        return say("{url} has not answered in time", url=url)
+    return say("{url} cannot be reached ({reason})", url=url, reason=type(error).__name__)
 
 
 def blocking(

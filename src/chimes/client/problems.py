@@ -19,6 +19,7 @@ from chimes.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from chimes.wording import say
 
 _BY_STATUS: Mapping[int, type[ChimesError]] = {
     401: NotAuthenticated,
@@ -38,7 +39,11 @@ _INVALID = frozenset({400, 413, 415, 422})
 
 
 def error_of(status: int, problem: Mapping[str, object], headers: Mapping[str, str]) -> ChimesError:
-    detail = _text(problem, "detail") or _text(problem, "title") or f"HTTP {status}"
+    detail = (
+        _text(problem, "detail")
+        or _text(problem, "title")
+        or say("The server answered {status}", status=status)
+    )
     code = _text(problem, "code")
     if status in _INVALID:
         return _invalid(problem, detail, code or "invalid")

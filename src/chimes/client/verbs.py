@@ -47,7 +47,7 @@ from chimes.errors import (
 )
 from chimes.model.ids import declared_id
 from chimes.triggers import Trigger, parse_duration
-from chimes.wording import say
+from chimes.wording import joined, say
 
 _PAGE = "200"
 #: How often others may get in between before an upsert gives up.
@@ -244,7 +244,7 @@ class Verbs:
                 left = limit.total_seconds() - (self._monotonic() - began)
                 if left <= 0:
                     raise TimeoutError(
-                        say("run {run_id} has not ended within {limit}", run_id=run_id, limit=limit)
+                        say("run {id} has not ended within {limit}", id=run_id, limit=limit)
                     )
             yield Wait(min(pause, left))
             pause = min(pause * 1.5, _LONGEST_LOOK)
@@ -331,10 +331,11 @@ class Verbs:
 
 
 def _failure(run: RunInfo) -> ChimesError:
-    about = run.error or run.reason
+    why = run.error or run.reason
     name = run.schedule_name or f"{run.kind}:{run.target}"
+    ended = say("run {id} of {name} ended as {status}", id=run.id, name=name, status=run.status)
     return _ENDS.get(run.status, RunFailed)(
-        f"run {run.id} of {name} ended as {run.status}" + (f": {about}" if about else ""),
+        joined(": ", [ended, why]) if why else ended,
         run_id=run.id,
         status=run.status,
         error=run.error,
