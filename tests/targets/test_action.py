@@ -1,0 +1,494 @@
+"""Actions: handed over once, followed to their end, found again after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from chimes.errors import ConfigError
+from chimes.model.access import Owner, OwnerType
+from chimes.model.action_run import end_of, execution_kept, kept_text
+from chimes.model.egress import EgressRules
+from chimes.model.run import AttemptEnd, Origin
+from chimes.model.target import ActionTarget
+from chimes.targets.action import ActionConfig, following
+from chimes.targets.action.config import checked_config
+from chimes.targets.action.without import NoActionService
+from chimes.targets.base import NotHere
+from chimes.targets.http_callback.response import READ_LIMIT
+from tests.targets.action_servers import (
+    COMPLETED,
+    PENDING,
+    RUNNING,
+    TARGET,
+    TOKEN,
+    Given,
+    a_service,
+    acting,
+    an_action,
+    as_answer,
+    logged,
+)
+from tests.targets.agent_servers import Kept
+from tests.targets.sinks import SERVER, answer, until
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(following, "LONGEST_PAUSE", 0.02)
+
+
+# R0.24, C23
+async def test_an_action_is_executed_for_its_account_and_followed_to_its_end() -> None:
+    states: list[Given] = [PENDING, RUNNING, COMPLETED]
+    headers = (("Authorization", TOKEN), ("X-Business-Domain", "bd_public"))
+    async with (
+        a_service(states=states) as there,
+        acting(f"{there.url}/in/v1/knowledge-networks/{{kn_id}}/", headers=headers) as runner,
+    ):
+        call = an_action(
+            state=(state := Kept()),
+            id="run-1",
+            schedule_id="sch-1",
+            origin=Origin.SCHEDULE,
+            slot=datetime(2030, 1, 2, 2, 0, tzinfo=UTC),
+        )
+        outcome = await runner.execute(call)
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert outcome.result == {
+        "execution_id": "e1",
+        "status": "completed",
+        "message": "Action execution started",
+        "accepted": True,
+        "followed": True,
+        "counts": {"total": 2, "success": 2, "failed": 0},
+        "http_status": 202,
+    }
+    execute, *_ = there.requests
+    base = "/in/v1/knowledge-networks/kn1"
+    assert (execute.method, execute.target) == ("POST", f"{base}/action-types/restart/execute")
+    identities = [{"id": "pod-1"}, {"id": "pod-2"}]
+    assert json.loads(execute.body) == {
+        "trigger_type": "scheduled",
+        "unique_identities": identities,
+        "_instance_identities": identities,
+        "dynamic_params": {"force": True},
+    }
+    sent = execute.headers
+    assert (sent["x-account-id"], sent["x-account-type"]) == ("u-1", "user")
+    assert (sent["idempotency-key"], sent["content-type"]) == ("run-1", "application/json")
+    assert (sent["authorization"], sent["x-business-domain"]) == (TOKEN, "bd_public")
+    assert (sent["x-chimes-attempt"], sent["x-chimes-schedule-id"]) == ("1", "sch-1")
+    assert sent["x-chimes-slot"] == "2030-01-02T02:00:00Z"
+    assert there.asked == [f"{base}/action-executions/e1"] * 3
+    # The account is asked for there, too.
+    assert {each.headers["x-account-id"] for each in there.requests} == {"u-1"}
+    assert execution_kept(state.value) == "e1"
+    assert "accepted as execution e1" in [text for _, text in logged(call)]
+
+
+async def test_the_execution_is_kept_before_it_is_asked_for() -> None:
+    seen: list[str] = []
+
+    class Watched(Kept):
+        async def keep(self, value: str) -> bool:
+            seen.extend(there.asked)
+            return await super().keep(value)
+
+    async with a_service() as there, acting(there.url) as runner:
+        await runner.execute(an_action(state=(state := Watched())))
+    assert seen == []
+    assert state.writes == [kept_text("e1")]
+
+
+# C4: a node that takes over asks for the execution there is
+async def test_another_attempt_goes_on_with_the_same_execution() -> None:
+    state = Kept(value=kept_text("e1"))
+    async with a_service() as there, acting(there.url) as runner:
+        outcome = await runner.execute(an_action(state=state, attempt=2, fence=2))
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert outcome.result is not None
+    assert outcome.result["execution_id"] == "e1"
+    assert there.executed == []
+
+
+# C14: the same key however often it is tried
+async def test_the_key_and_the_body_are_the_same_for_all_attempts() -> None:
+    async with a_service(executes=[500, PENDING]) as there, acting(there.url) as runner:
+        first = await runner.execute(an_action(id="run-1"))
+        again = await runner.execute(an_action(id="run-1", attempt=2, fence=2))
+    assert (first.end, first.code, first.retryable) == (AttemptEnd.FAILED, "http_500", True)
+    assert again.end is AttemptEnd.SUCCEEDED
+    one, two = there.executed
+    assert one.headers["idempotency-key"] == two.headers["idempotency-key"] == "run-1"
+    assert one.body == two.body
+    assert (one.headers["x-chimes-attempt"], two.headers["x-chimes-attempt"]) == ("1", "2")
+
+
+# R3.48; only 200 and 202 count as accepted
+@pytest.mark.parametrize(
+    ("status", "retryable"),
+    [
+        (408, True),
+        (429, True),
+        (500, True),
+        (503, True),
+        (201, False),
+        (301, False),
+        (400, False),
+        (404, False),
+        (409, False),
+    ],
+)
+async def test_what_is_not_accepted(status: int, retryable: bool) -> None:
+    async with a_service(executes=[status]) as there, acting(there.url) as runner:
+        outcome = await runner.execute(call := an_action())
+    assert (outcome.end, outcome.retryable) == (AttemptEnd.FAILED, retryable)
+    assert outcome.code == ("redirect" if status == 301 else f"http_{status}")
+    assert outcome.error.startswith(f"the action service answered HTTP {status}: ")
+    assert status == 301 or outcome.error.endswith("not now: busy")
+    assert outcome.result is not None
+    assert (outcome.result["accepted"], outcome.result["http_status"]) == (False, status)
+    assert ("error", outcome.error) in logged(call)
+    assert there.asked == []
+
+
+async def test_the_service_may_say_when_to_come_back() -> None:
+    busy = answer("429 Too Many Requests", Retry_After="7")
+    async with a_service(executes=[busy]) as there, acting(there.url) as runner:
+        outcome = await runner.execute(an_action())
+    assert (outcome.retryable, outcome.retry_after) == (True, timedelta(seconds=7))
+
+
+@pytest.mark.parametrize("status", ["200 OK", "202 Accepted"])
+async def test_accepted_and_ended_at_once(status: str) -> None:
+    done = as_answer(COMPLETED | {"execution_id": "e1"}, status)
+    async with a_service(executes=[done]) as there, acting(there.url) as runner:
+        outcome = await runner.execute(an_action())
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert outcome.result is not None
+    assert (outcome.result["status"], outcome.result["followed"]) == ("completed", True)
+    assert there.asked == []
+
+
+@pytest.mark.parametrize(
+    "accepted",
+    [
+        answer("202 Accepted"),
+        answer("200 OK", b"ok"),
+        answer("202 Accepted", b'{"status": "pending"}'),
+        answer("202 Accepted", b'{"execution_id": "a\\nb"}'),
+        answer("202 Accepted", b'{"execution_id": true}'),
+        answer("202 Accepted", b'["e1"]'),
+        answer("202 Accepted", b'{"execution_id": "' + b"x" * 201 + b'"}'),
+        answer("202 Accepted", b"[" * 100_000),
+    ],
+)
+async def test_accepted_without_a_usable_id_is_all_that_is_known(accepted: bytes) -> None:
+    async with a_service(executes=[accepted]) as there, acting(there.url) as runner:
+        outcome = await runner.execute(call := an_action(state=(state := Kept())))
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert outcome.result is not None
+    assert (outcome.result["execution_id"], outcome.result["followed"]) == ("", False)
+    assert ("info", "accepted; the action service gave no execution_id") in logged(call)
+    assert (state.value, there.asked) == (None, [])
+
+
+@pytest.mark.parametrize(("status", "looks"), [(404, 3), (405, 1), (501, 1), (403, 1)])
+async def test_a_service_that_does_not_tell_how_it_ends(status: int, looks: int) -> None:
+    async with a_service(states=[status]) as there, acting(there.url) as runner:
+        outcome = await runner.execute(call := an_action())
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert outcome.result is not None
+    assert outcome.result["status"] == "pending"
+    assert (outcome.result["accepted"], outcome.result["followed"]) == (True, False)
+    assert logged(call)[-1] == (
+        "info",
+        f"accepted; the action service does not tell how it ends (HTTP {status})",
+    )
+    assert len(there.asked) == looks
+
+
+async def test_an_execution_may_be_known_a_moment_later_than_its_id() -> None:
+    states: list[Given] = [404, 404, RUNNING, 404, 404, COMPLETED]
+    async with a_service(states=states) as there, acting(there.url) as runner:
+        outcome = await runner.execute(an_action())
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert outcome.result is not None
+    assert outcome.result["followed"]
+    assert len(there.asked) == 6
+
+
+async def test_an_execution_that_was_known_and_is_not_any_more() -> None:
+    async with a_service(states=[RUNNING, 404]) as there, acting(there.url) as runner:
+        outcome = await runner.execute(an_action())
+    assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "execution_lost")
+    assert not outcome.retryable
+    assert outcome.error == "the action service no longer knows execution e1"
+    assert len(there.asked) == 4
+
+
+# It was executed: another attempt would execute it once more.
+@pytest.mark.parametrize(
+    ("ended", "code", "error"),
+    [
+        ({"status": "failed"}, "action_failed", "the action failed: Action execution started"),
+        (
+            {
+                "status": "FAILED",
+                "results": [{"status": "success"}, {"error_message": "no\nsuch pod"}],
+            },
+            "action_failed",
+            "the action failed: no such pod",
+        ),
+        (
+            {"status": "failed", "error": {"why": TOKEN.split()[1]}},
+            "action_failed",
+            'the action failed: {"why": "***"}',
+        ),
+        (
+            {"status": "cancelled"},
+            "action_canceled",
+            "the action was canceled in the action service",
+        ),
+        (
+            {"status": "canceled"},
+            "action_canceled",
+            "the action was canceled in the action service",
+        ),
+    ],
+)
+async def test_what_ends_badly_is_not_executed_again(
+    ended: dict[str, Any], code: str, error: str
+) -> None:
+    headers = (("Authorization", TOKEN),)
+    async with (
+        a_service(states=[RUNNING, ended]) as there,
+        acting(there.url, headers=headers) as runner,
+    ):
+        outcome = await runner.execute(an_action())
+    assert (outcome.end, outcome.code, outcome.error) == (AttemptEnd.FAILED, code, error)
+    assert not outcome.retryable
+    assert outcome.result is not None
+    assert outcome.result["execution_id"] == "e1"
+
+
+async def test_failed_without_a_reason() -> None:
+    async with (
+        a_service(executes=[{"execution_id": "e1", "status": "failed"}]) as there,
+        acting(there.url) as runner,
+    ):
+        outcome = await runner.execute(an_action())
+    assert (outcome.code, outcome.error) == ("action_failed", "the action failed")
+
+
+# The whole has failed only if all of its objects have.
+async def test_completed_with_objects_that_failed_is_told() -> None:
+    some = COMPLETED | {
+        "success_count": 1,
+        "failed_count": 1,
+        "results": [{"error_message": "gone"}],
+    }
+    async with a_service(states=[some]) as there, acting(there.url) as runner:
+        outcome = await runner.execute(call := an_action())
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert outcome.result is not None
+    assert outcome.result["counts"] == {"total": 2, "success": 1, "failed": 1}
+    assert ("warning", "1 of 2 objects failed: gone") in logged(call)
+
+
+async def test_while_it_is_asked_for_trouble_passes() -> None:
+    broken = b"nonsense\r\n\r\n"
+    states: list[Given] = [500, 503, 429, 408, broken, answer("200 OK", b"?"), {}, COMPLETED]
+    async with a_service(states=states) as there, acting(there.url) as runner:
+        outcome = await runner.execute(call := an_action())
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert len(there.asked) == 8
+    assert sum(level == "warning" for level, _ in logged(call)) == 7
+
+
+async def test_a_document_that_is_too_long_is_asked_for_in_short() -> None:
+    long = as_answer(COMPLETED | {"results": [{"result": "x" * READ_LIMIT}]})
+    async with a_service(states=[long, COMPLETED]) as there, acting(there.url) as runner:
+        outcome = await runner.execute(an_action())
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert there.asked == ["/action-executions/e1", "/action-logs/e1?results_limit=20"]
+
+
+# F57, F58
+async def test_a_service_that_hangs_or_floods_at_the_hand_over() -> None:
+    async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 202 Accepted\r\nConnection: close\r\n\r\n")
+        while True:
+            writer.write(b"x" * 65536)
+            await writer.drain()
+
+    limit = timedelta(seconds=0.3)
+    async with a_service(then=hang) as there, acting(there.url, timeout=limit) as runner:
+        outcome = await runner.execute(an_action())
+        assert (outcome.end, outcome.code) == (AttemptEnd.TIMEOUT, "timeout")
+        assert outcome.retryable
+        assert outcome.error == "the action service did not answer within 0.3 s"
+    async with a_service(then=flood) as there, acting(there.url) as runner:
+        outcome = await runner.execute(an_action())
+        assert outcome.end is AttemptEnd.SUCCEEDED
+        assert outcome.result is not None
+        assert outcome.result["execution_id"] == ""
+
+
+async def test_refused_connections_are_tried_again() -> None:
+    async with a_service() as there:
+        pass
+    async with acting(there.url) as runner:
+        outcome = await runner.execute(an_action())
+    assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "connect_failed")
+    assert outcome.retryable
+    assert outcome.error == "the action service: connection refused"
+
+
+# R0.34
+async def test_an_execution_that_takes_too_long_is_canceled_and_not_repeated() -> None:
+    async with a_service(states=[RUNNING]) as there:
+        async with acting(there.url) as runner:
+            outcome = await runner.execute(an_action(timeout=0.3))
+        assert (outcome.end, outcome.code) == (AttemptEnd.TIMEOUT, "timeout")
+        assert not outcome.retryable
+        assert outcome.result is not None
+        assert outcome.result["execution_id"] == "e1"
+        (cancel,) = there.canceled
+    assert cancel.target == "/action-logs/e1/cancel"
+    assert json.loads(cancel.body) == {"reason": "the run timed out"}
+    assert "idempotency-key" not in cancel.headers
+
+
+async def test_the_time_is_over_before_anything_was_accepted() -> None:
+    async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with a_service(then=hang) as there, acting(there.url) as runner:
+        outcome = await runner.execute(an_action(timeout=0.2))
+    assert (outcome.end, outcome.retryable) == (AttemptEnd.TIMEOUT, True)
+    assert there.canceled == []
+
+
+@pytest.mark.parametrize("canceled", [True, False])
+async def test_only_a_cancel_for_good_is_passed_on(canceled: bool) -> None:
+    async with a_service(states=[RUNNING]) as there:
+        async with acting(there.url) as runner:
+            call = an_action(canceled=canceled)
+            task = asyncio.create_task(runner.execute(call))
+            await until(lambda: len(there.asked) > 1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert [json.loads(each.body) for each in there.canceled] == (
+            [{"reason": "the run was canceled"}] if canceled else []
+        )
+
+
+async def test_by_hand_without_an_account_for_its_owner_on_another_branch() -> None:
+    target = ActionTarget(action_type_id="a/b ü", kn_id="kn/1", branch="dev/2")
+    owner = Owner(type=OwnerType.USER, id="alice")
+    async with a_service() as there, acting(there.url) as runner:
+        await runner.execute(an_action(target, owner=owner, origin=Origin.MANUAL))
+        await runner.execute(an_action(target))
+    first, *_, last = (each for each in there.requests if each.method == "POST")
+    assert first.target == "/action-types/a%2Fb%20%C3%BC/execute?branch=dev%2F2"
+    assert json.loads(first.body) == {
+        "trigger_type": "manual",
+        "unique_identities": [],
+        "_instance_identities": [],
+        "dynamic_params": {},
+        "kn_id": "kn/1",
+    }
+    assert (first.headers["x-account-id"], first.headers["x-account-type"]) == ("alice", "user")
+    assert "x-account-id" not in last.headers
+    assert there.asked[0] == "/action-executions/e1?branch=dev%2F2"
+
+
+async def test_network_and_branch_in_the_address() -> None:
+    target = replace(TARGET, kn_id="../kn", branch="a b")
+    async with (
+        a_service() as there,
+        acting(f"{there.url}/v1/{{kn_id}}/{{branch}}") as runner,
+    ):
+        await runner.execute(an_action(target))
+    assert there.executed[0].target == "/v1/..%2Fkn/a%20b/action-types/restart/execute"
+
+
+# RELIABILITY 9: the operator has named this server, and only this one
+async def test_the_service_may_be_private_and_nothing_else_is_opened() -> None:
+    async with a_service() as there, acting(there.url, egress=SERVER) as runner:
+        assert (await runner.execute(an_action())).end is AttemptEnd.SUCCEEDED
+    own = EgressRules(open_mode=True, own_ports=frozenset({("127.0.0.1", there.port)}))
+    for egress, url in ((own, there.url), (SERVER, "http://169.254.169.254:80")):
+        async with acting(url, egress=egress) as runner:
+            outcome = await runner.execute(an_action())
+        assert (outcome.code, outcome.retryable) == ("egress_denied", False)
+
+
+# S45
+async def test_secrets_are_not_repeated() -> None:
+    told = TOKEN.split()[1]
+    refusal = answer("400 Bad Request", f'{{"description": "bad token {told}"}}'.encode())
+    headers = (("Authorization", TOKEN),)
+    async with (
+        a_service(executes=[refusal, PENDING | {"message": told}]) as there,
+        acting(there.url, headers=headers) as runner,
+    ):
+        refused = await runner.execute(call := an_action())
+        accepted = await runner.execute(an_action())
+    assert told not in f"{refused}{accepted}{logged(call)}"
+    assert refused.error == "the action service answered HTTP 400: bad token ***"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"url": "localhost:8000"}, "action_url: expected an address such as"),
+        ({"url": "http://user:pw@svc"}, "action_url: .*user name or password"),
+        ({"url": "http://svc/?a=1"}, "action_url: .*query"),
+        ({"url": "http://svc/{kn}"}, "action_url: .*only kn_id and branch"),
+        ({"url": "http://{kn_id}.svc/"}, "action_url: .*host"),
+        ({"headers": (("Host", "x"),)}, "action_headers: Host is set by Chimes itself"),
+        ({"headers": (("Idempotency-Key", "x"),)}, "action_headers: Idempotency-Key"),
+    ],
+)
+def test_settings_that_cannot_be_used(given: dict[str, Any], message: str) -> None:
+    values: dict[str, Any] = {"url": "http://svc"}
+    with pytest.raises(ConfigError, match=message):
+        checked_config(ActionConfig(**(values | given)))
+
+
+async def test_without_a_service_the_run_says_which_setting_is_missing() -> None:
+    async def nobody() -> bool:
+        return False
+
+    async def somebody() -> bool:
+        return True
+
+    call = an_action()
+    outcome = await NoActionService(nobody).execute(call)
+    assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "no_action_service")
+    assert "CHIMES_ACTION_URL" in outcome.error
+    assert logged(call) == [("error", outcome.error)]
+    with pytest.raises(NotHere):
+        await NoActionService(somebody).execute(call)
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{", '{"execution_id": 5}'])
+def test_what_was_not_kept_by_us_is_nothing(text: str | None) -> None:
+    assert execution_kept(text) == ""
+
+
+def test_words_of_a_service() -> None:
+    assert [end_of(word) for word in ("pending", "running", "", "success")] == [None] * 4
