@@ -12,7 +12,6 @@ import ast
 import importlib.util
 import inspect
 import io
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -31,9 +30,9 @@ LOCALE = SOURCE / "locale"
 TEMPLATES = SOURCE / "doors" / "dashboard" / "templates"
 TRANSLATED = ("th", "zh")
 DOMAIN = "chimes"
-#: Keywords of click's decorators that hold words for people.
-_CLICK_WORDS = frozenset({"help", "short_help", "metavar", "epilog", "prompt"})
-_WORDS = re.compile(r"[A-Za-z]{2}[A-Za-z _-]*")
+#: Keywords of click's decorators that hold words for people. Placeholders such as ZONE are none:
+#: the texts refer to them.
+_CLICK_WORDS = frozenset({"help", "short_help", "epilog", "prompt"})
 _HEADER = """\
 # {language} sentences of Chimes.
 # Kept by tools/messages.py: fill in msgstr, then run `make messages`.
@@ -120,8 +119,7 @@ def _shown_by_click(call: ast.Call) -> Iterator[str]:
         yield from _words(call.args[places[name]])
     for each in call.keywords:
         if each.arg in _CLICK_WORDS:
-            text = next(_words(each.value), "")
-            if text and (each.arg != "metavar" or _WORDS.fullmatch(text)):
+            for text in _words(each.value):
                 yield inspect.cleandoc(text)
 
 
