@@ -7,19 +7,24 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import NoReturn
 
 from starlette.requests import Request
 
 from chimes.clock import Clock
 from chimes.doors.context import Doorway
 from chimes.errors import ChimesError, NotAuthenticated, QuotaExceeded, RateLimited, StoreError
-from chimes.model.access import Actor, Owner, OwnerType, Role
+from chimes.model.access import Actor, Owner, OwnerType, Role, Scope
+from chimes.model.ids import KeyId
+from chimes.service.access import same_secret
 from chimes.service.audit import entry
 from chimes.service.limits import RateLimiter, SharedLimiter
 from chimes.wording import say
 
 #: What the native API takes. A key in a query string ends up in logs and histories (S02).
 NATIVE = ("Bearer", "ApiKey", "X-API-Key")
+#: Where a peer says the internal token.
+INTERNAL = "X-Internal-Token"
 _SCHEMES = frozenset({"Bearer", "ApiKey"})
 _FAILURES = 10
 _WINDOW = 10.0
@@ -51,14 +56,33 @@ class Gatekeeper:
         try:
             actor = await self._access.authenticate(presented, door=door, address=address)
         except NotAuthenticated:
-            stranger = Actor(owner=_NOBODY, role=Role.VIEWER, door=door, address=address)
-            await self._note(stranger, "auth_failed", "access", address)
-            if presented:
-                self._failures.count(address)
-            raise NotAuthenticated(presented=bool(presented)) from None
+            await self._turn_away(address, door, presented)
         if self._burst:
             await self._count(request, actor)
         return actor
+
+    async def admit_internal(self, request: Request, *, door: str, token: str) -> Actor:
+        """A peer that knows the internal token `token` (C15); it may do all with schedules that
+        anybody may, and nothing else. Without a token only open mode lets anybody in."""
+        address = request.client.host if request.client else ""
+        if not token and not await self._access.keys_on():
+            return await self.admit(request, door=door, accepts=())
+        presented = request.headers.get(INTERNAL, "")
+        if not token or not same_secret(presented, token):
+            await self._turn_away(address, door, presented)
+        return Actor(
+            key_id=KeyId("internal"),
+            door=door,
+            address=address,
+            scopes=(Scope.READ, Scope.OPERATE, Scope.WRITE),
+        )
+
+    async def _turn_away(self, address: str, door: str, presented: str) -> NoReturn:
+        stranger = Actor(owner=_NOBODY, role=Role.VIEWER, door=door, address=address)
+        await self._note(stranger, "auth_failed", "access", address)
+        if presented:
+            self._failures.count(address)
+        raise NotAuthenticated(presented=bool(presented)) from None
 
     async def _count(self, request: Request, actor: Actor) -> None:
         try:
@@ -145,6 +169,14 @@ async def authenticate(
     """
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     actor = await gatekeeper.admit(request, door=door, accepts=accepts)
+    request.state.actor = actor
+    return actor
+
+
+async def authenticate_internal(request: Request, *, door: str, token: str) -> Actor:
+    """As `authenticate`, for routes that peers call with the internal token."""
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    actor = await gatekeeper.admit_internal(request, door=door, token=token)
     request.state.actor = actor
     return actor
 
