@@ -18,6 +18,22 @@ LONGEST_STRING = 64 * 1024
 _LONGEST_NUMBER = 40
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BRACKET = re.compile(r"[\[\]{}]")
+#: What Python's parser has to say.
+_TROUBLES = {
+    str(each): each
+    for each in (
+        say("Expecting value"),
+        say("Expecting property name enclosed in double quotes"),
+        say("Expecting ':' delimiter"),
+        say("Expecting ',' delimiter"),
+        say("Extra data"),
+        say("Unterminated string starting at"),
+        say("Invalid control character at"),
+        say("Invalid \\escape"),
+        say("Invalid \\uXXXX escape"),
+        say("Unexpected UTF-8 BOM (decode using utf-8-sig)"),
+    )
+}
 
 
 def strict_json(data: bytes) -> object:
@@ -38,7 +54,11 @@ def strict_json(data: bytes) -> object:
         )
     except json.JSONDecodeError as error:
         raise refusal.unparsable(
-            say("{msg} at line {lineno}", msg=error.msg, lineno=error.lineno)
+            say(
+                "{trouble} at line {line}",
+                trouble=_TROUBLES.get(error.msg, error.msg),
+                line=error.lineno,
+            )
         ) from None
     if "\\" in text or len(text) > LONGEST_STRING:
         _check_strings(value, "")

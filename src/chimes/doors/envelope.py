@@ -73,7 +73,8 @@ class Envelope:
         _log.error("request failed", exc_info=error, extra={"request_id": request_id})
         if answer.status:
             raise error
-        await answer_to(Request(scope), error)(scope, receive, answer.send)
+        told = await answer_to(Request(scope), error)
+        await told(scope, receive, answer.send)
 
     def _request_id(self, headers: Headers) -> str:
         given = headers.get("x-request-id", "")

@@ -1,8 +1,9 @@
-"""The language of an answer: the one asked for by name, else what `Accept-Language` likes best,
-else the one that the caller has chosen (`PATCH /me`)."""
+"""The language of an answer: the one asked for by name, else that of `X-Language`, else what
+`Accept-Language` likes best, else the one that the caller has chosen (`PATCH /me`)."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Literal, TypeVar
 
 from fastapi import Depends
@@ -10,17 +11,30 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chimes.doors.context import Doorway
-from chimes.language.choosing import DEFAULT, accepted, named
+from chimes.errors import StoreError
+from chimes.language.choosing import DEFAULT, accepted, known, named
 from chimes.model.access import Actor
 
 Answer = TypeVar("Answer", bound=Response)
+#: An error is not kept waiting for a store that is slow.
+_PREFERENCE_SECONDS = 1.0
+_HEADERS = ("X-Language", "Accept-Language")
 
 
 def in_language(answer: Answer, lang: str) -> Answer:
     """The answer with the headers that say so."""
     answer.headers["Content-Language"] = lang
-    answer.headers.add_vary_header("Accept-Language")
+    for name in _HEADERS:
+        answer.headers.add_vary_header(name)
     return answer
+
+
+def language_of_headers(request: Request) -> str | None:
+    """None: they name no language of ours."""
+    for tag in request.headers.getlist("x-language"):
+        if found := known(tag):
+            return found
+    return accepted(",".join(request.headers.getlist("accept-language")), otherwise="") or None
 
 
 async def preferred_language(
@@ -28,20 +42,35 @@ async def preferred_language(
 ) -> str | None:
     """None: the caller has no wish that we can meet. InvalidInput where a language is asked for by
     name that there is not."""
-    if asked:
-        return named(asked, source)
-    header = ",".join(request.headers.getlist("accept-language"))
-    if found := accepted(header, otherwise=""):
-        return found
-    doorway: Doorway = request.app.state.doorway
-    actor: Actor = request.state.actor
-    return (await doorway.preferences.of(actor.owner)).language
+    found = named(asked, source) if asked else language_of_headers(request)
+    if found is None:
+        doorway: Doorway = request.app.state.doorway
+        actor: Actor = request.state.actor
+        found = (await doorway.preferences.of(actor.owner)).language
+    if found is not None:
+        # Should the request fail after all, it does so in this language.
+        request.state.language = found
+    return found
 
 
 async def spoken_language(
     request: Request, asked: str | None = None, *, source: Literal["body", "query"] = "body"
 ) -> str:
     return await preferred_language(request, asked, source=source) or DEFAULT
+
+
+async def language_of_refusal(request: Request, *, ask_store: bool) -> str:
+    """For an answer that must be given, whatever has happened: a caller that is not known, or a
+    store that does not answer, leave what the headers say."""
+    state = request.scope.get("state", {})
+    found: str | None = state.get("language") or language_of_headers(request)
+    if found is None and ask_store and "actor" in state:
+        try:
+            async with asyncio.timeout(_PREFERENCE_SECONDS):
+                found = await preferred_language(request)
+        except (StoreError, TimeoutError):
+            pass
+    return found or DEFAULT
 
 
 async def _negotiated(request: Request) -> str:

@@ -52,7 +52,8 @@ class RequestLimits:
                 self._check_origin(headers.getlist("origin"), host)
             body = await _whole_body(headers, receive)
         except ChimesError as error:
-            await answer_to(Request(scope), error)(scope, receive, send)
+            answer = await answer_to(Request(scope), error)
+            await answer(scope, receive, send)
             return
         await self._app(scope, _replay(body, receive), send)
 

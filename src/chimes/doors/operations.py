@@ -15,10 +15,13 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.doors.auth import authenticate
 from chimes.doors.context import Doorway
+from chimes.doors.language import language_of_headers
 from chimes.errors import StoreError, StoreLost
 from chimes.model.delivery import DeliveryState
 from chimes.model.listing import Counts
 from chimes.model.run import RunStatus
+from chimes.retelling import retold
+from chimes.wording import ENGLISH, say
 
 STORE_SECONDS = 2.0
 #: Counting is work for the store; scrapers may come as often as they like.
@@ -30,19 +33,20 @@ def operations(doorway: Doorway) -> APIRouter:
     counted = _Counted(doorway)
 
     @router.get("/health")
-    async def health() -> JSONResponse:
+    async def health(request: Request) -> JSONResponse:
         """Whether the process is alive; 200 even when it is not in full order."""
         # R3.37: the body of a node in order is Ksana's, to the letter.
-        reason = await _store_trouble(doorway)
+        reason = _told(request, await _store_trouble(doorway))
         state = {"status": "degraded", "reason": reason} if reason else {"status": "ok"}
         return JSONResponse(state)
 
     @router.get("/ready", responses={503: {"description": "This node wants no traffic now"}})
-    async def ready() -> JSONResponse:
+    async def ready(request: Request) -> JSONResponse:
         """Whether this node wants traffic."""
         reason = doorway.not_ready() or await _store_trouble(doorway, only_if_down=True)
         if reason:
-            return JSONResponse({"status": "not ready", "reason": reason}, status_code=503)
+            content = {"status": "not ready", "reason": _told(request, reason)}
+            return JSONResponse(content, status_code=503)
         return JSONResponse({"status": "ready"})
 
     @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}})
@@ -64,8 +68,13 @@ async def _store_trouble(doorway: Doorway, *, only_if_down: bool = False) -> str
     except StoreLost as error:
         return error.message
     except (StoreError, TimeoutError):
-        return "the store cannot be reached"
+        return say("the store cannot be reached")
     return "" if only_if_down else status.degraded
+
+
+def _told(request: Request, reason: str) -> str:
+    """Nobody is known here, so nobody's preference is."""
+    return retold(reason, language_of_headers(request) or ENGLISH)
 
 
 class _Seen(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
 from fastapi.exceptions import RequestValidationError
@@ -15,26 +15,55 @@ from starlette.responses import JSONResponse, Response
 
 from chimes import errors
 from chimes.doors.api.fields import TARGET_KINDS
+from chimes.doors.language import in_language as spoken
+from chimes.doors.language import language_of_refusal
 from chimes.doors.refusal import Refusal
-from chimes.wording import say
+from chimes.doors.validation import sentence
+from chimes.wording import ENGLISH, in_language, reworded, say
 
 CHALLENGE = 'Bearer realm="chimes", ApiKey realm="chimes"'
 _INDEX = re.compile(r"\[([0-9]+)\]")
 #: Most specific first; the third is the default code.
 _TABLE: tuple[tuple[type[errors.ChimesError], int, str, str], ...] = (
-    (errors.InvalidInput, 422, "invalid_input", "The input is not valid"),
-    (errors.NotFound, 404, "not_found", "Not found"),
-    (errors.StaleVersion, 412, "stale_version", "Changed by somebody else in the meantime"),
-    (errors.AlreadyExists, 409, "already_exists", "The id or name is taken"),
-    (errors.QuotaExceeded, 409, "quota_exceeded", "The quota is used up"),
-    (errors.Conflict, 409, "conflict", "Not possible in the present state"),
-    (errors.NotAllowed, 403, "not_allowed", "This key may not do that"),
-    (errors.NotAuthenticated, 401, "not_authenticated", "A valid key is needed"),
-    (errors.RateLimited, 429, "rate_limited", "Too many requests"),
-    (errors.StoreReadOnly, 503, "store_read_only", "The store takes no changes at the moment"),
-    (errors.StoreLost, 503, "store_lost", "The store no longer holds what it held"),
-    (errors.StoreError, 503, "store_unavailable", "The store cannot answer at the moment"),
+    (errors.InvalidInput, 422, "invalid_input", say("The input is not valid")),
+    (errors.NotFound, 404, "not_found", say("Not found")),
+    (errors.StaleVersion, 412, "stale_version", say("Changed by somebody else in the meantime")),
+    (errors.AlreadyExists, 409, "already_exists", say("The id or name is taken")),
+    (errors.QuotaExceeded, 409, "quota_exceeded", say("The quota is used up")),
+    (errors.Conflict, 409, "conflict", say("Not possible in the present state")),
+    (errors.NotAllowed, 403, "not_allowed", say("This key may not do that")),
+    (errors.NotAuthenticated, 401, "not_authenticated", say("A valid key is needed")),
+    (errors.RateLimited, 429, "rate_limited", say("Too many requests")),
+    (errors.StoreReadOnly, 503, "store_read_only", say("The store takes no changes at the moment")),
+    (errors.StoreLost, 503, "store_lost", say("The store no longer holds what it held")),
+    (errors.StoreError, 503, "store_unavailable", say("The store cannot answer at the moment")),
 )
+
+
+#: As Python has them, for those that we answer with.
+_PHRASES: Mapping[int, str] = {
+    400: say("Bad Request"),
+    401: say("Unauthorized"),
+    403: say("Forbidden"),
+    404: say("Not Found"),
+    405: say("Method Not Allowed"),
+    406: say("Not Acceptable"),
+    408: say("Request Timeout"),
+    409: say("Conflict"),
+    413: say("Request Entity Too Large"),
+    415: say("Unsupported Media Type"),
+    421: say("Misdirected Request"),
+    422: say("Unprocessable Entity"),
+    429: say("Too Many Requests"),
+    431: say("Request Header Fields Too Large"),
+    500: say("Internal Server Error"),
+    503: say("Service Unavailable"),
+}
+
+
+def phrase(status: int) -> str:
+    """What HTTP calls it."""
+    return _PHRASES.get(status) or HTTPStatus(status).phrase
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +75,13 @@ class FieldError:
     code: str
     hint: str = ""
     source: str = "body"
+
+    def in_language(self, language: str) -> FieldError:
+        return replace(
+            self,
+            detail=in_language(self.detail, language),
+            hint=in_language(self.hint, language),
+        )
 
     def to_dict(self) -> dict[str, str]:
         found = {"detail": self.detail, "code": self.code}
@@ -71,9 +107,25 @@ class Problem:
     headers: Mapping[str, str] = field(default_factory=dict)
     #: What this kind of problem tells besides; members of the answer.
     more: Mapping[str, object] = field(default_factory=dict)
+    #: Of everything that is said here.
+    language: str = ENGLISH
+
+    def in_language(self, language: str) -> Problem:
+        return replace(
+            self,
+            title=in_language(self.title, language),
+            detail=in_language(self.detail, language),
+            errors=tuple(each.in_language(language) for each in self.errors),
+            more=reworded(self.more, language),
+            language=language,
+        )
+
+    def said(self, text: str) -> str:
+        """Words of a door's own, in the language of the problem."""
+        return in_language(text, self.language)
 
 
-#: How a door words a problem.
+#: How a door words a problem. What it gets is in the language of the caller already.
 Renderer = Callable[[Request, Problem], Response]
 
 
@@ -84,14 +136,14 @@ def problem_of(error: Exception) -> Problem:
             status=error.status,
             kind=error.code,
             code=error.code,
-            title=HTTPStatus(error.status).phrase,
+            title=phrase(error.status),
             detail=error.message,
             headers=error.headers,
         )
     if isinstance(error, RequestValidationError):
         return _invalid(tuple(_from_pydantic(each) for each in error.errors()))
     if isinstance(error, HTTPException):
-        title = HTTPStatus(error.status_code).phrase
+        title = phrase(error.status_code)
         code = title.lower().replace(" ", "_")
         return Problem(
             status=error.status_code,
@@ -108,7 +160,7 @@ def problem_of(error: Exception) -> Problem:
         status=500,
         kind="internal_error",
         code="internal_error",
-        title="Something went wrong here",
+        title=say("Something went wrong here"),
         detail=say("The log has more under this request id"),
     )
 
@@ -158,10 +210,9 @@ def _question(error: errors.NeedsClarification) -> Problem:
         status=422,
         kind="needs_clarification",
         code="needs_clarification",
-        title="The text does not say exactly when",
+        title=say("The text does not say exactly when"),
         detail=error.message,
         errors=(FieldError(name=error.field or "text", detail=error.message, code=error.code),),
-        headers={"Content-Language": error.language},
         more={
             "clarification": {
                 "missing": list(error.missing),
@@ -174,13 +225,15 @@ def _question(error: errors.NeedsClarification) -> Problem:
 
 def _invalid(found: tuple[FieldError, ...]) -> Problem:
     first = found[0]
-    where = f"{first.name}: " if first.name and first.name not in first.detail else ""
+    detail = first.detail
+    if first.name and first.name not in detail:
+        detail = say("{field}: {detail}", field=first.name, detail=detail)
     return Problem(
         status=422,
         kind="invalid_input",
         code=first.code,
-        title="The input is not valid",
-        detail=where + first.detail,
+        title=say("The input is not valid"),
+        detail=detail,
         errors=found,
     )
 
@@ -194,14 +247,16 @@ def _from_pydantic(found: Mapping[str, object]) -> FieldError:
     context = found.get("ctx")
     given = context if isinstance(context, Mapping) else {}
     within = str(given.get("field") or "")
-    message = str(found.get("msg", ""))
-    if found.get("type") == "missing" and not path:
-        message = "a JSON body is needed"
+    code, hint = str(found.get("type", "invalid")), given.get("hint")
+    if code == "missing" and not path:
+        detail: str = say("a JSON body is needed")
+    else:
+        detail = sentence(code, given)
     return FieldError(
         name=".".join([*path, within] if within else path),
-        detail=message,
-        code=str(found.get("type", "invalid")),
-        hint=str(given.get("hint") or ""),
+        detail=detail,
+        code=code,
+        hint=hint if isinstance(hint, str) else "",
         source=source if source in ("query", "header") else "body",
     )
 
@@ -237,9 +292,19 @@ def request_id(request: Request) -> str:
     return str(request.scope.get("state", {}).get("request_id", ""))
 
 
-def answer_to(request: Request, error: Exception) -> Response:
-    """The error in the words of the door that the path belongs to."""
+async def answer_to(request: Request, error: Exception) -> Response:
+    """The error in the words of the door that the path belongs to, and in the caller's language."""
     problem = problem_of(error)
+    if isinstance(error, errors.NeedsClarification):
+        # Asked back in the language of the words that were not understood.
+        language = error.language
+    else:
+        language = await language_of_refusal(request, ask_store=problem.status < 500)
+    answer = _rendered(request, problem.in_language(language))
+    return spoken(answer, language)
+
+
+def _rendered(request: Request, problem: Problem) -> Response:
     path = str(request.scope.get("path", ""))
     for prefix, render in request.app.state.renderers:
         if path == prefix or path.startswith(f"{prefix}/"):

@@ -52,13 +52,11 @@ def encoded_body() -> Refusal:
 
 
 def not_json(content_type: str) -> Refusal:
-    given = f"not {content_type[:100]!r}" if content_type else "and a Content-Type that says so"
-    return Refusal(
-        415,
-        "not_json",
-        say("the body must be application/json, {given}", given=given),
-        headers={"Accept": "application/json"},
-    )
+    if content_type:
+        detail = say("the body must be application/json, not {given!r}", given=content_type[:100])
+    else:
+        detail = say("the body must be application/json, and a Content-Type that says so")
+    return Refusal(415, "not_json", detail, headers={"Accept": "application/json"})
 
 
 def unparsable(reason: str) -> Refusal:

@@ -105,7 +105,7 @@ async def _answer(request: Request, error: Exception) -> Response:
         await request.app.state.gatekeeper.refused(request, request.state.actor, error)
     if isinstance(error, StoreError):
         _log.warning("the store failed", exc_info=error, extra={"request_id": request_id(request)})
-    return answer_to(request, error)
+    return await answer_to(request, error)
 
 
 def _allowed_methods(request: Request) -> list[str]:

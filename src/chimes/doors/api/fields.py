@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
+from chimes.doors.validation import refused
 from chimes.errors import InvalidInput
 from chimes.triggers import Trigger, parse_duration, trigger_from_dict
 from chimes.triggers.reading import nearest
@@ -41,9 +42,7 @@ class Body(BaseModel):
             known = {field.alias or name for name, field in cls.model_fields.items()}
             for name in data:
                 if name in cls.read_only:
-                    raise PydanticCustomError(
-                        "read_only", say("{field} cannot be set"), {"field": name}
-                    )
+                    raise refused("read_only", say("{field} cannot be set", field=name), field=name)
                 if name not in known:
                     raise unknown_field(str(name)[:64], known)
         return data
@@ -61,20 +60,21 @@ class ActionNames(Body):
         for name, value in data.items():
             ours = ACTION_NAMES.get(name, name) if isinstance(name, str) else name
             if ours in found and found[ours] != value:
-                raise PydanticCustomError(
+                raise refused(
                     "given_twice",
-                    say("{field} is given twice, and not alike"),
-                    {"field": str(ours)},
+                    say("{field} is given twice, and not alike", field=ours),
+                    field=str(ours),
                 )
             found[ours] = value
         return found
 
 
 def unknown_field(name: str, known: Iterable[str]) -> PydanticCustomError:
-    return PydanticCustomError(
+    return refused(
         "unknown_field",
-        "{field} is not a known field",
-        {"field": name, "hint": nearest(name, known)},
+        say("{field} is not a known field", field=name),
+        field=name,
+        hint=nearest(name, known),
     )
 
 
@@ -87,17 +87,14 @@ def without_defaults(schema: dict[str, Any]) -> None:
 def with_kind(value: object) -> object:
     """A target that says nothing about its kind is an HTTP callback."""
     if not isinstance(value, dict):
-        raise PydanticCustomError("wrong_type", say("expected an object"))
+        raise refused("wrong_type", say("expected an object"))
     kind = value.get("kind", "http")
     if kind not in TARGET_KINDS:
-        raise PydanticCustomError(
+        raise refused(
             "unknown_kind",
-            say("a target is one of {kinds}"),
-            {
-                "kinds": ", ".join(TARGET_KINDS),
-                "field": "kind",
-                "hint": nearest(str(kind)[:64], TARGET_KINDS),
-            },
+            say("a target is one of {kinds}", kinds=", ".join(TARGET_KINDS)),
+            field="kind",
+            hint=nearest(str(kind)[:64], TARGET_KINDS),
         )
     return {"kind": kind, **value}
 
@@ -109,11 +106,7 @@ def told(check: Callable[[object], T]) -> Callable[[object], T]:
         try:
             return check(value)
         except InvalidInput as error:
-            raise PydanticCustomError(
-                error.code,
-                "{detail}",
-                {"detail": error.message, "field": error.field, "hint": error.hint},
-            ) from None
+            raise refused(error.code, error.message, field=error.field, hint=error.hint) from None
 
     return checked
 

@@ -129,7 +129,7 @@ class _First:
             await self._give_up(request, certain=error.details.get("code") != COMMIT_UNKNOWN)
             raise
         except (ChimesError, RequestValidationError) as error:
-            answer = answer_to(request, error)
+            answer = await answer_to(request, error)
         except BaseException:
             await self._give_up(request, certain=False)
             raise

@@ -25,6 +25,7 @@ from chimes.doors.compat.eventnative.wire import (
 )
 from chimes.doors.context import Doorway
 from chimes.doors.door import DoorRouter
+from chimes.doors.language import in_language, spoken_language
 from chimes.doors.problems import Problem
 from chimes.doors.refusal import Refusal
 from chimes.errors import NotAllowed, NotFound, StoreBusy
@@ -41,7 +42,7 @@ from chimes.service.runs import RunService
 from chimes.wording import say
 
 DOOR = "eventnative"
-NO_MATCH = "Admin token does not match"
+NO_MATCH = say("Admin token does not match")
 _LOG_PAGE = 1000
 Handler = Callable[..., Awaitable[Response]]
 
@@ -132,7 +133,9 @@ class _Tasks:
             found.extend(entry for entry in page if within(entry, start, end))
             if len(page) < _LOG_PAGE:
                 break
-        return JSONResponse({"logs": [log_out(task_id, entry) for entry in found]})
+        lang = await spoken_language(request)
+        logs = [log_out(task_id, entry, lang) for entry in found]
+        return in_language(JSONResponse({"logs": logs}), lang)
 
     async def cancel(self, request: Request, task_id: str) -> Response:
         """A waiting task ends at once, a running one is asked to stop. One that has ended keeps
@@ -215,7 +218,8 @@ async def _listed(
 def render(request: Request, problem: Problem) -> Response:
     """`{message, error}`. Input that is not valid is 400 here."""
     if problem.status == 401:
-        return JSONResponse({"message": NO_MATCH}, 401, headers=dict(problem.headers))
+        content = {"message": problem.said(NO_MATCH)}
+        return JSONResponse(content, 401, headers=dict(problem.headers))
     status = 400 if problem.status == 422 else problem.status
     message, error = problem.detail, problem.title
     if problem.errors:

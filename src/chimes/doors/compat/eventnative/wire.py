@@ -20,8 +20,9 @@ from chimes.model.sync_task import (
     task_time,
 )
 from chimes.model.target import SyncTarget
+from chimes.retelling import retold
 from chimes.triggers import parse_moment
-from chimes.wording import say
+from chimes.wording import ENGLISH, say
 
 Json = dict[str, object]
 #: R4.3 and what its users know besides: info, warn, error, debug.
@@ -159,11 +160,12 @@ def task_out(run: Run, drivers: Mapping[str, str]) -> Json:
     return {**task_fields(run), "source_type": drivers.get(sync_target(run).source, "")}
 
 
-def log_out(task: str, entry: LogEntry) -> Json:
+def log_out(task: str, entry: LogEntry, lang: str = ENGLISH) -> Json:
     """R4.15. The task's id stands before each message, as in the lines that its users know."""
+    text = retold(entry.message, lang)
     return {
         "time": task_time(entry.at),
-        "message": f"[{task}] {entry.message}",
+        "message": f"[{task}] {text}",
         "level": _LEVELS.get(entry.level, entry.level),
         "system": SYSTEM,
     }

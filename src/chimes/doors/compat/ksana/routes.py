@@ -11,27 +11,29 @@ from chimes.doors.compat.ksana.defaults import JobDefaults
 from chimes.doors.compat.ksana.wire import Job, edited_by_job, job_from_schedule, schedule_from_job
 from chimes.doors.context import Doorway
 from chimes.doors.door import DoorRouter
+from chimes.doors.language import in_language as spoken
+from chimes.doors.language import spoken_language
 from chimes.doors.problems import Problem
 from chimes.doors.refusal import unparsable
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId, uuid7
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
-from chimes.wording import say
+from chimes.wording import in_language, say
 
 DOOR = "ksana"
 _ACCEPTS = ("ApiKey", "X-API-Key", "Bearer")
 _TITLES = {
-    400: "Validation failed",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Job not found",
-    405: "Method not allowed",
-    409: "Conflict",
-    413: "Request body too large",
-    415: "Unsupported media type",
-    429: "Too many requests",
-    503: "Service unavailable",
+    400: say("Validation failed"),
+    401: say("Unauthorized"),
+    403: say("Forbidden"),
+    404: say("Job not found"),
+    405: say("Method not allowed"),
+    409: say("Conflict"),
+    413: say("Request body too large"),
+    415: say("Unsupported media type"),
+    429: say("Too many requests"),
+    503: say("Service unavailable"),
 }
 
 
@@ -98,15 +100,16 @@ class _Jobs:
     async def run_now(self, request: Request, job_id: str) -> Response:
         """At once, beside a run that may be under way."""
         run = await self._schedules.run_now(await _actor(request), _id(job_id), beside_others=True)
-        return _message("Job triggered successfully", {"X-Ksana-Run-Id": run.id})
+        headers: dict[str, str] = {"X-Ksana-Run-Id": run.id}
+        return await _message(request, say("Job triggered successfully"), headers)
 
     async def pause(self, request: Request, job_id: str) -> Response:
         await self._schedules.pause(await _actor(request), _id(job_id))
-        return _message("Job paused successfully")
+        return await _message(request, say("Job paused successfully"))
 
     async def resume(self, request: Request, job_id: str) -> Response:
         await self._schedules.resume(await _actor(request), _id(job_id))
-        return _message("Job resumed successfully")
+        return await _message(request, say("Job resumed successfully"))
 
     async def _answer(self, actor: Actor, schedule: Schedule, status: int = 200) -> Response:
         job: Job = job_from_schedule(schedule, actor, await self._store.now())
@@ -120,7 +123,7 @@ def render(request: Request, problem: Problem) -> Response:
     title = _TITLES.get(status, problem.title)
     headers = dict(problem.headers)
     if problem.code == "bad_json":
-        title = "Invalid JSON"
+        title = say("Invalid JSON")
     if status == 401:
         headers["WWW-Authenticate"] = "ApiKey"
         if _sent_a_key(request):
@@ -129,8 +132,9 @@ def render(request: Request, problem: Problem) -> Response:
     if problem.errors:
         first = problem.errors[0]
         bad_url = first.name == "target.url" and first.code != "egress_denied"
-        message = "invalid HTTP URL" if bad_url else first.detail
-    return JSONResponse({"error": title, "message": message}, status_code=status, headers=headers)
+        message = problem.said(say("invalid HTTP URL")) if bad_url else first.detail
+    content = {"error": problem.said(title), "message": message}
+    return JSONResponse(content, status_code=status, headers=headers)
 
 
 def _sent_a_key(request: Request) -> bool:
@@ -152,5 +156,7 @@ def _id(job_id: str) -> ScheduleId:
     return ScheduleId(job_id)
 
 
-def _message(text: str, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse({"message": text}, headers=headers)
+async def _message(request: Request, text: str, headers: dict[str, str] | None = None) -> Response:
+    lang = await spoken_language(request)
+    answer = JSONResponse({"message": in_language(text, lang)}, headers=headers)
+    return spoken(answer, lang)

@@ -283,11 +283,17 @@ def _object(value: object, what: str, known: frozenset[str]) -> Mapping[str, obj
         raise InvalidInput(say("{what} must be an object", what=what), field=what)
     for name in value.keys() - known:
         near = get_close_matches(str(name), known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InvalidInput(
-            say("unknown field {name!r} in {what}{hint}", name=str(name), what=what, hint=hint),
-            field=str(name),
+        unknown = (
+            say(
+                "unknown field {name!r} in {what}; did you mean {near!r}?",
+                name=str(name),
+                what=what,
+                near=near[0],
+            )
+            if near
+            else say("unknown field {name!r} in {what}", name=str(name), what=what)
         )
+        raise InvalidInput(unknown, field=str(name))
     return value
 
 

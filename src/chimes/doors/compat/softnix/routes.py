@@ -33,7 +33,7 @@ from chimes.doors.compat.softnix.wire_runs import (
 )
 from chimes.doors.context import Doorway
 from chimes.doors.door import DoorRouter
-from chimes.doors.language import preferred_language
+from chimes.doors.language import in_language, preferred_language, spoken_language
 from chimes.doors.problems import Problem
 from chimes.errors import InvalidInput, NotAllowed, NotFound
 from chimes.language import Parsed, parse
@@ -165,7 +165,9 @@ class _Schedules:
         limit = limit_from(request.query_params)
         schedule = await self._found(actor, schedule_id)
         page = await self._runs.find(actor, RunQuery(schedule_id=schedule.id, limit=limit))
-        return JSONResponse({"items": [run_out(run) for run in page.items]})
+        lang = await spoken_language(request)
+        items = [run_out(run, lang) for run in page.items]
+        return in_language(JSONResponse({"items": items}), lang)
 
     async def parse(self, request: Request) -> Response:
         """What a sentence means; nothing is saved."""
@@ -225,11 +227,11 @@ def render(request: Request, problem: Problem) -> Response:
         first = problem.errors[0]
         detail = first.detail
         if first.name.startswith("trigger"):
-            detail = f"invalid schedule expression: {first.detail}"
+            detail = problem.said(say("invalid schedule expression: {detail}", detail=first.detail))
     if status == 401:
-        detail = "unauthorized"
+        detail = problem.said(say("unauthorized"))
     if status == 404 and problem.detail != problem.title:
-        detail = "schedule not found"
+        detail = problem.said(say("schedule not found"))
     content: Item = {"detail": detail, **problem.more}
     return JSONResponse(content, status_code=status, headers=dict(problem.headers))
 

@@ -313,11 +313,13 @@ def _object(data: object, known: frozenset[str]) -> Given:
     for name in data:
         if name not in known:
             near = get_close_matches(str(name), known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise InvalidInput(
-                say("unknown field: {name}{hint}", name=str(name)[:64], hint=hint),
-                field=str(name)[:64],
+            shown = str(name)[:64]
+            unknown = (
+                say("unknown field: {name}; did you mean {near}?", name=shown, near=near[0])
+                if near
+                else say("unknown field: {name}", name=shown)
             )
+            raise InvalidInput(unknown, field=shown)
     return data
 
 

@@ -11,8 +11,9 @@ from chimes.errors import InvalidInput
 from chimes.language import Parsed
 from chimes.model.access import Owner, OwnerType
 from chimes.model.run import Run, RunStatus
+from chimes.retelling import retold
 from chimes.triggers import Once
-from chimes.wording import say
+from chimes.wording import ENGLISH, say
 
 #: C10. What never began has no word there: a slot that was missed has failed, one that was left out
 #: on purpose is canceled; `run_stop_reason` tells which.
@@ -28,10 +29,10 @@ _STATUS = {
     RunStatus.SKIPPED: "canceled",
 }
 _ERRORS = {
-    RunStatus.TIMEOUT: "timeout",
-    RunStatus.UNKNOWN: "unknown: the node that had the run is gone",
-    RunStatus.MISSED: "missed: nobody was there at its time",
-    RunStatus.SKIPPED: "skipped",
+    RunStatus.TIMEOUT: say("timeout"),
+    RunStatus.UNKNOWN: say("unknown: the node that had the run is gone"),
+    RunStatus.MISSED: say("missed: nobody was there at its time"),
+    RunStatus.SKIPPED: say("skipped"),
 }
 _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
@@ -98,9 +99,10 @@ def _yes_or_no(given: Mapping[str, str], name: str) -> bool | None:
     return text in _YES if text else None
 
 
-def run_out(run: Run) -> Item:
+def run_out(run: Run, lang: str = ENGLISH) -> Item:
     """R1.17. `run_id` is the run itself; the pipeline's own id stands beside it."""
     status = _STATUS[run.status]
+    error = run.error or _ERRORS.get(run.status)
     pipeline_id = (run.result or {}).get("pipeline_run_id")
     return {
         "id": run.id,
@@ -110,7 +112,7 @@ def run_out(run: Run) -> Item:
         "created_at": time_out(run.created_at),
         "started_at": time_out(run.started_at),
         "finished_at": time_out(run.finished_at),
-        "error": run.error or _ERRORS.get(run.status),
+        "error": error and retold(error, lang),
         "run_status": status,
         "run_stop_reason": _stop_reason(run),
         "pipeline_run_id": pipeline_id if isinstance(pipeline_id, str) else None,

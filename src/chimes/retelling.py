@@ -1,0 +1,135 @@
+"""Sentences that were written down in English, said again in the reader's language.
+
+What a store keeps of a run is plain text: why it failed, why a slot was left out, what the system
+wrote into its log. Such a text is held against the templates of the catalogue; the one that it
+was made from gives the sentence of the reader's language, with the same values in it. What people
+or their programs wrote fits no template and stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from string import Formatter
+
+from chimes.wording import ENGLISH, LOCALE, Wording
+
+#: A text that is longer is nobody's sentence.
+_LONGEST = 4000
+#: A template has to bring so many letters of its own to be recognised by them.
+_LEAST_LETTERS = 8
+_DEEPEST = 4
+_BETWEEN_SENTENCES = ("\n", "; ")
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """English text with holes: a piece before each hole, and one at the end."""
+
+    pieces: tuple[str, ...]
+    #: The name of each hole.
+    holes: tuple[str, ...]
+    translation: str
+
+    @property
+    def letters(self) -> int:
+        return sum(char.isalpha() for piece in self.pieces for char in piece)
+
+    def values_in(self, text: str) -> dict[str, str] | None:
+        """What stands in the holes, if the text was made from this. Each piece is looked for from
+        the left, which finds a way if there is one and takes no time to go back."""
+        first, *between, last = self.pieces
+        end = len(text) - len(last)
+        if not (text.startswith(first) and text.endswith(last) and len(first) <= end):
+            return None
+        found: dict[str, str] = {}
+        start = len(first)
+        for hole, piece in zip(self.holes, (*between, None), strict=True):
+            place = end if piece is None else text.find(piece, start, end)
+            if place < 0:
+                return None
+            found.setdefault(hole, text[start:place])
+            start = place + len(piece or "")
+        return found
+
+
+def retold(text: str, language: str) -> str:
+    """The same text in this language, if it is a sentence of ours."""
+    if language == ENGLISH:
+        return text
+    if isinstance(text, Wording):
+        return text.in_language(language)
+    # A single word is a name or a code, and programs read it.
+    if " " not in text or len(text) > _LONGEST:
+        return text
+    return _retold(text, language, _DEEPEST)
+
+
+@lru_cache(maxsize=4096)
+def _retold(text: str, language: str, depth: int) -> str:
+    exact = _messages(language).get(text)
+    if exact:
+        return exact
+    if not depth or " " not in text:
+        return text
+    for template in _templates(language):
+        values = template.values_in(text)
+        if values is not None:
+            inside = {name: _retold(each, language, depth - 1) for name, each in values.items()}
+            return _filled(template.translation, inside)
+    for separator in _BETWEEN_SENTENCES:
+        parts = text.split(separator)
+        if len(parts) > 1:
+            return separator.join(_retold(each, language, depth - 1) for each in parts)
+    return text
+
+
+@cache
+def _messages(language: str) -> Mapping[str, str]:
+    """Each English template with the one of this language; a plural under both of its forms."""
+    from babel.messages.mofile import read_mo
+
+    found: dict[str, str] = {}
+    with (LOCALE / language / "LC_MESSAGES" / "chimes.mo").open("rb") as file:
+        for message in read_mo(file):
+            forms = (message.id,) if isinstance(message.id, str) else message.id
+            texts = message.string if isinstance(message.string, list | tuple) else [message.string]
+            found.update({form: texts[0] for form in forms if form and texts[0]})
+    return found
+
+
+@cache
+def _templates(language: str) -> tuple[_Template, ...]:
+    """Those with holes, the most telling ones first."""
+    found = []
+    for english, translation in _messages(language).items():
+        template = _parsed(english, translation)
+        if template is not None and template.letters >= _LEAST_LETTERS:
+            found.append(template)
+    return tuple(sorted(found, key=lambda each: (-each.letters, each.pieces)))
+
+
+def _parsed(english: str, translation: str) -> _Template | None:
+    try:
+        parts = list(Formatter().parse(english))
+    except ValueError:
+        return None  # a sentence without values may have a brace in it
+    pieces, holes, piece = [], [], ""
+    for literal, name, _, _ in parts:
+        piece += literal
+        if name is not None:
+            pieces.append(piece)
+            holes.append(name)
+            piece = ""
+    if not holes or not all(holes):
+        return None
+    return _Template((*pieces, piece), tuple(holes), translation)
+
+
+def _filled(template: str, values: dict[str, str]) -> str:
+    """As they stood in the text: they were formatted when it was written."""
+    return "".join(
+        literal + (values.get(name, "") if name is not None else "")
+        for literal, name, _, _ in Formatter().parse(template)
+    )
