@@ -22,6 +22,7 @@ from chimes.doors.compat.ksana.routes import ksana_door
 from chimes.doors.compat.softnix.routes import softnix_door
 from chimes.doors.connections import PunctualProtocol
 from chimes.doors.context import Doorway
+from chimes.doors.dashboard.door import dashboard_door
 from chimes.doors.door import DoorRouter
 from chimes.doors.server import build_app
 from chimes.errors import ChimesError, ConfigError
@@ -98,6 +99,7 @@ def server_of(
         catbird_door(doorway),
         eventnative_door(doorway),
         softnix_door(doorway),
+        dashboard_door(doorway),
     ]
     if telegram is not None:
         from chimes.doors.telegram.routes import telegram_door

@@ -53,8 +53,11 @@ def documentation(app: FastAPI) -> APIRouter:
         return JSONResponse(await asyncio.to_thread(document))
 
     @router.get("/")
-    async def start() -> RedirectResponse:
-        return RedirectResponse("/docs", status_code=307)
+    async def start(request: Request) -> RedirectResponse:
+        """A browser goes to the dashboard, if there is one."""
+        page = "text/html" in request.headers.get("accept", "")
+        doors = [prefix for prefix, _ in app.state.renderers]
+        return RedirectResponse("/ui/" if page and "/ui" in doors else "/docs", status_code=307)
 
     @router.get("/docs")
     async def docs(request: Request) -> HTMLResponse:

@@ -15,11 +15,12 @@ from datetime import datetime, timedelta
 
 from chimes.clock import Clock
 from chimes.errors import NotAllowed, NotAuthenticated, NotFound
-from chimes.model.access import Actor
+from chimes.model.access import Actor, Owner, Role
 from chimes.model.ids import KeyId
 from chimes.service.access import AccessService
 from chimes.service.audit import entry
 from chimes.service.documents import DocumentStore
+from chimes.service.login_limit import LoginLimit
 from chimes.service.users import User, UserService
 from chimes.store.port import Store
 from chimes.wording import say
@@ -75,12 +76,19 @@ class SignInService:
         self._users = users
         self._clock = clock
         self._document = DocumentStore(store, STATE)
+        self._limit = LoginLimit(store, clock)
         self._known: dict[str, SignIn] = {}
         self._read_at = float("-inf")
 
     async def with_key(self, presented: str, *, address: str, agent: str) -> tuple[str, Guest]:
-        """The secret of a new session. NotAuthenticated if the key is not good."""
-        actor = await self._access.authenticate(presented, door=DOOR, address=address)
+        """The secret of a new session. NotAuthenticated if the key is not good, RateLimited after
+        too many that were not."""
+        try:
+            self._limit.check(address)
+            actor = await self._access.authenticate(presented, door=DOOR, address=address)
+        except NotAuthenticated:
+            await self._failed("", address)
+            raise
         mark = self._access.configured_mark(presented)
         kind, ref = ("configured", mark) if mark else ("key", str(actor.key_id))
         return await self._begin(actor, kind, ref, agent=agent)
@@ -88,8 +96,10 @@ class SignInService:
     async def with_password(
         self, name: str, password: str, *, address: str, agent: str
     ) -> tuple[str, Guest]:
+        self._limit.check(f"{address} {name}")
         user = await self._users.authenticate(name, password)
         if user is None:
+            await self._failed(name, address)
             raise NotAuthenticated()
         return await self._begin(_as(user, address), "user", name, stamp=user.stamp, agent=agent)
 
@@ -117,6 +127,21 @@ class SignInService:
             await self._document.write(_plain(sessions), note)
         self._remember(sessions)
         return secret, Guest(session=session, actor=actor)
+
+    async def _failed(self, name: str, address: str) -> None:
+        """On record, and it counts."""
+        stranger = Actor(owner=Owner(id="nobody"), role=Role.VIEWER, door=DOOR, address=address)
+        note = entry(
+            stranger,
+            "sign_in",
+            "session",
+            name or address,
+            at=await self._store.now(),
+            owner=stranger.owner,
+            allowed=False,
+        )
+        await self._store.append_audit(note)
+        await self._limit.failed(f"{address} {name}" if name else address)
 
     async def guest(self, secret: str, *, address: str) -> Guest:
         """Whose cookie this is. NotAuthenticated if it is nobody's, or no longer."""

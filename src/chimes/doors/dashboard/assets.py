@@ -1,0 +1,76 @@
+"""Scripts, styles and pictures: read and compressed once, kept by browsers for a year under an
+address that changes with their content."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chimes.errors import NotFound
+
+_FOLDER = Path(__file__).parent / "static"
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+}
+_A_YEAR = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asset:
+    address: str
+    kind: str
+    plain: bytes
+    packed: bytes
+
+
+@cache
+def assets() -> dict[str, Asset]:
+    """By name, `vendor/htmx.js` for example. Only what is listed here can be asked for (S54)."""
+    found = {}
+    for path in sorted(_FOLDER.rglob("*")):
+        kind = _TYPES.get(path.suffix)
+        if kind is None or not path.is_file():
+            continue
+        name, content = path.relative_to(_FOLDER).as_posix(), path.read_bytes()
+        mark = hashlib.sha256(content).hexdigest()[:12]
+        found[name] = Asset(
+            address=f"/ui/static/{mark}/{name}",
+            kind=kind,
+            plain=content,
+            packed=gzip.compress(content, 9, mtime=0),
+        )
+    return found
+
+
+def asset_address(name: str) -> str:
+    return assets()[name].address
+
+
+async def serve_asset(request: Request) -> Response:
+    """The mark in the address is only there to change: an old page gets the file there is."""
+    found = assets().get(request.path_params["name"])
+    if found is None:
+        raise NotFound()
+    right = found.address == request.url.path
+    headers = {
+        "Cache-Control": _A_YEAR if right else "no-cache",
+        "Vary": "Accept-Encoding",
+    }
+    if accepts_gzip(request):
+        headers["Content-Encoding"] = "gzip"
+        return Response(found.packed, media_type=found.kind, headers=headers)
+    return Response(found.plain, media_type=found.kind, headers=headers)
+
+
+def accepts_gzip(request: Request) -> bool:
+    return "gzip" in request.headers.get("accept-encoding", "")

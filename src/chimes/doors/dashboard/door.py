@@ -1,0 +1,46 @@
+"""The way in: two routes, and nothing else of the dashboard until somebody comes.
+
+Jinja, Babel and the pages cost memory and start-up time that a node without visitors does not
+pay.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from chimes.doors.context import Doorway
+from chimes.doors.door import DoorRouter
+from chimes.doors.problems import Problem
+
+if TYPE_CHECKING:
+    from chimes.doors.dashboard.site import Site
+
+
+class Dashboard:
+    def __init__(self, door: Doorway) -> None:
+        self._door = door
+
+    @cached_property
+    def _site(self) -> Site:
+        from chimes.doors.dashboard.site import Site
+
+        return Site(self._door)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._site(scope, receive, send)
+
+    def tell(self, request: Request, problem: Problem) -> Response:
+        return self._site.tell(request, problem)
+
+
+def dashboard_door(door: Doorway) -> DoorRouter:
+    dashboard = Dashboard(door)
+    router = DoorRouter(door="dashboard", prefixes=("/ui",), render=dashboard.tell)
+    for path in ("/ui", "/ui/{rest:path}"):
+        router.add_route(path, dashboard, include_in_schema=False)  # type: ignore[arg-type]
+    return router

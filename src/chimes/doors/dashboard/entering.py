@@ -1,0 +1,126 @@
+"""Who comes to a page: whoever is on this machine in open mode, otherwise somebody signed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from starlette.requests import Request
+
+from chimes.doors.auth import Gatekeeper
+from chimes.doors.context import Doorway
+from chimes.doors.dashboard import cookies
+from chimes.doors.dashboard.forms import Form, read_form
+from chimes.doors.dashboard.look import COOKIE, Look, look_of
+from chimes.doors.dashboard.visit import Visit
+from chimes.doors.refusal import Refusal
+from chimes.errors import NotAuthenticated, StoreError
+from chimes.model.access import Actor, Owner, Role
+from chimes.service.preferences import Preferences
+from chimes.service.signins import DOOR, Guest, SignInService
+from chimes.service.users import UserService
+from chimes.wording import say
+
+#: Those who have not signed in yet: they see the login page and nothing else.
+NOBODY = Actor(owner=Owner(id="nobody"), role=Role.VIEWER, door=DOOR)
+FIELD, HEADER = "csrf", "x-chimes-form"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reception:
+    """What is there once for the whole dashboard."""
+
+    door: Doorway
+    users: UserService
+    sign_ins: SignInService
+
+
+async def arrive(reception: Reception, request: Request, *, public: bool = False) -> Visit:
+    """NotAuthenticated if somebody has to sign in first. `public`: pages for those, too."""
+    door = reception.door
+    try:
+        actor, guest = await _who(reception, request)
+    except NotAuthenticated:
+        if not public:
+            raise
+        actor, guest = NOBODY, None
+    request.state.actor = actor
+    preferred = await door.preferences.of(actor.owner) if guest is not None else None
+    return Visit(
+        request=request,
+        door=door,
+        users=reception.users,
+        sign_ins=reception.sign_ins,
+        actor=actor,
+        guest=guest,
+        look=seen_look(door, request, preferred),
+        now=await door.store.now(),
+        guard=_guard(request, guest),
+    )
+
+
+async def arrive_with_form(
+    reception: Reception, request: Request, *, public: bool = False
+) -> Visit:
+    """The same for an action: its form is read, and must come from a page of ours (S49)."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise _foreign()
+    visit = await arrive(reception, request, public=public)
+    form: Form = await read_form(request)
+    token = form.text(FIELD) or request.headers.get(HEADER, "")
+    if not cookies.token_matches(visit.guard, token):
+        raise _foreign()
+    return replace(visit, form=form)
+
+
+def seen_look(door: Doorway, request: Request, preferred: Preferences | None = None) -> Look:
+    return look_of(
+        request.cookies.get(COOKIE, ""),
+        accept_language=",".join(request.headers.getlist("accept-language")),
+        default_zone=door.settings.default_timezone,
+        preferred=preferred,
+    )
+
+
+async def _who(reception: Reception, request: Request) -> tuple[Actor, Guest | None]:
+    access = reception.door.access
+    if not await access.keys_on():
+        gatekeeper: Gatekeeper = request.app.state.gatekeeper
+        return await gatekeeper.admit(request, door=DOOR, accepts=()), None
+    secret = cookies.cookie(request, cookies.SESSION)
+    if not secret:
+        raise NotAuthenticated(presented=False)
+    address = request.client.host if request.client else ""
+    guest = await reception.sign_ins.guest(secret, address=address)
+    return guest.actor, guest
+
+
+def _guard(request: Request, guest: Guest | None) -> str:
+    """Of a session its own secret; otherwise a cookie that is set with the page."""
+    if guest is not None:
+        return cookies.cookie(request, cookies.SESSION)
+    state = request.scope["state"]
+    if "guard" not in state:
+        given = cookies.cookie(request, cookies.GUARD)
+        state["guard"] = given or cookies.new_guard()
+        state["new_guard"] = not given
+    found: str = state["guard"]
+    return found
+
+
+def _foreign() -> Refusal:
+    return Refusal(
+        403,
+        "foreign_form",
+        say("This form is not from a page that is open here. Load the page again, and try again."),
+    )
+
+
+async def still_welcome(reception: Reception, request: Request) -> bool:
+    """Whether somebody who listens may go on: a session can be ended meanwhile (S11)."""
+    try:
+        await _who(reception, request)
+    except NotAuthenticated:
+        return False
+    except StoreError:
+        return True
+    return True

@@ -1,0 +1,62 @@
+"""What every page has around it: the rail, who is here, what can be chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chimes.doors.dashboard import look as looks
+from chimes.doors.dashboard.script_words import script_words
+from chimes.wording import Wording, say
+
+if TYPE_CHECKING:
+    from chimes.doors.dashboard.visit import Visit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One of the five of the rail."""
+
+    name: str
+    title: Wording
+    address: str
+    #: Behind `g`.
+    key: str
+
+
+RAIL = (
+    Entry(name="today", title=say("Today"), address="/ui/", key="t"),
+    Entry(name="schedules", title=say("Schedules"), address="/ui/schedules", key="s"),
+    Entry(name="runs", title=say("Runs"), address="/ui/runs", key="r"),
+    Entry(name="inbox", title=say("Inbox"), address="/ui/inbox", key="i"),
+    Entry(name="system", title=say("System"), address="/ui/system", key="y"),
+)
+#: Each in its own words.
+LANGUAGE_NAMES = {"en": "English", "th": "ไทย", "zh": "中文"}
+
+
+def here(path: str) -> str:
+    """Which entry of the rail a page belongs to."""
+    for entry in RAIL[1:]:
+        if path == entry.address or path.startswith(f"{entry.address}/"):
+            return entry.name
+    return RAIL[0].name if path in ("/ui", "/ui/") else ""
+
+
+def frame_values(visit: Visit) -> dict[str, object]:
+    url = visit.request.url
+    address = url.path + (f"?{url.query}" if url.query else "")
+    return {
+        "visit": visit,
+        "rail": RAIL,
+        "here": here(url.path),
+        "address": address,
+        "csrf": visit.token,
+        "languages": LANGUAGE_NAMES,
+        "themes": looks.THEMES,
+        "clocks": looks.CLOCKS,
+        "actor": visit.actor,
+        "guest": visit.guest,
+        "version": visit.door.version,
+        "script_words": script_words(visit.look.language),
+    }

@@ -1,0 +1,200 @@
+"""One stream of signals for each open tab: that runs, schedules, the inbox or nodes have changed.
+
+Signals, not data: what changed is asked for by the page, under the rights of its reader. Stores
+tell nobody of every change, so while somebody listens a few small questions are asked every two
+seconds, once for all listeners of the same rights. The id of a signal says what was seen, so that
+a tab which comes back, to whichever node, hears of what it missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from chimes.doors.context import Doorway
+from chimes.doors.dashboard.entering import Reception, arrive, still_welcome
+from chimes.errors import RateLimited, StoreError
+from chimes.model.access import Actor, Owner
+from chimes.model.listing import (
+    AuditQuery,
+    InboxQuery,
+    RunQuery,
+    ScheduleQuery,
+    ScheduleSort,
+)
+from chimes.model.run import RunStatus
+from chimes.wording import say
+
+TOPICS = ("runs", "schedules", "inbox", "nodes")
+#: Seconds between two looks at the store, and the most often that one is made.
+LOOK_EVERY, LOOK_AT_MOST = 2.0, 1.0
+HEARTBEAT = 10.0
+#: Of one server.
+MOST_LISTENERS = 200
+#: Runs under way that are looked at; where there are more, something changes all the time.
+_WATCHED = 200
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the store looked like: a mark for each topic."""
+
+    marks: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        return ".".join(self.marks)
+
+    def changed_since(self, other: Seen) -> tuple[str, ...]:
+        pairs = zip(TOPICS, self.marks, other.marks, strict=True)
+        return tuple(topic for topic, mine, theirs in pairs if mine != theirs)
+
+
+def seen_from(text: str) -> Seen | None:
+    """From `Last-Event-ID`; None if it is not one of ours."""
+    marks = tuple(text.split("."))
+    right = len(marks) == len(TOPICS) and all(len(mark) == 8 and mark.isalnum() for mark in marks)
+    return Seen(marks) if right else None
+
+
+class Watch:
+    """All listeners who may see the same: one of them looks, and the others hear of it."""
+
+    def __init__(self, door: Doorway, actor: Actor) -> None:
+        self._door = door
+        self._actor = actor
+        self._latest: Seen | None = None
+        self._looked_at = float("-inf")
+        self._counter = -1
+        self._lock = asyncio.Lock()
+        self.listeners = 0
+
+    async def look(self) -> Seen:
+        """Not older than two seconds; at once, but at most once a second, after what this process
+        has noticed. StoreError."""
+        async with self._lock:
+            now, counter = self._door.clock.monotonic(), self._door.store.changes()
+            age = now - self._looked_at
+            stale = age >= LOOK_EVERY or (age >= LOOK_AT_MOST and counter != self._counter)
+            if self._latest is None or stale:
+                self._latest = Seen(await self._marks())
+                self._looked_at, self._counter = self._door.clock.monotonic(), counter
+            return self._latest
+
+    async def _marks(self) -> tuple[str, ...]:
+        store, owner = self._door.store, _owner_of(self._actor)
+        newest = await store.list_runs(RunQuery(owner=owner, limit=1))
+        active = await store.list_runs(
+            RunQuery(owner=owner, statuses=(RunStatus.QUEUED, RunStatus.RUNNING), limit=_WATCHED)
+        )
+        runs = [
+            *(run.id for run in newest.items),
+            *((run.id, run.status, run.attempt, run.cancel_requested) for run in active.items),
+        ]
+        edited = await store.list_schedules(
+            ScheduleQuery(owner=owner, sort=ScheduleSort.UPDATED_AT, descending=True, limit=1)
+        )
+        soonest = await store.list_schedules(
+            ScheduleQuery(owner=owner, enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=1)
+        )
+        audit = await store.list_audit(
+            AuditQuery(owner=None if owner is None else str(owner), limit=1)
+        )
+        schedules = [
+            *((each.id, each.version) for each in edited.items),
+            *((each.id, each.next_run_at) for each in soonest.items),
+            *(each.number for each in audit),
+        ]
+        inbox = InboxQuery(owner=owner, archived=None, limit=1)
+        messages = [
+            *(item.id for item in (await store.list_inbox(inbox)).items),
+            await store.count_unread(inbox),
+        ]
+        nodes = [(node.id, node.version) for node in await store.nodes()]
+        return tuple(_mark(each) for each in (runs, schedules, messages, nodes))
+
+
+class Live:
+    """All streams of this server."""
+
+    def __init__(self, door: Doorway) -> None:
+        self._door = door
+        self._watches: dict[Owner | None, Watch] = {}
+        self.count = 0
+
+    def check_room(self) -> None:
+        if self.count >= MOST_LISTENERS:
+            raise RateLimited(
+                say("as many pages listen as this server takes"),
+                retry_after=timedelta(seconds=HEARTBEAT),
+            )
+
+    async def signals(
+        self, actor: Actor, known: Seen | None, welcome: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[str]:
+        watch = self._watches.setdefault(_owner_of(actor), Watch(self._door, actor))
+        watch.listeners += 1
+        self.count += 1
+        try:
+            yield "retry: 1000\n\n"
+            async for text in self._heard(watch, known, welcome):
+                yield text
+        finally:
+            self.count -= 1
+            watch.listeners -= 1
+            if not watch.listeners:
+                self._watches.pop(_owner_of(actor), None)
+
+    async def _heard(
+        self, watch: Watch, known: Seen | None, welcome: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[str]:
+        clock = self._door.clock
+        beaten = float("-inf")
+        while self._door.not_ready() != "draining":
+            try:
+                seen = await watch.look()
+            except StoreError:
+                # Whoever listens sees by the silence that nobody knows.
+                await asyncio.sleep(LOOK_EVERY)
+                continue
+            for topic in seen.changed_since(known) if known is not None else ():
+                yield f"id: {seen.id}\nevent: {topic}.changed\ndata: {{}}\n\n"
+            if clock.monotonic() - beaten >= HEARTBEAT or known is None:
+                if not await welcome():
+                    return
+                # An event and not a comment: the page shows by it that all is well.
+                yield f"id: {seen.id}\nevent: beat\ndata: {{}}\n\n"
+                beaten = clock.monotonic()
+            known = seen
+            await asyncio.sleep(LOOK_AT_MOST)
+
+
+def events_route(reception: Reception, live: Live) -> Callable[[Request], Awaitable[Response]]:
+    async def events(request: Request) -> Response:
+        visit = await arrive(reception, request)
+        live.check_room()
+        given = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        stream = live.signals(
+            visit.actor, seen_from(given), lambda: still_welcome(reception, request)
+        )
+        if request.scope["state"].get("head"):
+            return Response(media_type="text/event-stream", headers=_HEADERS)
+        return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
+
+    return events
+
+
+def _owner_of(actor: Actor) -> Owner | None:
+    """None: whoever sees everything."""
+    return None if actor.sees_everything else actor.owner
+
+
+def _mark(value: object) -> str:
+    return hashlib.blake2b(repr(value).encode(), digest_size=4).hexdigest()

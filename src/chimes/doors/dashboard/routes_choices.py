@@ -1,0 +1,38 @@
+"""What somebody likes: language, theme, whose clock, which years. Works without signing in."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from starlette.responses import Response
+
+from chimes.doors.dashboard.look import COOKIE, with_choices
+from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.visit import Visit
+
+pages = Pages()
+_FIELDS = ("language", "theme", "clock", "era", "shortcuts", "zone")
+#: What is also good to know elsewhere: messages, schedules without a zone.
+_KEPT = {"language": "language", "zone": "timezone"}
+_A_YEAR = timedelta(days=365)
+
+
+@pages.post("/look", public=True)
+async def choose(visit: Visit) -> Response:
+    """One or more of the fields; the rest stays as it is."""
+    wanted = {name: visit.form.text(name) for name in _FIELDS if name in visit.form}
+    cookie = with_choices(visit.request.cookies.get(COOKIE, ""), wanted)
+    kept = {_KEPT[name]: value or None for name, value in wanted.items() if name in _KEPT}
+    if kept and visit.guest is not None:
+        await visit.door.preferences.change(visit.actor, kept)
+    response = visit.redirect(visit.back())
+    # A script adds the browser's own zone to it, so it is not hidden from scripts.
+    response.set_cookie(
+        COOKIE,
+        cookie,
+        max_age=int(_A_YEAR.total_seconds()),
+        path="/",
+        secure=visit.request.url.scheme == "https",
+        samesite="lax",
+    )
+    return response

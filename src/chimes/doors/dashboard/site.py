@@ -1,0 +1,142 @@
+"""All pages behind one router. Imported with the first request for one (`door.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from chimes.doors.context import Doorway
+from chimes.doors.dashboard import (
+    cookies,
+    routes_account,
+    routes_choices,
+    routes_inbox,
+    routes_palette,
+    routes_run,
+    routes_runs,
+    routes_schedule,
+    routes_schedules,
+    routes_system,
+    routes_today,
+    routes_wizard,
+)
+from chimes.doors.dashboard.assets import serve_asset
+from chimes.doors.dashboard.entering import (
+    Reception,
+    arrive,
+    arrive_with_form,
+    seen_look,
+)
+from chimes.doors.dashboard.live import Live, events_route
+from chimes.doors.dashboard.pages import Page
+from chimes.doors.dashboard.speaking import speaking_to
+from chimes.doors.dashboard.templating import rendered
+from chimes.doors.dashboard.visit import local_address
+from chimes.doors.problems import Problem, request_id
+from chimes.service.signins import SignInService
+from chimes.service.users import UserService
+
+#: One line each. `new` before `{id}`: the first that matches is taken.
+ALL_PAGES = (
+    routes_today.pages,
+    routes_wizard.pages,
+    routes_schedules.pages,
+    routes_schedule.pages,
+    routes_runs.pages,
+    routes_run.pages,
+    routes_inbox.pages,
+    routes_system.pages,
+    routes_palette.pages,
+    routes_choices.pages,
+    routes_account.pages,
+)
+
+
+class Site:
+    def __init__(self, door: Doorway) -> None:
+        users = UserService(door.store)
+        self._door = door
+        self._reception = Reception(
+            door=door,
+            users=users,
+            sign_ins=SignInService(door.store, door.access, users, door.clock),
+        )
+        live = Live(door)
+        self._router = Router(
+            [
+                Route("/ui", _to_start),
+                Route("/ui/static/{mark}/{name:path}", serve_asset),
+                Route("/ui/events", events_route(self._reception, live)),
+                *(self._route(page) for pages in ALL_PAGES for page in pages.listed),
+            ],
+            redirect_slashes=False,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._router(scope, receive, send)
+
+    def _route(self, page: Page) -> Route:
+        return Route(f"/ui{page.path}", self._endpoint(page), methods=[page.method])
+
+    def _endpoint(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            if page.method == "GET":
+                visit = await arrive(self._reception, request, public=page.public)
+            else:
+                visit = await arrive_with_form(self._reception, request, public=page.public)
+            response = await page.handler(visit)
+            if request.scope["state"].get("new_guard"):
+                cookies.set_cookie(
+                    request, response, cookies.GUARD, visit.guard, same_site="strict"
+                )
+            return response
+
+        return answer
+
+    def tell(self, request: Request, problem: Problem) -> Response:
+        """A problem as a page, or as a line for htmx. The store may be away: nothing is asked."""
+        headers = {
+            name: value
+            for name, value in problem.headers.items()
+            if name.lower() != "www-authenticate"
+        }
+        if problem.status == 401:
+            return _to_login(request)
+        look = seen_look(self._door, request)
+        partial = request.headers.get("hx-request", "").lower() == "true"
+        template = "error_part.html" if partial else "error.html"
+        with speaking_to(look, self._door.clock.now()):
+            text = rendered(
+                template,
+                {
+                    "problem": problem,
+                    "request_id": request_id(request),
+                    "version": self._door.version,
+                },
+            )
+        if partial:
+            # Beside the list, not in its place.
+            headers |= {"HX-Retarget": "#toasts", "HX-Reswap": "beforeend"}
+        headers["Content-Language"] = look.language
+        return HTMLResponse(text, status_code=problem.status, headers=headers)
+
+
+async def _to_start(request: Request) -> Response:
+    return RedirectResponse("/ui/", status_code=308)
+
+
+def _to_login(request: Request) -> Response:
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    if request.method != "GET" or "/events" in request.url.path:
+        wanted = "/ui/"
+    address = f"/ui/login?{urlencode({'next': local_address(wanted)})}"
+    if request.headers.get("hx-request", "").lower() == "true":
+        return Response(status_code=401, headers={"HX-Redirect": address})
+    if "text/html" not in request.headers.get("accept", "text/html"):
+        return Response(status_code=401)
+    return RedirectResponse(address, status_code=303)

@@ -1,0 +1,137 @@
+"""One request for a page: who asks, how they like it, and the ways to answer."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from chimes.doors.context import Doorway
+from chimes.doors.dashboard.assets import accepts_gzip
+from chimes.doors.dashboard.cookies import FLASH, cookie, drop_cookie, form_token, set_cookie
+from chimes.doors.dashboard.flash import Toast, Undo, toast_from
+from chimes.doors.dashboard.forms import Form
+from chimes.doors.dashboard.frame import frame_values
+from chimes.doors.dashboard.look import Look
+from chimes.doors.dashboard.speaking import speaking_to
+from chimes.doors.dashboard.templating import block_rendered, rendered
+from chimes.model.access import Actor
+from chimes.service.signins import Guest, SignInService
+from chimes.service.users import UserService
+
+HOME = "/ui/"
+#: Below this a packet is a packet.
+_WORTH_PACKING = 1400
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Visit:
+    request: Request
+    door: Doorway
+    users: UserService
+    sign_ins: SignInService
+    actor: Actor
+    #: None in open mode.
+    guest: Guest | None
+    look: Look
+    #: The store's, and the only one: every countdown of a page is from here.
+    now: datetime
+    #: The secret behind the tokens of this visitor's forms.
+    guard: str
+    #: Has a value in a POST only.
+    form: Form = field(default_factory=Form)
+
+    # --- reading ------------------------------------------------------------------------------
+    @property
+    def path(self) -> Mapping[str, str]:
+        """What the address of the route has in braces."""
+        return self.request.path_params
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.request.query_params
+
+    @property
+    def partial(self) -> bool:
+        """Asked by htmx: a part is wanted, not a page."""
+        return self.request.headers.get("hx-request", "").lower() == "true"
+
+    # --- answering ----------------------------------------------------------------------------
+    def page(self, template: str, /, *, status: int = 200, **values: object) -> Response:
+        """The whole page. What the frame needs is there already (`frame.py`)."""
+        toast = toast_from(cookie(self.request, FLASH))
+        with speaking_to(self.look, self.now):
+            text = rendered(template, {**frame_values(self), "toast": toast, **values})
+        answer = self._html(text, status)
+        if toast is not None:
+            drop_cookie(self.request, answer, FLASH)
+        return answer
+
+    def part(
+        self, template: str, block: str, /, *, status: int = 200, **values: object
+    ) -> Response:
+        """One block of a page, for htmx."""
+        with speaking_to(self.look, self.now):
+            text = block_rendered(template, block, {**frame_values(self), "toast": None, **values})
+        return self._html(text, status)
+
+    def page_or_part(self, template: str, block: str, /, **values: object) -> Response:
+        """The block if htmx asks, otherwise the page with it: one address for both."""
+        answer = (
+            self.part(template, block, **values) if self.partial else self.page(template, **values)
+        )
+        answer.headers.add_vary_header("HX-Request")
+        return answer
+
+    def done(
+        self, text: str, /, *, to: str, undo: Undo | None = None, kind: str = "done"
+    ) -> Response:
+        """After an action: on to a page, which says what happened (303, so that going back or
+        loading again repeats nothing). `text` is said (`say`, `counted`)."""
+        answer = self.redirect(to)
+        packed = Toast(text=text, kind=kind, undo=undo).packed(self.look.language)
+        set_cookie(self.request, answer, FLASH, packed)
+        return answer
+
+    def redirect(self, to: str) -> Response:
+        """Only ever to a page of ours (S52)."""
+        target = local_address(to)
+        if self.partial:
+            return Response(status_code=204, headers={"HX-Redirect": target})
+        return RedirectResponse(target, status_code=303)
+
+    def back(self, default: str = HOME) -> str:
+        """The page that the form was on: its `back` field, or where the browser says it was."""
+        given = self.form.text("back") or self.query.get("back", "")
+        return local_address(given, default)
+
+    def _html(self, text: str, status: int) -> Response:
+        content = text.encode()
+        headers = {"Vary": "Accept-Encoding", "Content-Language": self.look.language}
+        if len(content) > _WORTH_PACKING and accepts_gzip(self.request):
+            headers["Content-Encoding"] = "gzip"
+            content = gzip.compress(content, 5, mtime=0)
+        return HTMLResponse(content, status_code=status, headers=headers)
+
+    @property
+    def token(self) -> str:
+        """For the field `csrf` of every form."""
+        return form_token(self.guard)
+
+
+def local_address(given: str, default: str = HOME) -> str:
+    """An address within the dashboard, or the default: nobody is sent elsewhere (S52)."""
+    text = given.strip()
+    if not text.startswith("/ui") or text[3:4] not in ("", "/", "?", "#"):
+        return default
+    if any(sign in text for sign in "\\\r\n\t\0") or not text.isprintable():
+        return default
+    parts = urlsplit(text)
+    if parts.scheme or parts.netloc or ".." in parts.path:
+        return default
+    return text
