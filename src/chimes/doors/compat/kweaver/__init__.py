@@ -1,0 +1,1 @@
+"""The KWeaver door: scheduled actions of knowledge networks (R0.25–R0.31)."""
