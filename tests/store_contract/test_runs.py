@@ -11,6 +11,7 @@ from chimes.model.run import RunStatus, claimed, marked_started, released
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
+    ACTION,
     FLOW,
     LEASE,
     MINUTE,
@@ -37,6 +38,7 @@ async def test_a_run_comes_back_whole(store: Store) -> None:
         a_run(result={}),
         a_run(target=TASK, result={"value": ODD_JSON}),
         a_run(target=FLOW, result={"value": None}),
+        a_run(target=ACTION, result={"execution_id": "e1", "counts": {"total": 2}}),
     ):
         assert await store.add_runs([run]) == (run,)
         assert await store.get_run(run.id) == run

@@ -18,6 +18,7 @@ from chimes.model.target import FlowTarget, TaskTarget
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
+    ACTION,
     FLOW,
     MINUTE,
     NOW,
@@ -45,6 +46,7 @@ async def test_a_schedule_comes_back_whole(store: Store) -> None:
         a_schedule(labels={"x": None}),
         replace(full_schedule("task"), target=TASK),
         replace(full_schedule("flow"), target=FLOW),
+        replace(full_schedule("action"), target=ACTION),
         a_schedule(target=TaskTarget(name="bare")),
         a_schedule(target=FlowTarget(name="bare")),
     ):

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from chimes.model.policy import Misfire, OnLost, Overlap, Policy
 from chimes.model.run import AttemptEnd
-from chimes.model.target import FlowTarget, Target, TaskTarget
-from tests.builders import CHAT, FLOW, HOOK, INBOX, SECOND, SYNC, TARGET, TASK
+from chimes.model.target import ActionTarget, FlowTarget, Target, TaskTarget
+from tests.builders import ACTION, CHAT, FLOW, HOOK, INBOX, SECOND, SYNC, TARGET, TASK
 
 POLICIES = (
     Policy(),
@@ -40,6 +40,16 @@ targets: st.SearchStrategy[Target] = st.one_of(
     st.builds(TaskTarget, name=st.just(TASK.name), args=arguments),
     st.builds(FlowTarget, name=st.just(FLOW.name), input=arguments),
     st.just(SYNC),
+    st.builds(
+        ActionTarget,
+        action_type_id=st.just(ACTION.action_type_id),
+        kn_id=st.just(ACTION.kn_id),
+        branch=_text,
+        identities=st.lists(arguments, max_size=2).map(tuple),
+        params=arguments,
+        account_id=_text,
+        account_type=_text,
+    ),
 )
 INTERVALS = (5, 12, 40)
 STALE_DEEDS = ("beat", "claim", "start", "log", "state", "release", "finish")

@@ -16,6 +16,8 @@ from chimes.wording import say
 #: What may stand in braces in the address.
 PLACEHOLDERS = frozenset({"kn_id", "branch"})
 
+# Shorter words occur anywhere.
+_SHORTEST_SECRET = 8
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -46,7 +48,9 @@ class ActionConfig:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Also the parts of `Bearer <token>`: the service may repeat the token alone."""
-        return tuple({part for _, value in self.headers for part in (value, *value.split())})
+        words = {each for _, value in self.headers for each in value.split()}
+        long = {each for each in words if len(each) >= _SHORTEST_SECRET}
+        return tuple(sorted({value for _, value in self.headers} | long))
 
     def base_for(self, target: ActionTarget) -> str:
         filled = {"{kn_id}": target.kn_id, "{branch}": target.branch}
