@@ -203,4 +203,4 @@ def zone(value: object) -> str:
 
 
 def _expected(wanted: str, hint: str | None) -> Expected:
-    return Expected(say("{wanted} ({hint})", wanted=wanted, hint=hint) if hint else wanted)
+    return Expected(say("{message} ({hint})", message=wanted, hint=hint) if hint else wanted)

@@ -23,7 +23,7 @@ from chimes.targets.agent_prompt.trouble import Trouble, error_text
 from chimes.wording import say
 
 PATH = "/v1/chat/completions"
-WHO = "the model server"
+WHO = say("the model server")
 #: Bytes of a stream, its packing included: a token may take some hundred of them.
 STREAM_LIMIT = 32 * READ_LIMIT
 #: Bytes that are dealt with at a time: then it is the turn of others.
@@ -46,8 +46,8 @@ async def ask_model(exchange: Exchange, handing: Handing) -> None:
         raise Trouble(
             "tool_call_refused",
             say(
-                "the model asked for {refused_tools} instead of an answer; no tools are offered",
-                refused_tools=", ".join(answer.refused_tools),
+                "the model asked for {tools} instead of an answer; no tools are offered",
+                tools=", ".join(answer.refused_tools),
             ),
         )
     if not answer.size and answer.finish_reason == "content_filter":
@@ -110,7 +110,7 @@ async def _stream(response: aiohttp.ClientResponse, piece: bytes, handing: Handi
         nonlocal first_after
         if first_after is None:
             first_after = clock() - began
-            handing.log("info", f"first token after {first_after:.2f} s")
+            handing.log("info", say("first token after {seconds:.2f} s", seconds=first_after))
         answer.add(text)
         live.add(text)
 
@@ -198,15 +198,15 @@ def _refuse_tools(said: Mapping[str, object], handing: Handing) -> None:
             and handing.answer.refuse_tool(function["name"])
         ):
             name = handing.answer.refused_tools[-1]
-            handing.log("warning", f"the model asked for the tool {name}: refused")
+            handing.log("warning", say("the model asked for the tool {name}: refused", name=name))
 
 
 def _model_error(error: object) -> Trouble:
     kind = ""
     if isinstance(error, Mapping):
         kind = " ".join(str(error.get(name) or "") for name in ("type", "code")).lower()
-    text = error_text(error) or "an error without words"
+    text = error_text(error) or say("an error without words")
     lasting = any(word in kind for word in _LASTING_ERRORS)
     return Trouble(
-        "model_error", say("{who} broke off: {text}", who=WHO, text=text), retryable=not lasting
+        "model_error", say("{who} broke off: {error}", who=WHO, error=text), retryable=not lasting
     )

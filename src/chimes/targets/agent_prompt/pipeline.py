@@ -26,10 +26,10 @@ from chimes.targets.agent_prompt.exchange import Exchange, parsed
 from chimes.targets.agent_prompt.handing import Handing
 from chimes.targets.agent_prompt.trouble import Trouble, error_text
 from chimes.triggers import format_moment
-from chimes.wording import say
+from chimes.wording import counted, say
 
 PATH = "/runs"
-WHO = "the run pipeline"
+WHO = say("the run pipeline")
 FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.5, 5.0, 1.5
 #: Seconds between two looks for a callback.
 HEARING = 0.5
@@ -46,7 +46,7 @@ async def run_there(exchange: Exchange, handing: Handing) -> None:
     kept = handover_from(await state.read() if state is not None else None)
     if kept.pipeline_run_id:
         found: Mapping[str, object] = {"status": ""}
-        handing.log("info", f"going on with run {kept.pipeline_run_id} of the pipeline")
+        handing.log("info", say("going on with run {id} of the pipeline", id=kept.pipeline_run_id))
     else:
         kept, found = await _begun(exchange, handing, kept)
     handing.answer.pipeline_run_id = kept.pipeline_run_id
@@ -89,7 +89,7 @@ async def _begun(
         raise Trouble("bad_answer", say("{who} gave an id that cannot be used", who=WHO))
     if state is not None:
         await state.keep(kept.to_text())
-    handing.log("info", f"handed over: run {kept.pipeline_run_id} of the pipeline")
+    handing.log("info", say("handed over: run {id} of the pipeline", id=kept.pipeline_run_id))
     return kept, found
 
 
@@ -128,7 +128,9 @@ async def _followed(
         if status != seen:
             seen = status
             known = status.lower() in _UNDER_WAY
-            handing.log("info" if known else "warning", f"the pipeline says: {status}")
+            handing.log(
+                "info" if known else "warning", say("the pipeline says: {status}", status=status)
+            )
         heard = await _heard(handing, kept, pause)
         pause = min(pause * GROWTH, LONGEST_PAUSE)
         if heard is not None:
@@ -148,9 +150,9 @@ async def _followed(
                 raise Trouble(
                     "run_not_found",
                     say(
-                        "{who} no longer knows run {pipeline_run_id}",
+                        "{who} no longer knows run {id}",
                         who=WHO,
-                        pipeline_run_id=kept.pipeline_run_id,
+                        id=kept.pipeline_run_id,
                     ),
                 ) from None
             if not trouble.retryable:
@@ -192,15 +194,20 @@ def _taken(found: Mapping[str, object], handing: Handing) -> bool:
     answer.add_usage(found.get("usage"))
     answer.add_cost(found.get("cost"))
     if left_out := answer.add_artifacts(found.get("artifacts")):
-        handing.log("warning", f"{left_out} artifacts are left out")
+        handing.log(
+            "warning",
+            counted("{count} artifact is left out", "{count} artifacts are left out", left_out),
+        )
     why = error_text(found.get("error"))
     if end is PipelineEnd.CANCELED:
         raise Trouble(
             "pipeline_canceled",
-            say("canceled in the pipeline{value}", value=f": {why}" if why else ""),
+            say("canceled in the pipeline: {why}", why=why)
+            if why
+            else say("canceled in the pipeline"),
         )
     if end is PipelineEnd.FAILED:
-        raise Trouble("pipeline_failed", why or f"the pipeline says: {status}")
+        raise Trouble("pipeline_failed", why or say("the pipeline says: {status}", status=status))
     return True
 
 

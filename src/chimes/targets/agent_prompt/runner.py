@@ -18,7 +18,7 @@ from chimes.targets.agent_prompt.pipeline import cancel_there, run_there
 from chimes.targets.agent_prompt.trouble import Trouble, outcome_of
 from chimes.targets.base import Call
 from chimes.targets.http_callback.verdicts import outcome_of_timeout
-from chimes.wording import say
+from chimes.wording import counted, joined, say
 
 #: Prompts that a node has in hand at once, apart from what it does otherwise: models are slow, and
 #: few answer many at a time.
@@ -90,9 +90,7 @@ class AgentPrompt:
             case "runs":
                 await run_there(self._exchange, handing)
             case other:
-                raise Trouble(
-                    "unknown_pipeline", say("there is no pipeline {other!r}", other=other)
-                )
+                raise Trouble("unknown_pipeline", say("there is no pipeline {name!r}", name=other))
 
     def _say_goodbye(self, handing: Handing) -> None:
         if not handing.answer.pipeline_run_id:
@@ -111,16 +109,27 @@ def _tell_end(handing: Handing, outcome: Outcome) -> None:
     answer = handing.answer
     took = handing.clock() - handing.began
     if outcome.end is not AttemptEnd.SUCCEEDED:
-        handing.log("error", f"{outcome.error} (after {took:.1f} s)")
-    told = [f"{answer.size} bytes" + (", cut" if answer.truncated else "")]
+        handing.log(
+            "error", say("{error} (after {seconds:.1f} s)", error=outcome.error, seconds=took)
+        )
+    told: list[str] = [counted("{count} byte", "{count} bytes", answer.size)]
+    if answer.truncated:
+        told.append(say("cut"))
     if answer.model:
-        told.append(f"model {answer.model}")
+        told.append(say("model {name}", name=answer.model))
     if (usage := answer.usage) is not None:
         told.append(
-            f"{usage['total_tokens']} tokens ({usage['prompt_tokens']} in, "
-            f"{usage['completion_tokens']} out)"
+            say(
+                "{total} tokens ({asked} in, {answered} out)",
+                total=usage["total_tokens"],
+                asked=usage["prompt_tokens"],
+                answered=usage["completion_tokens"],
+            )
         )
     if answer.cost is not None:
-        told.append(f"cost {answer.cost:g}")
+        told.append(say("cost {cost:g}", cost=answer.cost))
     if outcome.end is AttemptEnd.SUCCEEDED or answer.begun:
-        handing.log("info", f"answer: {', '.join(told)}, in {took:.1f} s")
+        handing.log(
+            "info",
+            say("answer: {told}, in {seconds:.1f} s", told=joined(", ", told), seconds=took),
+        )

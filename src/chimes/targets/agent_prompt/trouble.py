@@ -52,14 +52,16 @@ def trouble_of_status(
         )
     retryable = status in _WORTH_ANOTHER_TRY or status >= 500
     detail = said_in(body)
-    hint = ""
+    text = say("{who} answered HTTP {status}", who=who, status=status)
+    if detail:
+        text = say("{who} answered HTTP {status}: {detail}", who=who, status=status, detail=detail)
     if status in (401, 403):
-        hint = " (is CHIMES_AGENT_API_KEY right?)"
+        text = say("{problem} (is CHIMES_AGENT_API_KEY right?)", problem=text)
     elif status == 404:
-        hint = " (are CHIMES_AGENT_URL and the model right?)"
+        text = say("{problem} (are CHIMES_AGENT_URL and the model right?)", problem=text)
     return Trouble(
         f"http_{status}",
-        f"{who} answered HTTP {status}" + (f": {detail}" if detail else "") + hint,
+        text,
         retryable=retryable,
         retry_after=wait_asked(headers.get("Retry-After"), now) if retryable else None,
         status=status,
@@ -77,7 +79,11 @@ def trouble_of_error(error: Exception, *, who: str) -> Trouble:
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return Trouble("reset", say("{who}: the connection was lost", who=who), retryable=True)
     failure = failure_of(error)
-    return Trouble(failure.code, f"{who}: {failure.text}", retryable=failure.retryable)
+    return Trouble(
+        failure.code,
+        say("{where}: {problem}", where=who, problem=failure.text),
+        retryable=failure.retryable,
+    )
 
 
 def said_in(body: str) -> str:

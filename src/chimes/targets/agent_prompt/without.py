@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.targets.base import Call, NotHere
+from chimes.wording import say
 
-MISSING = (
+MISSING = say(
     "no node has a pipeline for prompts: set CHIMES_AGENT_PIPELINE (openai or runs) and "
     "CHIMES_AGENT_URL"
 )

@@ -28,7 +28,7 @@ from chimes.targets.flow.definition import (
     RunIf,
     Step,
 )
-from chimes.wording import say
+from chimes.wording import Wording, say
 
 #: Rows that are added together.
 BATCH = 500
@@ -52,7 +52,7 @@ class Stand(Enum):
     SKIPPED = "skipped"
     FAILED = "failed"
     #: Skipped because something before it failed.
-    CUT_OFF = "cut off"
+    CUT_OFF = "cut_off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,11 @@ class _State:
             try:
                 wanted = bool(step.when(**self._values(step, step.when_wants)))
             except (Exception, SystemExit) as error:
-                said = f"its condition raised {type(error).__name__}: {error}"
+                said = say(
+                    "its condition raised {type}: {message}",
+                    type=type(error).__name__,
+                    message=str(error),
+                )
                 return self._decided(
                     step, RunStatus.FAILED, reason=FailReason.CONDITION, error=said
                 )
@@ -227,14 +231,25 @@ class _State:
         return self._of_elements(step, items)
 
     def _unfit_for_map(self, step: Step) -> str:
-        where = f"{step.map!r}, which it is mapped over,"
         if step.map not in step.after and step.map not in self.input:
-            return f"{where} is not in the flow's input"
+            return say(
+                "{name!r}, which it is mapped over, is not in the flow's input", name=step.map
+            )
         items = self._source(step)
         if not isinstance(items, list):
-            return f"{where} is not a list but {_kind(items)}"
+            return say(
+                "{name!r}, which it is mapped over, is not a list but {kind}",
+                name=step.map,
+                kind=_kind(items),
+            )
         if len(items) > MOST_ELEMENTS:
-            return f"{where} has {len(items)} elements; at most {MOST_ELEMENTS} are carried out"
+            return say(
+                "{name!r}, which it is mapped over, has {count} elements; "
+                "at most {most} are carried out",
+                name=step.map,
+                count=len(items),
+                most=MOST_ELEMENTS,
+            )
         return ""
 
     def _source(self, step: Step) -> object:
@@ -294,7 +309,7 @@ class _State:
         result: Mapping[str, object] | None = None,
     ) -> Progress:
         row = ended_at_once(self._row(step, None, {}), status, reason, self.now)
-        self.new.append(replace(row, error=error, result=result))
+        self.new.append(replace(row, error=str(error), result=result))
         return Progress(Stand.PENDING)
 
 
@@ -306,26 +321,33 @@ def _outcome(flow: Flow, state: _State) -> Outcome:
     ]
     if failed:
         first = min(failed, key=lambda row: (row.finished_at or state.now, row.id))
-        others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        why = first.error or first.reason
-        return Outcome(
-            end=AttemptEnd.FAILED,
-            error=say(
-                "step {step!r} {status}{value}{others}",
-                step=first.step,
-                status=_ended(first.status),
-                value=f": {why}" if why else "",
-                others=others,
-            ),
-            code=FailReason.STEP,
-        )
+        error = _ended(first)
+        if len(failed) > 1:
+            error = say("{problem} (and {count} more)", problem=error, count=len(failed) - 1)
+        return Outcome(end=AttemptEnd.FAILED, error=error, code=FailReason.STEP)
     value = {step.name: state.progress[step.name].output for step in flow.leaves}
     return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": value})
 
 
-def _ended(status: RunStatus) -> str:
-    words = {RunStatus.TIMEOUT: "timed out", RunStatus.CANCELED: "was canceled"}
-    return words.get(status, "failed" if status is RunStatus.FAILED else f"ended {status}")
+def _ended(step: Run) -> Wording:
+    name, why = step.step, step.error or step.reason
+    match step.status:
+        case RunStatus.FAILED:
+            if why:
+                return say("step {step!r} failed: {why}", step=name, why=why)
+            return say("step {step!r} failed", step=name)
+        case RunStatus.TIMEOUT:
+            if why:
+                return say("step {step!r} timed out: {why}", step=name, why=why)
+            return say("step {step!r} timed out", step=name)
+        case RunStatus.CANCELED:
+            if why:
+                return say("step {step!r} was canceled: {why}", step=name, why=why)
+            return say("step {step!r} was canceled", step=name)
+        case status:
+            if why:
+                return say("step {step!r} ended {status}: {why}", step=name, status=status, why=why)
+            return say("step {step!r} ended {status}", step=name, status=status)
 
 
 def _value(row: Run) -> object:
@@ -333,5 +355,16 @@ def _value(row: Run) -> object:
 
 
 def _kind(value: object) -> str:
-    names = {dict: "an object", str: "text", int: "a number", float: "a number", bool: "a boolean"}
-    return "nothing" if value is None else names.get(type(value), type(value).__name__)
+    match value:
+        case None:
+            return say("nothing")
+        case bool():
+            return say("a boolean")
+        case int() | float():
+            return say("a number")
+        case str():
+            return say("text")
+        case dict():
+            return say("an object")
+        case _:
+            return type(value).__name__

@@ -14,7 +14,8 @@ from chimes.targets.flow.definition import (
     Flow,
     RunIf,
     Step,
-    check_name,
+    check_flow_name,
+    check_step_name,
     checked,
 )
 from chimes.targets.python_task.registry import DEFAULT_TIMEOUT, is_async
@@ -38,7 +39,7 @@ class FlowBuilder:
     application has been read, and checks the whole."""
 
     def __init__(self, name: str) -> None:
-        self.name = check_name("flow", name)
+        self.name = check_flow_name(name)
         self._steps: list[Step] = []
 
     def __repr__(self) -> str:
@@ -67,13 +68,13 @@ class FlowBuilder:
         """
 
         def declare(function: Callable[P, R]) -> Callable[P, R]:
-            chosen = check_name("step", name or str(getattr(function, "__name__", "")))
+            chosen = check_step_name(name or str(getattr(function, "__name__", "")))
             if any(step.name == chosen for step in self._steps):
                 raise InvalidInput(
                     say(
-                        "flow {self!r} has two steps named {chosen!r}",
-                        self=self.name,
-                        chosen=chosen,
+                        "flow {flow!r} has two steps named {step!r}",
+                        flow=self.name,
+                        step=chosen,
                     )
                 )
             step = Step(
@@ -97,9 +98,7 @@ class FlowBuilder:
             # What it takes is read here, so that the error shows this function.
             if when is not None and is_async(when):
                 raise InvalidInput(
-                    say(
-                        "step {chosen!r}: a condition is a plain function, not async", chosen=chosen
-                    )
+                    say("step {step!r}: a condition is a plain function, not async", step=chosen)
                 )
             _ = step.wants, step.when_wants, step.as_task()
             self._steps.append(step)
@@ -118,7 +117,7 @@ class FlowBuilder:
     def _names(self, after: Iterable[str | Callable[..., object]]) -> tuple[str, ...]:
         if isinstance(after, str) or callable(after):
             raise InvalidInput(
-                say("flow {self!r}: `after` is a list, also of one step", self=self.name)
+                say("flow {flow!r}: `after` is a list, also of one step", flow=self.name)
             )
         return tuple(self._name(each) for each in after)
 
@@ -130,7 +129,7 @@ class FlowBuilder:
                 return step.name
         shown = getattr(wanted, "__name__", repr(wanted))
         raise InvalidInput(
-            say("flow {self!r}: {shown} is not one of its steps", self=self.name, shown=shown)
+            say("flow {flow!r}: {step} is not one of its steps", flow=self.name, step=shown)
         )
 
 

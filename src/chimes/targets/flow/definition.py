@@ -75,8 +75,8 @@ class Step:
         if parameters.rest is not None:
             raise InvalidInput(
                 say(
-                    "step {self!r} takes '**{rest}': values are given by name, so name each one",
-                    self=self.name,
+                    "step {step!r} takes '**{rest}': values are given by name, so name each one",
+                    step=self.name,
                     rest=parameters.rest.name,
                 )
             )
@@ -143,36 +143,45 @@ def checked(flow: Flow) -> Flow:
     return flow
 
 
-def check_name(kind: str, name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise InvalidInput(
-            say(
-                "{name!r} cannot be the name of a {kind}: a letter, then letters, digits, '_', '-'"
-                " or '.', at most 100 in all",
-                name=name,
-                kind=kind,
-            )
-        )
-    if name in RESERVED:
-        raise InvalidInput(
-            say(
-                "{name!r} cannot be the name of a {kind}: it has a meaning of its own",
-                name=name,
-                kind=kind,
-            )
-        )
+def check_flow_name(name: str) -> str:
+    why = _unfit(name)
+    if why:
+        raise InvalidInput(say("{name!r} cannot be the name of a flow: {why}", name=name, why=why))
     return name
+
+
+def check_step_name(name: str) -> str:
+    why = _unfit(name)
+    if why:
+        raise InvalidInput(say("{name!r} cannot be the name of a step: {why}", name=name, why=why))
+    return name
+
+
+def _unfit(name: str) -> str:
+    """Why it can be the name of neither; empty: it can."""
+    if not _NAME.fullmatch(name):
+        return say("a letter, then letters, digits, '_', '-' or '.', at most 100 in all")
+    if name in RESERVED:
+        return say("it has a meaning of its own")
+    return ""
 
 
 def _check_after(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
     for name in step.after:
         if name not in steps:
             raise InvalidInput(
-                f"{_shown(flow, step)}: there is no step {name!r} to come after"
-                + _nearest(name, steps.keys() - {step.name})
+                _with_nearest(
+                    say(
+                        "{step}: there is no step {name!r} to come after",
+                        step=_shown(flow, step),
+                        name=name,
+                    ),
+                    name,
+                    steps.keys() - {step.name},
+                )
             )
     if len(set(step.after)) < len(step.after):
-        raise InvalidInput(say("{flow}: `after` names a step twice", flow=_shown(flow, step)))
+        raise InvalidInput(say("{step}: `after` names a step twice", step=_shown(flow, step)))
 
 
 def _check_cycles(flow: Flow) -> None:
@@ -188,26 +197,41 @@ def _check_cycles(flow: Flow) -> None:
 
 def _check_values(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
     where = _shown(flow, step)
-    asked = [("its function takes", name) for name in step.wants]
-    asked += [("its condition takes", name) for name in step.when_wants]
-    if step.map is not None:
-        asked.append(("it is mapped over", step.map))
-    for who, name in asked:
-        if name in steps and name not in step.after:
+    unknown = steps.keys() - {*step.after}
+    for name in step.wants:
+        if name in unknown:
             raise InvalidInput(
                 say(
-                    "{where}: {who} the output of step {name!r}, which it does not wait for:"
-                    " add {name!r} to `after`",
-                    where=where,
-                    who=who,
+                    "{step}: its function takes the output of step {name!r}, which it does not"
+                    " wait for: add {name!r} to `after`",
+                    step=where,
                     name=name,
                 )
             )
+    for name in step.when_wants:
+        if name in unknown:
+            raise InvalidInput(
+                say(
+                    "{step}: its condition takes the output of step {name!r}, which it does not"
+                    " wait for: add {name!r} to `after`",
+                    step=where,
+                    name=name,
+                )
+            )
+    if step.map in unknown:
+        raise InvalidInput(
+            say(
+                "{step}: it is mapped over the output of step {name!r}, which it does not"
+                " wait for: add {name!r} to `after`",
+                step=where,
+                name=step.map,
+            )
+        )
     if OUTPUTS in step.wants:
         raise InvalidInput(
             say(
-                "{where}: `{outputs}` is for conditions; name each step instead",
-                where=where,
+                "{step}: `{outputs}` is for conditions; name each step instead",
+                step=where,
                 outputs=OUTPUTS,
             )
         )
@@ -216,23 +240,23 @@ def _check_values(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
         name = sorted(only_mapped)[-1]
         raise InvalidInput(
             say(
-                "{where}: `{name}` is for a mapped step: say map=... over what",
-                where=where,
+                "{step}: `{name}` is for a mapped step: say map=... over what",
+                step=where,
                 name=name,
             )
         )
     if step.map is not None and not only_mapped:
         raise InvalidInput(
             say(
-                "{where}: a mapped step takes `{item}` (or `{index}`)",
-                where=where,
+                "{step}: a mapped step takes `{item}` (or `{index}`)",
+                step=where,
                 item=ITEM,
                 index=INDEX,
             )
         )
     if {ITEM, INDEX, CONTEXT} & {*step.when_wants}:
         raise InvalidInput(
-            say("{where}: its condition is asked once, without an item or a context", where=where)
+            say("{step}: its condition is asked once, without an item or a context", step=where)
         )
 
 
@@ -248,10 +272,10 @@ def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
         if each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL, each.VAR_KEYWORD):
             raise InvalidInput(
                 say(
-                    "the condition {function} takes {each!r}: values are given by"
+                    "the condition {function} takes {parameter!r}: values are given by"
                     " name, so name each one",
                     function=_called(function),
-                    each=str(each),
+                    parameter=str(each),
                 )
             )
     return tuple(each.name for each in parameters)
@@ -262,11 +286,15 @@ def _called(function: Callable[..., object]) -> str:
 
 
 def _shown(flow: Flow, step: Step) -> str:
-    return f"step {step.name!r} of flow {flow.name!r}"
+    return say("step {step!r} of flow {flow!r}", step=step.name, flow=flow.name)
 
 
-def _nearest(name: str, known: Collection[str]) -> str:
+def _with_nearest(problem: str, name: str, known: Collection[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     if near:
-        return f"; did you mean {near[0]!r}?"
-    return f" (there are: {', '.join(sorted(known))})" if known else ""
+        return say("{problem}; did you mean {name!r}?", problem=problem, name=near[0])
+    if known:
+        return say(
+            "{problem} (there are: {known})", problem=problem, known=", ".join(sorted(known))
+        )
+    return problem

@@ -45,7 +45,7 @@ class FlowRunner:
         if flow is None:
             return Outcome(
                 end=AttemptEnd.FAILED,
-                error=say("there is no flow {target!r} on this node", target=run.target.name),
+                error=say("there is no flow {name!r} on this node", name=run.target.name),
                 code="unknown_flow",
             )
         ids = ids_of(run.id)

@@ -18,6 +18,7 @@ from aiohttp.tracing import Trace
 from chimes.model.egress import Denial, Egress, EgressRules
 from chimes.model.http_url import literal_address
 from chimes.targets.http_callback.resolver import CheckedResolver, EgressDenied
+from chimes.wording import say
 
 IDLE_SECONDS = 90  # R3.44
 MAX_IDLE = 100
@@ -110,7 +111,9 @@ def _judge_peer(
         return None
     address = literal_address(peer[0])
     if address is None:
-        return Denial(text=f"{host} was connected to something that is not an address")
+        return Denial(
+            text=say("{host} was connected to something that is not an address", host=host)
+        )
     own_end = transport.get_extra_info("sockname")
     same_machine = bool(own_end) and own_end[0] == peer[0]
     return rules.judge(address, port, host=host, same_machine=same_machine)

@@ -13,6 +13,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from chimes.model.egress import Denial, Egress
 from chimes.model.http_url import literal_address
+from chimes.wording import say
 
 MAX_LOOKUPS = 128
 
@@ -46,7 +47,7 @@ class CheckedResolver(AbstractResolver):
         for text in await self._addresses(host):
             address = literal_address(text)
             if address is None:
-                raise OSError(f"{host} resolved to something that is not an address")
+                raise OSError(say("{host} resolved to something that is not an address", host=host))
             denial = self._rules.judge(address, port, host=host)
             if denial is not None:
                 raise EgressDenied(denial)
@@ -61,7 +62,7 @@ class CheckedResolver(AbstractResolver):
                 )
             )
         if not results:
-            raise OSError(f"{host} has no address")
+            raise OSError(say("{host} has no address", host=host))
         return results
 
     async def close(self) -> None:
@@ -97,7 +98,7 @@ class CheckedResolver(AbstractResolver):
             except OSError as error:
                 found = error
             except UnicodeError:
-                found = OSError(f"{host} is not a name that can be looked up")
+                found = OSError(say("{host} is not a name that can be looked up", host=host))
             with suppress(RuntimeError):  # the loop ended while we waited
                 loop.call_soon_threadsafe(land, found)
 

@@ -31,6 +31,7 @@ from chimes.targets.http_callback.verdicts import (
     outcome_of_reply,
     outcome_of_timeout,
 )
+from chimes.wording import say
 
 
 class HttpCallback:
@@ -81,7 +82,7 @@ class HttpCallback:
             )
         except InvalidInput as error:
             # Saved under other rules, or edited by hand in jobs.json.
-            call.log("error", f"not sent: {error.message}")
+            call.log("error", say("not sent: {problem}", problem=error.message))
             failure = Failure(code="invalid_target", text=error.message, retryable=False)
             return outcome_of_failure(failure, {})
         assert self._exchange is not None, "open() comes first"
@@ -135,5 +136,11 @@ def _log(call: Call, request: Request, outcome: Outcome, took: float) -> None:
     what = result["status"] if succeeded else outcome.error
     call.log(
         "info" if succeeded else "error",
-        f"{request.method} {result['url']} -> {what} in {took * 1000:.0f} ms",
+        say(
+            "{method} {url} -> {outcome} in {milliseconds:.0f} ms",
+            method=request.method,
+            url=result["url"],
+            outcome=what,
+            milliseconds=took * 1000,
+        ),
     )

@@ -25,6 +25,14 @@ _CERTIFICATE_REASONS = {
     62: "wrong_host",
     64: "wrong_host",
 }
+_NOT_ACCEPTED = {
+    "certificate": say("the certificate was not accepted: certificate"),
+    "not_yet_valid": say("the certificate was not accepted: not yet valid"),
+    "expired": say("the certificate was not accepted: expired"),
+    "self_signed": say("the certificate was not accepted: self signed"),
+    "unknown_issuer": say("the certificate was not accepted: unknown issuer"),
+    "wrong_host": say("the certificate was not accepted: wrong host"),
+}
 _VERSION_REASONS = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW")
 
 
@@ -50,7 +58,7 @@ def outcome_of_reply(
             end=AttemptEnd.FAILED,
             result=result,
             code="redirect",
-            error=say("{text}: not followed", text=text),
+            error=say("{answer}: not followed", answer=text),
         )
     return Outcome(
         end=AttemptEnd.FAILED,
@@ -78,7 +86,7 @@ def outcome_of_timeout(timeout: timedelta, result: dict[str, object]) -> Outcome
         end=AttemptEnd.TIMEOUT,
         retryable=True,
         result=result,
-        error=say("timed out after {timeout:g}s", timeout=timeout.total_seconds()),
+        error=say("timed out after {seconds:g}s", seconds=timeout.total_seconds()),
         code="timeout",
     )
 
@@ -87,44 +95,53 @@ def failure_of(error: Exception) -> Failure:
     """The stable code of a failure; a driver's wording goes no further than here."""
     match error:
         case EgressDenied():
-            return Failure(code="egress_denied", text=str(error), retryable=False)
+            return Failure(code="egress_denied", text=error.args[0], retryable=False)
         case aiohttp.ClientConnectorCertificateError():
             return _certificate_failure(error.certificate_error)
         case aiohttp.ClientConnectorSSLError():
             return _handshake_failure(error.os_error)
         case aiohttp.ClientConnectorDNSError():
-            return Failure(code="dns", text=f"the name {error.host} could not be resolved")
+            return Failure(
+                code="dns", text=say("the name {name} could not be resolved", name=error.host)
+            )
         case aiohttp.ClientConnectorError():
             return _connect_failure(error)
         case LostConnection() | aiohttp.ClientPayloadError() | OSError():
-            return Failure(code="reset", text="the connection was lost before the answer was whole")
+            return Failure(
+                code="reset", text=say("the connection was lost before the answer was whole")
+            )
         case _:
-            return Failure(code="bad_response", text="the answer was not valid HTTP")
+            return Failure(code="bad_response", text=say("the answer was not valid HTTP"))
 
 
 def _certificate_failure(error: Exception) -> Failure:
     reason = "certificate"
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = _CERTIFICATE_REASONS.get(error.verify_code, reason)
-    text = f"the certificate was not accepted: {reason.replace('_', ' ')}"
-    return Failure(code=f"tls_{reason}", text=text, retryable=False)
+    return Failure(code=f"tls_{reason}", text=_NOT_ACCEPTED[reason], retryable=False)
 
 
 def _handshake_failure(error: OSError) -> Failure:
     reason = getattr(error, "reason", None) or ""
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
-        return Failure(code="tls_closed", text="the connection was closed in the TLS handshake")
+        return Failure(
+            code="tls_closed", text=say("the connection was closed in the TLS handshake")
+        )
     if any(word in reason for word in _VERSION_REASONS):
         return Failure(
-            code="tls_version", text="the server speaks no TLS version from 1.2 up", retryable=False
+            code="tls_version",
+            text=say("the server speaks no TLS version from 1.2 up"),
+            retryable=False,
         )
-    return Failure(code="tls_handshake", text="the TLS handshake failed")
+    return Failure(code="tls_handshake", text=say("the TLS handshake failed"))
 
 
 def _connect_failure(error: aiohttp.ClientConnectorError) -> Failure:
     cause = error.os_error
     if isinstance(cause, ConnectionRefusedError):
-        return Failure(code="connect_failed", text="connection refused")
+        return Failure(code="connect_failed", text=say("connection refused"))
     if error.ssl is not False and isinstance(cause, (ConnectionResetError, ConnectionAbortedError)):
-        return Failure(code="tls_closed", text="the connection was closed in the TLS handshake")
-    return Failure(code="connect_failed", text="no connection could be made")
+        return Failure(
+            code="tls_closed", text=say("the connection was closed in the TLS handshake")
+        )
+    return Failure(code="connect_failed", text=say("no connection could be made"))

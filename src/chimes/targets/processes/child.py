@@ -21,6 +21,7 @@ from chimes.targets.processes.descent import kill_descendants
 from chimes.targets.processes.lines import RunLog
 from chimes.targets.processes.reading import LineReader, Messages, Output
 from chimes.targets.processes.spawning import spawned, watch_exit
+from chimes.wording import say
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +128,7 @@ class Child(Generic[A]):
             self._signal(signal.SIGTERM)
         await asyncio.wait((self.exited,), timeout=grace)
         if not told and not self.exited.done():
-            self._log.remark("warning", "the process did not end after its result: killed")
+            self._log.remark("warning", say("the process did not end after its result: killed"))
         if all_below and not self.exited.done():
             kill_descendants(self._process.pid)
         # Also when it has ended: those that it started have not (F66).

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from chimes.redaction import Redactor
 from chimes.targets.processes.limits import MAX_LINE, LogLimits
 from chimes.targets.processes.storable import shown
+from chimes.wording import say
 
 _USUAL = Redactor()
 
@@ -48,7 +49,8 @@ class RunLog:
             if self._lines > self._limits.lines or self._bytes > self._limits.bytes:
                 # No more from here on, also when it was the size.
                 self._lines = self._limits.lines + 1
-                level, message = "warning", "too much output: the rest of it is left out"
+                level = "warning"
+                message = say("too much output: the rest of it is left out")
         self._post(level, message)
 
     def remark(self, level: str, message: str) -> None:

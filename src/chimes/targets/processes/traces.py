@@ -6,6 +6,7 @@ import signal
 import traceback
 
 from chimes.targets.processes.storable import shown
+from chimes.wording import Wording, say
 
 ERROR_LIMIT = 2000
 TRACEBACK_LIMIT = 8 * 1024
@@ -16,7 +17,7 @@ def described(error: BaseException) -> str:
     try:
         message = str(error)
     except Exception:
-        message = "(its message cannot be shown)"
+        message = say("(its message cannot be shown)")
     name = type(error).__name__
     return shown(f"{name}: {message}" if message else name, ERROR_LIMIT)
 
@@ -34,12 +35,25 @@ def trace_of(error: BaseException, own_folder: str) -> str:
     return shown(text, TRACEBACK_LIMIT, keep_end=True)
 
 
-def how_it_ended(status: int | None) -> str:
-    """In words: `ended with status 3`, `was killed by signal 11 (SIGSEGV)`."""
+def process_ended(status: int | None) -> Wording:
+    """A process of ours, without having said what came of its work."""
     if status is None or status >= 0:
-        return f"ended with status {status}"
+        return say("the process ended with status {status} without a result", status=status)
+    return say(
+        "the process was killed by signal {signal} without a result", signal=_signal(-status)
+    )
+
+
+def command_ended(status: int) -> Wording:
+    """A command that somebody wrote into the configuration."""
+    if status >= 0:
+        return say("the command ended with status {status}", status=status)
+    return say("the command was killed by signal {signal}", signal=_signal(-status))
+
+
+def _signal(number: int) -> str:
+    """`11 (SIGSEGV)`"""
     try:
-        name = f" ({signal.Signals(-status).name})"
+        return f"{number} ({signal.Signals(number).name})"
     except ValueError:
-        name = ""
-    return f"was killed by signal {-status}{name}"
+        return str(number)

@@ -86,7 +86,7 @@ def dump(task: Task, args: Mapping[str, object]) -> dict[str, object]:
                     "task {task!r}: argument {name!r} has no form in JSON: {error}",
                     task=task.name,
                     name=name,
-                    error=error,
+                    error=str(error),
                 ),
                 field=name,
             ) from error
@@ -195,7 +195,7 @@ def _parameter(function: Function, parameter: inspect.Parameter, annotation: obj
     return Parameter(
         name=parameter.name,
         adapter=adapter,
-        expected=_shown_type(annotation) if adapter is not None else "any value",
+        expected=_shown_type(annotation) if adapter is not None else say("any value"),
         required=parameter.default is inspect.Parameter.empty,
         by_position=parameter.kind is inspect.Parameter.POSITIONAL_ONLY,
         as_it_is=next((each for each in (int, bool) if annotation is each), None),
@@ -226,7 +226,7 @@ def _resolved(function: Function, parameter: inspect.Parameter) -> object:
                 parameter=parameter.name,
                 function=_named(function),
                 annotation=annotation,
-                error=error,
+                error=str(error),
             ),
             field=parameter.name,
         ) from error
@@ -289,13 +289,23 @@ def _value(task: Task, name: str, parameter: Parameter, value: object) -> object
         shown = HIDDEN if hidden else _shown_value(first["input"])
         raise InvalidInput(
             say(
-                "task {task!r}: argument {name!r} must be {expected}, got {shown}{where}: {first}",
+                "task {task!r}: argument {name!r} must be {expected}, "
+                "got {given} at {where}: {why}",
                 task=task.name,
                 name=name,
                 expected=parameter.expected,
-                shown=shown,
-                where=" at " + where if where else "",
-                first=_plain(first["msg"]),
+                given=shown,
+                where=where,
+                why=_plain(first["msg"]),
+            )
+            if where
+            else say(
+                "task {task!r}: argument {name!r} must be {expected}, got {given}: {why}",
+                task=task.name,
+                name=name,
+                expected=parameter.expected,
+                given=shown,
+                why=_plain(first["msg"]),
             ),
             field=name,
             code="wrong_type",
@@ -317,8 +327,12 @@ def _value(task: Task, name: str, parameter: Parameter, value: object) -> object
 
 def _unknown(task: Task, name: str, parameters: Parameters) -> InvalidInput:
     near = difflib.get_close_matches(name, parameters.named, n=1)
-    takes = ", ".join(parameters.named) or "no arguments"
-    hint = f"did you mean {near[0]!r}?" if near else f"it takes {takes}"
+    if near:
+        hint = say("did you mean {name!r}?", name=near[0])
+    elif parameters.named:
+        hint = say("it takes {names}", names=", ".join(parameters.named))
+    else:
+        hint = say("it takes no arguments")
     return InvalidInput(
         say("task {task!r} has no argument {name!r}; {hint}", task=task.name, name=name, hint=hint),
         field=name,

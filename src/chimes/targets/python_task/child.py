@@ -89,7 +89,12 @@ def _found(request: Request, context: Context) -> tuple[Function, Bound]:
     try:
         task = registry_at(request.app).get(request.facts.task)
     except NotFound as error:
-        raise _Refused(failed("unknown_task", f"{request.app}: {error.message}")) from error
+        raise _Refused(
+            failed(
+                "unknown_task",
+                say("{where}: {problem}", where=request.app, problem=error.message),
+            )
+        ) from error
     except ChimesError as error:
         raise _Refused(failed("no_app", error.message)) from error
     if request.error is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from chimes.triggers.duration import parse_duration
+from chimes.wording import say
 
 
 class Retry(Exception):
@@ -12,7 +13,7 @@ class Retry(Exception):
     text such as `90s`. It counts as a failed attempt: the task's `retries` are the limit."""
 
     def __init__(self, message: str = "", *, after: timedelta | float | str | None = None) -> None:
-        super().__init__(message or "the task asked to be tried again")
+        super().__init__(message or say("the task asked to be tried again"))
         if isinstance(after, int | float):
             after = timedelta(seconds=after)
         self.after = None if after is None else parse_duration(after, allow_zero=True)

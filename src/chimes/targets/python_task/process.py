@@ -8,10 +8,11 @@ import sys
 from chimes.model.run import Outcome
 from chimes.targets.processes.channel import LogLine
 from chimes.targets.processes.child import Child, surely
-from chimes.targets.processes.traces import how_it_ended
+from chimes.targets.processes.traces import process_ended
 from chimes.targets.python_task.verdicts import RESULT_LIMIT, failed
 from chimes.targets.python_task.wire import Answer, Request, message_of
 from chimes.targets.python_task.work import Work
+from chimes.wording import say
 
 MODULE = "chimes.targets.python_task.child"
 #: A message is at most a result, its escapes and its frame.
@@ -20,12 +21,17 @@ MAX_MESSAGE = 2 * RESULT_LIMIT
 
 async def run_in_process(app: str, work: Work) -> Outcome:
     if sys.platform == "win32":
-        return failed("not_supported", "this system has no process groups to isolate a task in")
+        return failed(
+            "not_supported", say("this system has no process groups to isolate a task in")
+        )
     if not app:
         return failed(
             "no_app",
-            f"a process cannot find task {work.task.name!r}: make the app a global name of its "
-            "module, or name it (--app module:name)",
+            say(
+                "a process cannot find task {task!r}: make the app a global name of its "
+                "module, or name it (--app module:name)",
+                task=work.task.name,
+            ),
         )
     request = Request(
         app=app,
@@ -47,7 +53,11 @@ async def run_in_process(app: str, work: Work) -> Outcome:
         child = Child.started(MODULE, work.log, heard)
         canceled = await surely(child.connect(request, longest=MAX_MESSAGE))
     except OSError as error:
-        return failed("not_started", f"no process could be started: {error}", retryable=True)
+        return failed(
+            "not_started",
+            say("no process could be started: {error}", error=str(error)),
+            retryable=True,
+        )
     try:
         if canceled:
             raise asyncio.CancelledError
@@ -67,9 +77,7 @@ async def run_in_process(app: str, work: Work) -> Outcome:
 
 def _outcome(work: Work, child: Child[Answer]) -> Outcome:
     if not child.answered.done():
-        return failed(
-            "crashed", f"the process {how_it_ended(child.status)} without a result", retryable=True
-        )
+        return failed("crashed", process_ended(child.status), retryable=True)
     answer = child.answered.result()
     if answer.trace:
         work.log.remark("error", answer.trace)

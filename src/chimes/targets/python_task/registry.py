@@ -68,12 +68,12 @@ class Task:
         checked_name(self.queue, field="queue")
         if not callable(self.function):
             raise InvalidInput(
-                say("task {self!r}: the function cannot be called", self=self.name),
+                say("task {task!r}: the function cannot be called", task=self.name),
                 field="function",
             )
         if self.on_failure is not None and not callable(self.on_failure):
             raise InvalidInput(
-                say("task {self!r}: on_failure cannot be called", self=self.name),
+                say("task {task!r}: on_failure cannot be called", task=self.name),
                 field="on_failure",
             )
         self._check_numbers()
@@ -124,7 +124,7 @@ class Task:
                 continue
             if not isinstance(value, int) or value < smallest:
                 raise self._wrong(
-                    field, say("a whole number, {smallest} or more", smallest=smallest), value
+                    field, say("a whole number, {least} or more", least=smallest), value
                 )
         if not isinstance(self.priority, int):
             raise self._wrong("priority", say("a whole number"), self.priority)
@@ -143,27 +143,27 @@ class Task:
         if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
             raise InvalidInput(
                 say(
-                    "task {self!r}: a generator is no task; return a value, do not yield",
-                    self=self.name,
+                    "task {task!r}: a generator is no task; return a value, do not yield",
+                    task=self.name,
                 ),
                 field="function",
             )
         if self.is_async and self.mode is Isolation.THREAD:
             raise InvalidInput(
-                say("task {self!r}: an async function runs inline or in a process", self=self.name),
+                say("task {task!r}: an async function runs inline or in a process", task=self.name),
                 field="isolation",
             )
         if self.memory_limit is not None and self.mode is not Isolation.PROCESS:
             raise InvalidInput(
-                say("task {self!r}: memory_limit needs isolation='process'", self=self.name),
+                say("task {task!r}: memory_limit needs isolation='process'", task=self.name),
                 field="memory_limit",
             )
 
     def _wrong(self, field: str, expected: str, given: object) -> InvalidInput:
         return InvalidInput(
             say(
-                "task {self!r}: {field} must be {expected}, not {given}",
-                self=self.name,
+                "task {task!r}: {field} must be {expected}, not {given}",
+                task=self.name,
                 field=field,
                 expected=expected,
                 given=given,
@@ -183,11 +183,11 @@ class Registry:
         if known is not None:
             raise AlreadyExists(
                 say(
-                    "two tasks are named {task!r}: {function} and "
-                    "{function2}; give one of them another name",
-                    task=task.name,
-                    function=_where(known.function),
-                    function2=_where(task.function),
+                    "two tasks are named {name!r}: {one} and {other}; "
+                    "give one of them another name",
+                    name=task.name,
+                    one=_where(known.function),
+                    other=_where(task.function),
                 )
             )
         self._tasks[task.name] = task
@@ -197,8 +197,15 @@ class Registry:
         task = self._tasks.get(name)
         if task is None:
             near = difflib.get_close_matches(name, self._tasks, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise NotFound(say("there is no task named {name!r} here{hint}", name=name, hint=hint))
+            raise NotFound(
+                say(
+                    "there is no task named {name!r} here; did you mean {near!r}?",
+                    name=name,
+                    near=near[0],
+                )
+                if near
+                else say("there is no task named {name!r} here", name=name)
+            )
         return task
 
     @property
@@ -241,9 +248,7 @@ def checked_name(name: str, *, field: str) -> str:
         )
     if len(name) > NAME_LIMIT:
         raise InvalidInput(
-            say(
-                "{field} is longer than {name_limit} characters", field=field, name_limit=NAME_LIMIT
-            ),
+            say("{field} is longer than {most} characters", field=field, most=NAME_LIMIT),
             field=field,
         )
     if not name.isprintable() or any(char.isspace() for char in name):

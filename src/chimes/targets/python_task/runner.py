@@ -24,6 +24,7 @@ from chimes.targets.python_task.threads import Threads, run_in_thread
 from chimes.targets.python_task.verdicts import TaskError, failed
 from chimes.targets.python_task.wire import LOG_LIMITS
 from chimes.targets.python_task.work import Work
+from chimes.wording import say
 
 logger = logging.getLogger(__name__)
 
@@ -159,13 +160,13 @@ class PythonTask:
         try:
             await asyncio.wait((handler,))
         except asyncio.CancelledError:
-            log.remark("warning", "on_failure goes on after the end of this log")
+            log.remark("warning", say("on_failure goes on after the end of this log"))
 
     async def _handle(self, work: Work) -> None:
         outcome = await self._carry_out(work)
         if outcome.end is AttemptEnd.SUCCEEDED:
             return
-        work.log.remark("error", f"on_failure failed: {outcome.error}")
+        work.log.remark("error", say("on_failure failed: {error}", error=outcome.error))
         logger.warning(
             "an on_failure handler failed",
             extra={"task": work.task.name, "run_id": work.context.run_id, "error": outcome.error},

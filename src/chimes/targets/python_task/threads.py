@@ -17,7 +17,7 @@ from chimes.model.run import Outcome
 from chimes.targets.python_task.context import entered
 from chimes.targets.python_task.verdicts import failed, outcome_of_value
 from chimes.targets.python_task.work import Work
-from chimes.wording import say
+from chimes.wording import counted, say
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,9 @@ class Threads:
     async def start(self, work: Callable[[], object]) -> Job:
         """Waits for a free thread. Whoever starts a job must `release` or `abandon` it."""
         if self.abandoned >= self._limit * ABANDONED_PER_THREAD:
-            raise TooManyAbandoned(say("{abandoned} threads never ended", abandoned=self.abandoned))
+            raise TooManyAbandoned(
+                counted("{count} thread never ended", "{count} threads never ended", self.abandoned)
+            )
         await self._places.acquire()
         job = Job(work)
         with self._lock:
@@ -155,9 +157,9 @@ async def run_in_thread(threads: Threads, work: Work) -> Outcome:
             async with asyncio.timeout(work.context.remaining()):
                 job = await threads.start(work.call)
     except TooManyAbandoned as error:
-        return failed("threads_exhausted", str(error), retryable=True)
+        return failed("threads_exhausted", error.args[0], retryable=True)
     except TimeoutError:
-        work.log.remark("error", "no thread was free within the time-out")
+        work.log.remark("error", say("no thread was free within the time-out"))
         return work.timed_out()
     try:
         await asyncio.wait((job.done,), timeout=work.context.remaining())

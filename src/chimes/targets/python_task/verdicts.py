@@ -41,15 +41,23 @@ def outcome_of_value(value: object) -> Outcome:
         return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": value})
     if inspect.iscoroutine(value):
         value.close()
-        return failed("bad_result", "the function returned a coroutine: declare it `async def`")
+        return failed(
+            "bad_result", say("the function returned a coroutine: declare it `async def`")
+        )
     try:
         text = json.dumps(to_jsonable_python(value), allow_nan=False)
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
-        return failed("bad_result", f"the return value has no form in JSON: {error}")
+        return failed(
+            "bad_result", say("the return value has no form in JSON: {error}", error=str(error))
+        )
     if len(text) > RESULT_LIMIT:
         return failed(
             "result_too_large",
-            f"the return value is {len(text)} bytes of JSON, more than {RESULT_LIMIT}",
+            say(
+                "the return value is {size} bytes of JSON, more than {most}",
+                size=len(text),
+                most=RESULT_LIMIT,
+            ),
         )
     return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": storable(json.loads(text))})
 
@@ -75,7 +83,7 @@ def outcome_of_timeout(timeout: timedelta) -> Outcome:
     return Outcome(
         end=AttemptEnd.TIMEOUT,
         retryable=True,
-        error=say("timed out after {timeout:g}s", timeout=timeout.total_seconds()),
+        error=say("timed out after {seconds:g}s", seconds=timeout.total_seconds()),
         code="timeout",
     )
 

@@ -53,8 +53,8 @@ def _check(named: dict[str, str], directory: str) -> None:
     except subprocess.TimeoutExpired:
         raise ConfigError(
             say(
-                "sources: importing the modules of the python sources took over {patience:g} s",
-                patience=PATIENCE,
+                "sources: importing the modules of the python sources took over {seconds:g} s",
+                seconds=PATIENCE,
             )
         ) from None
     marked = done.stdout.rpartition(b"\n\x00")[2]
@@ -65,15 +65,17 @@ def _check(named: dict[str, str], directory: str) -> None:
         raise ConfigError(
             say(
                 "sources: importing the modules of the python sources ended the process "
-                "(status {returncode}): {ended}",
-                returncode=done.returncode,
-                ended=ended,
+                "(status {status}): {output}",
+                status=done.returncode,
+                output=ended,
             )
         ) from None
     for source, callable_path in named.items():
         if callable_path in problems:
             where = f"sources.{source}.config.callable"
-            raise ConfigError(f"{where}: {problems[callable_path]}", key=where)
+            raise ConfigError(
+                say("{where}: {problem}", where=where, problem=problems[callable_path]), key=where
+            )
 
 
 def main() -> None:
@@ -86,7 +88,9 @@ def main() -> None:
         except DriverFailure as failure:
             problems[path] = str(failure)
         except BaseException as error:
-            problems[path] = f"{path} cannot be imported: {described(error)}"
+            problems[path] = say(
+                "{path} cannot be imported: {error}", path=path, error=described(error)
+            )
     # Modules may print while they are imported: the answer is what comes after the mark.
     sys.stdout.write("\n\x00" + json.dumps(problems))
 

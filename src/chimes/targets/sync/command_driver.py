@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from chimes.targets.processes.traces import how_it_ended
+from chimes.targets.processes.traces import command_ended
 from chimes.targets.sync.configs import SINGER, CommandConfig, read_command
 from chimes.targets.sync.failures import DriverFailure
 from chimes.targets.sync.liveness import any_stopped
@@ -41,7 +41,7 @@ def synchronise(request: Request, tether: Tether) -> Mapping[str, object]:
         status = process.wait()
     if status != 0:
         code = "exit_status" if status > 0 else "killed"
-        raise DriverFailure(code, say("the command {status}", status=how_it_ended(status)))
+        raise DriverFailure(code, command_ended(status))
     files.take_over(tether)
     return tap.result
 
@@ -75,7 +75,10 @@ class _Files:
         except ValueError as error:
             raise DriverFailure(
                 "bad_state",
-                say("what the command left in CHIMES_STATE_FILE is no JSON: {error}", error=error),
+                say(
+                    "what the command left in CHIMES_STATE_FILE is no JSON: {error}",
+                    error=str(error),
+                ),
             ) from None
         if value != json.loads(self._given):
             tether.keep(value)
@@ -120,9 +123,9 @@ def _started(config: CommandConfig, request: Request, files: _Files) -> subproce
         raise DriverFailure(
             "not_started",
             say(
-                "the command cannot be started: {command}: {text}",
+                "the command cannot be started: {command}: {why}",
                 command=config.command[0],
-                text=text,
+                why=text,
             ),
         ) from None
 

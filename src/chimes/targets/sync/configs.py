@@ -66,9 +66,9 @@ def read_command(config: Section) -> CommandConfig:
     if output and how != SINGER:
         raise ConfigError(
             say(
-                "{at}: records are only written for format: {singer}",
+                "{at}: records are only written for format: {format}",
                 at=config.at("output"),
-                singer=SINGER,
+                format=SINGER,
             ),
             key=config.at("output"),
         )
@@ -92,9 +92,9 @@ def _environment(section: Section | None) -> Mapping[str, str]:
         if name.startswith(_OWN_PREFIX):
             raise ConfigError(
                 say(
-                    "{at}: variables that begin with {own_prefix} are set by Chimes",
+                    "{at}: variables that begin with {prefix} are set by Chimes",
                     at=section.at(name),
-                    own_prefix=_OWN_PREFIX,
+                    prefix=_OWN_PREFIX,
                 ),
                 key=section.at(name),
             )

@@ -121,7 +121,10 @@ def _url(section: Section, cursor: Cursor | None) -> str:
     try:
         parse_http_url(_PLACEHOLDER.sub("x", url))
     except InvalidInput as error:
-        raise ConfigError(f"{section.at('url')}: {error.message}", key=section.at("url")) from None
+        raise ConfigError(
+            say("{where}: {problem}", where=section.at("url"), problem=error.message),
+            key=section.at("url"),
+        ) from None
     return url
 
 
@@ -129,8 +132,12 @@ def _check_placeholders(section: Section, key: str, text: str, known: tuple[str,
     for name in _PLACEHOLDER.findall(text):
         if name not in known:
             raise ConfigError(
-                f"{section.at(key)}: unknown placeholder {{{name[:64]}}}; known are "
-                + ", ".join(f"{{{each}}}" for each in known),
+                say(
+                    "{at}: unknown placeholder {name}; known are {known}",
+                    at=section.at(key),
+                    name=f"{{{name[:64]}}}",
+                    known=", ".join(f"{{{each}}}" for each in known),
+                ),
                 key=section.at(key),
             )
 

@@ -35,7 +35,7 @@ from chimes.targets.sync.sections import Section
 from chimes.targets.sync.tether import Tether
 from chimes.targets.sync.wire import Request
 from chimes.triggers.duration import format_duration_go
-from chimes.wording import say
+from chimes.wording import joined, say
 
 FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=1), timedelta(minutes=1)
 LONGEST_ASKED = timedelta(hours=1)
@@ -81,14 +81,14 @@ class _Pull:
                 url = self._url_of(position)
                 if url in seen:
                     raise DriverFailure(
-                        "endless_pages", say("page {pages} was there already", pages=pages + 1)
+                        "endless_pages", say("page {number} was there already", number=pages + 1)
                     )
                 if pages >= config.max_pages:
                     raise DriverFailure(
                         "endless_pages",
                         say(
-                            "there are more than {max_pages} pages (max_pages)",
-                            max_pages=config.max_pages,
+                            "there are more than {most} pages (max_pages)",
+                            most=config.max_pages,
                         ),
                     )
                 seen.add(url)
@@ -102,7 +102,9 @@ class _Pull:
         self._sink.commit()
         if config.cursor is not None and cursor is not None:
             self._tether.keep({"cursor": cursor})
-        self._tether.log("info", f"{records} records of {pages} pages")
+        self._tether.log(
+            "info", say("{records} records of {pages} pages", records=records, pages=pages)
+        )
         return {"records": records, "pages": pages}
 
     def _first_url(self) -> URL:
@@ -141,22 +143,33 @@ class _Pull:
                 async with asyncio.timeout(self._config.timeout.total_seconds()):
                     return await self._fetched(session, url)
             except EgressDenied as denied:
-                raise DriverFailure("egress_denied", str(denied)) from None
+                raise DriverFailure("egress_denied", denied.args[0]) from None
             except TimeoutError:
-                again = _Again(f"no answer within {format_duration_go(self._config.timeout)}")
+                again = _Again(
+                    say("no answer within {time}", time=format_duration_go(self._config.timeout))
+                )
             except (aiohttp.ClientError, OSError) as error:
-                again = _Again(f"{type(error).__name__}: {error}")
+                again = _Again(joined(": ", (type(error).__name__, str(error))))
             except _Again as failure:
                 again = failure
             if not left:
                 break
             pause = max(wait, min(again.asked or wait, LONGEST_ASKED))
             self._tether.log(
-                "warning", f"page {number}: {again}; again in {format_duration_go(pause)}"
+                "warning",
+                say(
+                    "page {number}: {problem}; again in {time}",
+                    number=number,
+                    problem=again.args[0],
+                    time=format_duration_go(pause),
+                ),
             )
             await asyncio.sleep(pause.total_seconds())
             wait = min(2 * wait, LONGEST_WAIT)
-        raise DriverFailure("no_answer", f"{again}: {masked_url(str(url))}")
+        raise DriverFailure(
+            "no_answer",
+            say("{problem}: {url}", problem=again.args[0], url=masked_url(str(url))),
+        )
 
     async def _fetched(self, session: aiohttp.ClientSession, url: URL) -> Page:
         headers = {"Accept": "application/json", **self._config.headers}
@@ -166,15 +179,16 @@ class _Pull:
                 asked = wait_asked(response.headers.get("Retry-After"), self._clock.now())
                 raise _Again(say("answered {status}", status=status), asked)
             if not 200 <= status < 300:
-                what = "redirects are not followed" if status < 400 else "that is final"
+                shown = masked_url(str(url))
                 raise DriverFailure(
                     "bad_status",
                     say(
-                        "{url} answered {status}: {what}",
-                        url=masked_url(str(url)),
+                        "{url} answered {status}: redirects are not followed",
+                        url=shown,
                         status=status,
-                        what=what,
-                    ),
+                    )
+                    if status < 400
+                    else say("{url} answered {status}: that is final", url=shown, status=status),
                 )
             body = await self._body(response)
             link = response.links.get("next")
@@ -192,15 +206,15 @@ class _Pull:
                 raise DriverFailure(
                     "answer_too_large",
                     say(
-                        "a page has over {max_page_bytes} bytes (max_page_bytes)",
-                        max_page_bytes=self._config.max_page_bytes,
+                        "a page has over {most} bytes (max_page_bytes)",
+                        most=self._config.max_page_bytes,
                     ),
                 )
         try:
             return json.loads(received)
         except (ValueError, RecursionError) as error:
             raise DriverFailure(
-                "bad_answer", say("the answer is no JSON: {error}", error=error)
+                "bad_answer", say("the answer is no JSON: {error}", error=str(error))
             ) from None
 
 

@@ -85,16 +85,22 @@ def value_at(value: object, path: Sequence[str]) -> object:
 
 
 def records_in(body: object, path: Sequence[str]) -> Sequence[Record]:
-    where = f"at {'.'.join(path)}" if path else "as the body"
+    where = ".".join(path)
     found = value_at(body, path)
     if not isinstance(found, list):
         raise DriverFailure(
-            "bad_answer", say("expected a list of records {where} of the answer", where=where)
+            "bad_answer",
+            say("expected a list of records at {path} of the answer", path=where)
+            if where
+            else say("expected a list of records as the body of the answer"),
         )
     for each in found:
         if not isinstance(each, dict):
             raise DriverFailure(
-                "bad_answer", say("expected objects in the list {where} of the answer", where=where)
+                "bad_answer",
+                say("expected objects in the list at {path} of the answer", path=where)
+                if where
+                else say("expected objects in the list as the body of the answer"),
             )
     return found
 

@@ -45,7 +45,7 @@ def sink_for(output: Output, request: Request) -> Sink:
         return Sqlite(path, request.filled(output.table), output.key, Draft(draft))
     except (OSError, sqlite3.Error) as error:
         raise DriverFailure(
-            "no_output", say("output {path}: {error}", path=path, error=error)
+            "no_output", say("output {path}: {error}", path=path, error=str(error))
         ) from None
 
 
@@ -176,9 +176,7 @@ class Sqlite:
 
 
 def _too_many_fields() -> DriverFailure:
-    return DriverFailure(
-        "bad_answer", say("over {most_columns} different fields", most_columns=MOST_COLUMNS)
-    )
+    return DriverFailure("bad_answer", say("over {most} different fields", most=MOST_COLUMNS))
 
 
 def _quoted(name: str) -> str:

@@ -50,9 +50,10 @@ def function_at(path: str) -> Function:
             from chimes.triggers.reading import nearest
 
             hint = nearest(part, _public(found))
+            missing = say("{place} has no {name!r}", place=module_name, name=attribute)
             raise DriverFailure(
                 "bad_callable",
-                f"{module_name} has no {attribute!r}" + (f"; {hint}" if hint else ""),
+                say("{message}; {hint}", message=missing, hint=hint) if hint else missing,
             )
         found = getattr(found, part)
     if not callable(found):
@@ -72,8 +73,8 @@ def _module(name: str) -> ModuleType:
         raise DriverFailure(
             "bad_callable",
             say(
-                "there is no module {error!r} beside the file or in the Python path",
-                error=error.name,
+                "there is no module {name!r} beside the file or in the Python path",
+                name=error.name,
             ),
         ) from None
 

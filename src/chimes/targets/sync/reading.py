@@ -64,9 +64,9 @@ def _collections(section: Section, source: str, now: datetime) -> Iterable[Colle
     if not isinstance(raw, list) or not raw:
         raise ConfigError(
             say(
-                "{path}: expected a list of collections, such as [{{name: orders}}], got {value}",
+                "{path}: expected a list of collections, such as [{{name: orders}}], got {given}",
                 path=path,
-                value="an empty list" if raw == [] else kind_of(raw),
+                given=say("an empty list") if raw == [] else kind_of(raw),
             ),
             key=path,
         )
@@ -79,21 +79,20 @@ def _collections(section: Section, source: str, now: datetime) -> Iterable[Colle
         if collection.name in seen:
             raise ConfigError(
                 say(
-                    "{at}.name: {collection!r} is the name of {path}[{seen}] already",
+                    "{at}.name: {name!r} is the name of {path}[{index}] already",
                     at=at,
-                    collection=collection.name,
+                    name=collection.name,
                     path=path,
-                    seen=seen[collection.name],
+                    index=seen[collection.name],
                 ),
                 key=f"{at}.name",
             )
         if len(source) + len(collection.name) > LONGEST_PAIR:
             raise ConfigError(
                 say(
-                    "{at}.name: source and collection together have at most {longest_pair}"
-                    " characters",
+                    "{at}.name: source and collection together have at most {most} characters",
                     at=at,
-                    longest_pair=LONGEST_PAIR,
+                    most=LONGEST_PAIR,
                 ),
                 key=f"{at}.name",
             )
@@ -132,7 +131,9 @@ def _check_name(name: str, what: str, path: str) -> None:
     try:
         check_source_name(name, what)
     except InvalidInput as error:
-        raise ConfigError(f"{path}: {error.message}", key=path) from None
+        raise ConfigError(
+            say("{where}: {problem}", where=path, problem=error.message), key=path
+        ) from None
 
 
 def secrets_of(sources: Sources) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from chimes.targets.base import Call, NotHere
 from chimes.targets.processes.channel import LogLine
 from chimes.targets.processes.child import GRACE, Child, surely
 from chimes.targets.processes.lines import RunLog
-from chimes.targets.processes.traces import ERROR_LIMIT, how_it_ended
+from chimes.targets.processes.traces import ERROR_LIMIT, process_ended
 from chimes.targets.sync.egress_wire import rules_to_plain
 from chimes.targets.sync.folders import private_folder, remove_leftovers
 from chimes.targets.sync.keeping import Keeper
@@ -29,6 +29,7 @@ from chimes.targets.sync.watching import Watch, beat_of
 from chimes.targets.sync.wire import LOG_LIMITS, Answer, Beat, Kept, Request, message_of
 from chimes.triggers.duration import format_duration_go
 from chimes.triggers.reading import nearest
+from chimes.wording import say
 
 MODULE = "chimes.targets.sync.child"
 #: How long the store may take for what a task that has not ended well kept last.
@@ -84,7 +85,7 @@ class SyncRunner:
         sources = self._sources()
         source = sources.by_id.get(target.source)
         if sys.platform == "win32":
-            return _refused(call, "not_supported", "this system has no process groups")
+            return _refused(call, "not_supported", say("this system has no process groups"))
         if source is None or source.collection(target.collection) is None:
             if self._elsewhere is not None and await self._elsewhere(target):
                 raise NotHere
@@ -98,10 +99,14 @@ class SyncRunner:
                 request = self._request(sources, source, target, await call.state.read(), folder)
                 outcome = await attempt.carry_out(request)
         except OSError as error:
-            outcome = _failed("not_started", f"no process could be started: {error}")
+            outcome = _failed(
+                "not_started", say("no process could be started: {error}", error=str(error))
+            )
         took = self._clock.monotonic() - began
         if outcome.end is AttemptEnd.SUCCEEDED:
-            log.remark("info", f"FINISHED SUCCESSFULLY in [{took:.2f}] seconds")
+            log.remark(
+                "info", say("FINISHED SUCCESSFULLY in [{seconds:.2f}] seconds", seconds=took)
+            )
         else:
             log.remark("error", outcome.error)
         log.close()
@@ -175,7 +180,7 @@ class _Attempt:
             if not child.ended:
                 await surely(child.end(grace=GRACE, all_below=True))
             await surely(self._keeper.settled(LAST_STATE))
-            self._log.remark("warning", "told to stop: the processes of the task were ended")
+            self._log.remark("warning", say("told to stop: the processes of the task were ended"))
             raise
         finally:
             stalled.cancel()
@@ -193,15 +198,17 @@ class _Attempt:
         match why:
             case _Why.TIMEOUT:
                 limit = format_duration_go(self._timeout)
-                error = f"timed out after {limit}"
+                error = say("timed out after {limit}", limit=limit)
                 return Outcome(end=AttemptEnd.TIMEOUT, error=error, code=why)
             case _Why.STALLED:
                 limit = format_duration_go(self._stall_after)
-                return _failed(why, f"stalled: the task showed no sign of life for {limit}")
+                return _failed(
+                    why, say("stalled: the task showed no sign of life for {limit}", limit=limit)
+                )
             case _Why.LOST:
-                return _failed(why, "another node has this task now")
+                return _failed(why, say("another node has this task now"))
         if not child.answered.done():
-            return _failed("crashed", f"the process {how_it_ended(child.status)} without a result")
+            return _failed("crashed", process_ended(child.status))
         answer = child.answered.result()
         await self._keeper.finished()
         if self._keeper.lost.done():
@@ -241,9 +248,15 @@ def _unknown(sources: Sources, target: SyncTarget) -> str:
     """The file was changed since the task was made."""
     source = sources.by_id.get(target.source)
     if source is None:
-        what, name, known = "source", target.source, list(sources.by_id)
+        hint = nearest(target.source, list(sources.by_id))
+        message = say(
+            "there is no source {source!r} in the configuration file", source=target.source
+        )
     else:
-        what, name = f"collection of {source.id}", target.collection
-        known = [each.name for each in source.collections]
-    hint = nearest(name, known)
-    return f"there is no {what} {name!r} in the configuration file" + (f"; {hint}" if hint else "")
+        hint = nearest(target.collection, [each.name for each in source.collections])
+        message = say(
+            "there is no collection of {source} {collection!r} in the configuration file",
+            source=source.id,
+            collection=target.collection,
+        )
+    return say("{message}; {hint}", message=message, hint=hint) if hint else message

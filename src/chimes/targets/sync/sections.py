@@ -16,13 +16,13 @@ from chimes.wording import say
 T = TypeVar("T")
 
 _NAMES = {
-    dict: "a mapping",
-    list: "a list",
-    str: "text",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    type(None): "nothing",
+    dict: say("a mapping"),
+    list: say("a list"),
+    str: say("text"),
+    bool: say("true or false"),
+    int: say("a number"),
+    float: say("a number"),
+    type(None): say("nothing"),
 }
 
 
@@ -33,7 +33,7 @@ class Section:
         self._value = _mapping(value, path)
         for key in self._value:
             if known is not None and key not in known:
-                raise unknown(f"{path}.{key[:64]}", say("unknown key"), key, known)
+                raise _unknown_key(f"{path}.{key[:64]}", key, known)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._value)
@@ -55,9 +55,15 @@ class Section:
             from chimes.triggers.reading import nearest
 
             hint = nearest(key, self._value)
-            meant = f" ({hint.removesuffix('?')}, which stands there?)" if hint else ""
             raise ConfigError(
-                say("{path}: {key} is missing{meant}", path=self.path, key=key, meant=meant),
+                say(
+                    "{path}: {key} is missing (did you mean {near}, which stands there?)",
+                    path=self.path,
+                    key=key,
+                    near=hint.values["name"],
+                )
+                if hint
+                else say("{path}: {key} is missing", path=self.path, key=key),
                 key=self.at(key),
             )
         return found
@@ -67,7 +73,7 @@ class Section:
         if value is None:
             return None
         if not isinstance(value, str) or not value.strip() or "\0" in value:
-            raise self.wrong(key, "text")
+            raise self.wrong(key, say("text"))
         return value
 
     def scalar(self, key: str) -> str | None:
@@ -91,10 +97,10 @@ class Section:
             if not isinstance(each, str) or "\0" in each:
                 raise ConfigError(
                     say(
-                        "{at}[{index}]: expected text, got {each}",
+                        "{at}[{index}]: expected text, got {given}",
                         at=self.at(key),
                         index=index,
-                        each=kind_of(each),
+                        given=kind_of(each),
                     ),
                     key=self.at(key),
                 )
@@ -133,11 +139,11 @@ class Section:
         if not least <= found <= most:
             raise ConfigError(
                 say(
-                    "{at}: expected a duration between {least} and {most}, got {value}",
+                    "{at}: expected a duration between {least} and {most}, got {given}",
                     at=self.at(key),
                     least=format_duration_go(least),
                     most=format_duration_go(most),
-                    value=shown(value),
+                    given=shown(value),
                 ),
                 key=self.at(key),
             )
@@ -150,7 +156,7 @@ class Section:
         if not isinstance(value, str):
             raise self.wrong(key, say("one of {known}", known=", ".join(known)))
         if value not in known:
-            raise unknown(self.at(key), "unknown", value, known)
+            raise _unknown_word(self.at(key), value, known)
         return value
 
     def section(self, key: str, *, known: Collection[str] | None = None) -> Section | None:
@@ -160,7 +166,7 @@ class Section:
     def wrong(self, key: str, expected: str) -> ConfigError:
         given = kind_of(self._value.get(key))
         if given == "text":
-            given = "other text"
+            given = say("other text")
         return ConfigError(
             say(
                 "{at}: expected {expected}, got {given}",
@@ -172,19 +178,36 @@ class Section:
         )
 
     def because(self, key: str, error: InvalidTrigger) -> ConfigError:
-        hint = f" ({error.hint})" if error.hint else ""
-        return ConfigError(f"{self.at(key)}: {error.message}{hint}", key=self.at(key))
+        problem = error.message
+        if error.hint:
+            problem = say("{message} ({hint})", message=problem, hint=error.hint)
+        return ConfigError(
+            say("{where}: {problem}", where=self.at(key), problem=problem), key=self.at(key)
+        )
 
 
-def unknown(path: str, what: str, given: str, known: Collection[str]) -> ConfigError:
+def _unknown_key(path: str, given: str, known: Collection[str]) -> ConfigError:
     from chimes.triggers.duration import shown
+
+    message = say(
+        "{path}: unknown key {key}; {hint}", path=path, key=shown(given), hint=_meant(given, known)
+    )
+    return ConfigError(message, key=path)
+
+
+def _unknown_word(path: str, given: str, known: Collection[str]) -> ConfigError:
+    from chimes.triggers.duration import shown
+
+    message = say(
+        "{path}: unknown {word}; {hint}", path=path, word=shown(given), hint=_meant(given, known)
+    )
+    return ConfigError(message, key=path)
+
+
+def _meant(given: str, known: Collection[str]) -> str:
     from chimes.triggers.reading import nearest
 
-    hint = nearest(given, known)
-    return ConfigError(
-        f"{path}: {what} {shown(given)}; {hint or 'known are ' + ', '.join(sorted(known))}",
-        key=path,
-    )
+    return nearest(given, known) or say("known are {known}", known=", ".join(sorted(known)))
 
 
 def kind_of(value: object) -> str:
@@ -194,7 +217,7 @@ def kind_of(value: object) -> str:
 def _mapping(value: object, path: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise ConfigError(
-            say("{path}: expected `key: value`, got {value}", path=path, value=kind_of(value)),
+            say("{path}: expected `key: value`, got {given}", path=path, given=kind_of(value)),
             key=path,
         )
     for key in value:

@@ -123,7 +123,7 @@ class Messages(Tap):
                 output.parent.mkdir(parents=True, exist_ok=True)
                 output.open("ab").close()
             except OSError as error:
-                raise DriverFailure("no_output", say("output: {error}", error=error)) from None
+                raise DriverFailure("no_output", say("output: {error}", error=str(error))) from None
 
     @property
     def result(self) -> Mapping[str, object]:
@@ -148,13 +148,13 @@ class Messages(Tap):
             with appending(self._output) as stream:
                 write_all(stream, lines)
         except OSError as error:
-            raise DriverFailure("no_output", say("output: {error}", error=error)) from None
+            raise DriverFailure("no_output", say("output: {error}", error=str(error))) from None
 
     def _said(self, line: bytes, whole: bool) -> None:
         if not whole and len(line) >= self._longest:
             raise DriverFailure(
                 "message_too_large",
-                say("a message has over {longest} bytes", longest=self._longest),
+                say("a message has over {most} bytes", most=self._longest),
             )
         message = message_in(line)
         if message is None:

@@ -39,7 +39,7 @@ class Tether:
             text = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise DriverFailure(
-                "bad_state", say("the state has no form in JSON: {error}", error=error)
+                "bad_state", say("the state has no form in JSON: {error}", error=str(error))
             ) from None
         if len(text) > self._longest:
             raise DriverFailure(
