@@ -62,7 +62,7 @@ class EpochWatch:
                     object_id="store",
                     owner=str(SYSTEM_OWNER),
                     changes={},
-                    reason=self._unsaid[0],
+                    reason=str(self._unsaid[0]),
                 )
             )
             del self._unsaid[0]

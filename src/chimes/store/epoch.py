@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from chimes.wording import say
+
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
@@ -32,7 +34,10 @@ def regress(before: Epoch, after: Epoch) -> str:
     fail-over that lost nothing the counter goes on."""
     if after.counter > before.counter:
         return ""
-    return (
-        f"the store went back from epoch {before.counter} to {after.counter}"
-        f" (it was {before.history or 'unknown'}, now {after.history or 'unknown'})"
+    return say(
+        "the store went back from epoch {before} to {after} (it was {was}, now {now})",
+        before=before.counter,
+        after=after.counter,
+        was=before.history or say("unknown"),
+        now=after.history or say("unknown"),
     )

@@ -113,6 +113,6 @@ class GroupCommit:
             self._begun = self._waiting = None
             self._undo(error)
             self._lock.rollbacks += 1
-        reason = f"the file cannot be written: {error}"
+        reason = say("the file cannot be written: {error}", error=str(error))
         for batch in failed:
             batch.set_exception(StoreUnavailable(reason))

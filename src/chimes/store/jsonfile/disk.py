@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+from chimes.wording import say
+
 WINDOWS = sys.platform == "win32"
 TEMPORARY = ".tmp"
 _FLAGS = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
@@ -52,7 +54,14 @@ def _write_all(descriptor: int, content: bytes, path: Path) -> None:
         rest = rest[os.write(descriptor, rest) :]
     size = os.fstat(descriptor).st_size
     if size != len(content):
-        raise OSError(f"{path.name} has {size} bytes instead of {len(content)}")
+        raise OSError(
+            say(
+                "{file} has {size} bytes instead of {wanted}",
+                file=path.name,
+                size=size,
+                wanted=len(content),
+            )
+        )
 
 
 def put_in_place(temporary: Path, path: Path) -> None:

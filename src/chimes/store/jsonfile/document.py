@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from chimes.errors import InvalidInput
+from chimes.errors import InvalidInput, told
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.delivery import Delivery, InboxItem
@@ -30,7 +30,7 @@ from chimes.store.jsonfile.reading import LoadedJob, read_job
 from chimes.store.jsonfile.state import Mark, Requests
 from chimes.store.plain import Plain, Reader, moment
 from chimes.store.port import Remembered
-from chimes.wording import say
+from chimes.wording import joined, say
 
 VERSION = 1
 TOP_KEYS = frozenset({"version", "updated_at", "jobs", DETAILS})
@@ -67,12 +67,12 @@ def decode(content: bytes, now: datetime) -> Contents:
     try:
         data = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise BadFile(say("it is not JSON: {error}", error=error)) from None
+        raise BadFile(say("it is not JSON: {error}", error=str(error))) from None
     if not isinstance(data, dict) or type(data.get("version")) is not int:
         raise BadFile(say("it has no version"))
     if data["version"] != VERSION:
         raise BadFile(
-            say("its version is {data}, not {version}", data=data["version"], version=VERSION)
+            say("its version is {found}, not {version}", found=data["version"], version=VERSION)
         )
     jobs = [] if data.get("jobs", 0) is None else data.get("jobs")
     if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
@@ -80,7 +80,7 @@ def decode(content: bytes, now: datetime) -> Contents:
     try:
         return _contents(data, jobs, now)
     except (InvalidInput, ValueError, TypeError, OverflowError) as error:
-        raise BadFile(f"{DETAILS}: {error}") from None
+        raise BadFile(joined(": ", (DETAILS, told(error)))) from None
 
 
 def _contents(data: Plain, jobs: list[Plain], now: datetime) -> Contents:

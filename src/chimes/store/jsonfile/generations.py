@@ -17,6 +17,7 @@ from pathlib import Path
 
 from chimes.store.jsonfile import disk
 from chimes.store.jsonfile.document import BadFile, Contents, decode
+from chimes.wording import joined, say
 
 _log = logging.getLogger("chimes.store")
 
@@ -45,28 +46,36 @@ class Generations:
                 contents = decode(content, now)
             except BadFile as bad:
                 aside = disk.set_aside(self.current, "jobs.bad")
-                reason = f"jobs.json could not be loaded ({bad}) and was kept as {aside.name}"
+                reason = say(
+                    "jobs.json could not be loaded ({why}) and was kept as {file}",
+                    why=bad.args[0],
+                    file=aside.name,
+                )
             else:
                 self._tell_hand_edit(content)
                 return contents, ""
         elif self.previous.exists():
-            reason = "jobs.json is missing"
+            reason = say("jobs.json is missing")
         else:
             return Contents(), ""
         contents, found = self._load_previous(now)
-        reason = f"{reason}; {found}"
+        reason = joined("; ", (reason, found))
         _log.error("%s", reason)
         return contents, reason
 
     def _load_previous(self, now: datetime) -> tuple[Contents, str]:
         content = disk.read(self.previous)
         if content is None:
-            return Contents(), "started empty"
+            return Contents(), say("started empty")
         try:
-            return decode(content, now), "the previous generation was loaded"
+            return decode(content, now), say("the previous generation was loaded")
         except BadFile as bad:
             aside = disk.set_aside(self.previous, "jobs.bad")
-            return Contents(), f"so was the previous one ({bad}; {aside.name}); started empty"
+            return Contents(), say(
+                "so was the previous one ({why}; {file}); started empty",
+                why=bad.args[0],
+                file=aside.name,
+            )
 
     def _tell_hand_edit(self, content: bytes) -> None:
         recorded = (disk.read(self._sums) or b"").decode("ascii", "replace")

@@ -43,9 +43,9 @@ class DirectoryLock:
             os.close(descriptor)
             raise StoreLocked(
                 say(
-                    "{parent} is in use by process {pid}",
-                    parent=self._path.parent,
-                    pid=pid or "(unknown)",
+                    "{directory} is in use by process {pid}",
+                    directory=self._path.parent,
+                    pid=pid or say("(unknown)"),
                 ),
                 pid=pid,
             ) from None

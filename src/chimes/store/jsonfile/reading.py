@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from chimes.errors import InvalidInput
+from chimes.errors import InvalidInput, told
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Misfire, Policy
 from chimes.model.run import RunStatus
@@ -72,7 +72,9 @@ def read_job(raw: Plain, job_id: ScheduleId, *, now: datetime, written_at: datet
             schedule=_with_record(schedule, raw), extras=extras_of(raw), edited=by_hand
         )
     except (InvalidInput, ValueError, TypeError, OverflowError) as error:
-        return _broken(raw, job_id, f"{ERROR_PREFIX}{error}", written_at)
+        return _broken(
+            raw, job_id, str(say("jobs.json: {message}", message=told(error))), written_at
+        )
 
 
 def _known_job(

@@ -30,7 +30,7 @@ from chimes.store.jsonfile.pace import Pace
 from chimes.store.jsonfile.state import FileState, Generation, age
 from chimes.store.memory import MemoryStore
 from chimes.store.port import StoreStatus
-from chimes.wording import say
+from chimes.wording import counted, joined, say
 
 #: Ended runs and audit entries that stay in the file, and how many more may gather before those
 #: beyond are archived: an archive costs a sync of its own.
@@ -79,7 +79,7 @@ class JsonFileStore(MemoryStore):
             kind="json",
             location=str(self._generations.current),
             schema="1",
-            degraded="; ".join(filter(None, (*self._degraded, self._write_error))),
+            degraded=joined("; ", filter(None, (*self._degraded, self._write_error))),
         )
 
     def _open(self) -> None:
@@ -87,13 +87,15 @@ class JsonFileStore(MemoryStore):
             disk.make_directory(self._directory)
             self._directory_lock.take()
         except OSError as error:
-            raise StoreUnavailable(f"{self._directory}: {error}") from error
+            raise StoreUnavailable(joined(": ", (str(self._directory), str(error)))) from error
         try:
             self._load()
             self._write(lambda: None)
         except OSError as error:
             self._directory_lock.release()
-            raise StoreUnavailable(f"{self._generations.current}: {error}") from error
+            raise StoreUnavailable(
+                joined(": ", (str(self._generations.current), str(error)))
+            ) from error
         except BaseException:
             self._directory_lock.release()
             raise
@@ -157,7 +159,13 @@ class JsonFileStore(MemoryStore):
         state.deliveries = {e.id: e for e in (*filed, *contents.deliveries) if e is not None}
         state.inbox = {item.id: item for item in (*items, *contents.inbox) if item is not None}
         lost = filed.count(None) + items.count(None)
-        return f"{lost} archived messages are not where they were" if lost else ""
+        if not lost:
+            return ""
+        return counted(
+            "{count} archived message is not where it was",
+            "{count} archived messages are not where they were",
+            lost,
+        )
 
     def _complaints(self, contents: Contents) -> Iterable[str]:
         for job in contents.jobs:
@@ -165,11 +173,19 @@ class JsonFileStore(MemoryStore):
                 _log.warning("job %s was edited in jobs.json", job.schedule.id)
             if job.broken is not None:
                 _log.error("job %s is switched off: %s", job.schedule.id, job.schedule.last_error)
-                yield f"job {job.schedule.id} is switched off ({job.schedule.last_error})"
+                yield say(
+                    "job {id} is switched off ({error})",
+                    id=job.schedule.id,
+                    error=job.schedule.last_error,
+                )
         archives = (self._run_archive, self._audit_archive, self._message_archive)
         unreadable = sum(archive.unreadable for archive in archives)
         if unreadable:
-            yield f"{unreadable} archived lines cannot be read"
+            yield counted(
+                "{count} archived line cannot be read",
+                "{count} archived lines cannot be read",
+                unreadable,
+            )
 
     def _cancel_runs_of_removed(self, absent: frozenset[str], now: datetime) -> None:
         """A job that was taken out of the file by hand is deleted, with its waiting runs (C16)."""
@@ -216,7 +232,7 @@ class JsonFileStore(MemoryStore):
     def _undo(self, error: Exception) -> None:
         if not isinstance(error, OSError):
             _log.error("jobs.json cannot be encoded", exc_info=error)
-        self._write_error = f"jobs.json cannot be written: {error}"
+        self._write_error = say("jobs.json cannot be written: {error}", error=str(error))
         _log.error("%s", self._write_error)
         self._state = self._state.back_to(self._durable, self._writing)
         self._writing = None

@@ -16,6 +16,7 @@ from chimes.store.memory.records import MemoryRecords
 from chimes.store.memory.runs import MemoryRuns
 from chimes.store.memory.schedules import MemorySchedules
 from chimes.store.port import Item, StoreStatus
+from chimes.wording import say
 
 
 class MemoryStore(MemorySchedules, MemoryRuns, MemoryRecords, MemoryMessages, MemoryInsights):
@@ -26,7 +27,7 @@ class MemoryStore(MemorySchedules, MemoryRuns, MemoryRecords, MemoryMessages, Me
         self.wake()
 
     async def status(self) -> StoreStatus:
-        return StoreStatus(kind="memory", location="this process", schema="-")
+        return StoreStatus(kind="memory", location=say("this process"), schema="-")
 
     async def now(self) -> datetime:
         return self._clock.now()

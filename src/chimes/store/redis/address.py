@@ -55,15 +55,24 @@ def address_of(url: str) -> Address:
     for name, _ in options:
         if name not in _OPTIONS:
             near = difflib.get_close_matches(name, _OPTIONS, 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(_OPTIONS)}"
             raise ConfigError(
-                say("store: unknown option {name!r} of a Redis URL{hint}", name=name, hint=hint)
+                say(
+                    "store: unknown option {name!r} of a Redis URL; did you mean {near}?",
+                    name=name,
+                    near=near[0],
+                )
+                if near
+                else say(
+                    "store: unknown option {name!r} of a Redis URL; known are {known}",
+                    name=name,
+                    known=", ".join(_OPTIONS),
+                )
             )
     given = dict(options)
     tls = tuple((name, given[name]) for name in _TLS_OPTIONS if name in given)
     if tls and parts.scheme != "rediss":
         raise ConfigError(
-            say("store: {tls} is an option of rediss://, which uses TLS", tls=tls[0][0])
+            say("store: {option} is an option of rediss://, which uses TLS", option=tls[0][0])
         )
     return Address(
         host=parts.hostname or "localhost",

@@ -237,7 +237,7 @@ class Connections:
             await pool.give_back(found)
 
     def _ours(self, error: Exception) -> Exception:
-        return translated(error, f"Redis at {self.address.shown}")
+        return translated(error, say("Redis at {address}", address=self.address.shown))
 
     def _here(self) -> _Pool:
         if not self._open:

@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
 
+from chimes.errors import told
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
 from chimes.model.change import replace
 from chimes.model.delivery import Delivery, DeliveryState, InboxItem
@@ -98,11 +99,7 @@ def mended_run(fields: Mapping[str, str], error: Exception) -> Run:
         started_at=_time(fields["first"]),
         finished_at=_time(fields["finished"]),
         attempts=attempts,
-        error=say(
-            "{damage} of this run cannot be read: {error}",
-            damage=", ".join(sorted(damage)) or "a part",
-            error=error,
-        ),
+        error=_unreadable_run(damage, error),
         reason=Reason.UNREADABLE,
     )
 
@@ -128,8 +125,31 @@ def mended_schedule(fields: Mapping[str, str], error: Exception) -> Schedule:
         last_success_at=_time(fields["last_success"]),
         fired_count=_number(fields["fired"]),
         purged_until=_time(fields["purged"]),
-        last_error=f"{', '.join(sorted(damage)) or 'a part'} of this schedule cannot be read: "
-        f"{error}",
+        last_error=_unreadable_schedule(damage, error),
+    )
+
+
+def _unreadable_run(damage: set[str], error: Exception) -> str:
+    if not damage:
+        return str(say("a part of this run cannot be read: {error}", error=told(error)))
+    return str(
+        say(
+            "{parts} of this run cannot be read: {error}",
+            parts=", ".join(sorted(damage)),
+            error=told(error),
+        )
+    )
+
+
+def _unreadable_schedule(damage: set[str], error: Exception) -> str:
+    if not damage:
+        return str(say("a part of this schedule cannot be read: {error}", error=told(error)))
+    return str(
+        say(
+            "{parts} of this schedule cannot be read: {error}",
+            parts=", ".join(sorted(damage)),
+            error=told(error),
+        )
     )
 
 
@@ -150,7 +170,7 @@ def mended_delivery(fields: Mapping[str, str], error: Exception) -> Delivery:
         created_at=_time(fields["created"]) or EPOCH,
         available_at=_time(fields["available"]) or EPOCH,
         finished_at=_time(fields["finished"]),
-        error=say("this delivery cannot be read: {error}", error=error),
+        error=str(say("this delivery cannot be read: {error}", error=told(error))),
         code=Reason.UNREADABLE,
     )
 
@@ -162,7 +182,7 @@ def mended_inbox(fields: Mapping[str, str], error: Exception) -> InboxItem:
         owner=_owner(fields["owner"]),
         run_id=None,
         schedule_id=None,
-        title="this message cannot be read",
+        title=str(say("this message cannot be read")),
         text=str(error),
         status=Reason.UNREADABLE,
         created_at=_time(fields["created"]) or EPOCH,

@@ -17,7 +17,6 @@ ASKED = (
 )
 #: Scripts that say what they may do, and are refused whole when memory is short.
 OLDEST = (7, 0)
-OVERRIDE = "start with --allow-volatile (CHIMES_ALLOW_VOLATILE=true) to use it all the same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,32 +31,48 @@ def judged(settings: dict[str, str]) -> Durability:
     policy = settings.get("maxmemory-policy", "")
     if policy and policy != "noeviction":
         return Durability(
-            refused=f"maxmemory-policy is {policy}: it may throw away schedules and runs; set it to"
-            " noeviction"
+            refused=say(
+                "maxmemory-policy is {policy}: it may throw away schedules and runs; set it to"
+                " noeviction",
+                policy=policy,
+            )
         )
     if settings.get("appendonly") != "yes":
         saves = settings.get("save", "")
-        kept = f"only snapshots are kept (save {saves})" if saves else "nothing is kept on disk"
-        return Durability(refused=f"appendonly is off, {kept}; set appendonly yes")
+        return Durability(
+            refused=say(
+                "appendonly is off, only snapshots are kept (save {saves}); set appendonly yes",
+                saves=saves,
+            )
+            if saves
+            else say("appendonly is off, nothing is kept on disk; set appendonly yes")
+        )
     fsync = settings.get("appendfsync", "")
     if fsync in ("always", "everysec") and settings.get("no-appendfsync-on-rewrite") == "yes":
         # Redis leaves the fsync out then, whatever appendfsync says.
         return Durability(
-            note="no-appendfsync-on-rewrite is yes: a crash of the machine while Redis saves or"
-            " rewrites its file may undo what it acknowledged meanwhile; set it to no"
+            note=say(
+                "no-appendfsync-on-rewrite is yes: a crash of the machine while Redis saves or"
+                " rewrites its file may undo what it acknowledged meanwhile; set it to no"
+            )
         )
     if fsync == "everysec":
-        return Durability(note="appendfsync is everysec: a crash may undo about the last second")
+        return Durability(
+            note=say("appendfsync is everysec: a crash may undo about the last second")
+        )
     if fsync != "always":
         return Durability(
-            note=f"appendfsync is {fsync}: a crash may undo what the system has not written yet"
+            note=say(
+                "appendfsync is {fsync}: a crash may undo what the system has not written yet",
+                fsync=fsync,
+            )
         )
     return Durability()
 
 
 async def checked(connections: Connections, *, allow_volatile: bool) -> str:
     """What to say about the server's durability; raises StoreUnsafe where it must not be used."""
-    where = f"Redis at {connections.address.shown}"
+    where = say("Redis at {address}", address=connections.address.shown)
     await _check_version(connections, where)
     try:
         answer = await connections.command("CONFIG", "GET", *ASKED)
@@ -65,18 +80,20 @@ async def checked(connections: Connections, *, allow_volatile: bool) -> str:
         if _unreachable(error):
             raise
         found = Durability(
-            refused="its settings cannot be read (CONFIG GET is not allowed), so nobody knows"
-            " whether it keeps what it acknowledges"
+            refused=say(
+                "its settings cannot be read (CONFIG GET is not allowed), so nobody knows"
+                " whether it keeps what it acknowledges"
+            )
         )
     else:
         found = judged(_settings(answer))
     if found.refused and not allow_volatile:
         raise StoreUnsafe(
             say(
-                "{where} would lose data: {refused}; or {override}",
+                "{where} would lose data: {why}; or start with --allow-volatile"
+                " (CHIMES_ALLOW_VOLATILE=true) to use it all the same",
                 where=where,
-                refused=found.refused,
-                override=OVERRIDE,
+                why=found.refused,
             )
         )
     return found.refused or found.note
@@ -88,7 +105,7 @@ def _unreachable(error: StoreError) -> bool:
 
 
 async def version_of(connections: Connections) -> str:
-    return f"Redis {(await _about(connections)).get('redis_version', '')}".strip()
+    return " ".join(("Redis", (await _about(connections)).get("redis_version", ""))).strip()
 
 
 async def _about(connections: Connections) -> dict[str, str]:

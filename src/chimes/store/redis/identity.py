@@ -76,10 +76,10 @@ async def opened(connections: Connections, marker: Marker) -> Identity:
     if found is None:
         raise StoreLost(
             say(
-                "store_lost: Redis at {shown} is empty, but held data before: it"
+                "store_lost: Redis at {address} is empty, but held data before: it"
                 " was emptied, or came back without its files. Restore it, or set it up anew with"
                 " chimes store init --force",
-                shown=connections.address.shown,
+                address=connections.address.shown,
             ),
             code="store_lost",
         )
@@ -94,10 +94,10 @@ async def opened(connections: Connections, marker: Marker) -> Identity:
 def exchanged(address: Address) -> StoreLost:
     return StoreLost(
         say(
-            "store_lost: Redis at {shown} holds another store than before: it was emptied or"
+            "store_lost: Redis at {address} holds another store than before: it was emptied or"
             " exchanged, and a node that did not know has set it up. Restore it, or go on with"
             " what is there by chimes store init --force",
-            shown=address.shown,
+            address=address.shown,
         ),
         code="store_lost",
     )
@@ -132,11 +132,11 @@ async def _founded(
     if layout != LAYOUT:
         raise SchemaMismatch(
             say(
-                "the layout of Redis at {shown} is {layout}; this"
-                " version of Chimes needs {layout2}",
-                shown=connections.address.shown,
-                layout=layout or "unknown",
-                layout2=LAYOUT,
+                "the layout of Redis at {address} is {layout}; this"
+                " version of Chimes needs {needed}",
+                address=connections.address.shown,
+                layout=layout or say("unknown"),
+                needed=LAYOUT,
             )
         )
     return Identity(store_id, layout, founded == "forced")

@@ -156,7 +156,7 @@ class GroupCommit:
             # The transaction as a whole is gone, and with it every work of the group.
             wakes = False
             for job in jobs:
-                job.error = StoreUnavailable(say("cannot write: {error}", error=error))
+                job.error = StoreUnavailable(say("cannot write: {reason}", reason=str(error)))
             if self._driver.in_transaction:
                 self._driver.execute("ROLLBACK")
         if wakes:
@@ -176,7 +176,9 @@ class GroupCommit:
                 if not is_busy(error):
                     self._refuse(self._translated(error))
                     return False
-                message = f"the database has been locked for {LOCK_SECONDS:.0f} s"
+                message = say(
+                    "the database has been locked for {seconds:.0f} s", seconds=LOCK_SECONDS
+                )
                 self._refuse(StoreUnavailable(message), until=self._elapsed.monotonic())
                 if not self._queue:
                     return False

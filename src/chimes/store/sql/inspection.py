@@ -14,7 +14,7 @@ from chimes.errors import StoreError, StoreUnavailable
 from chimes.store.sql.migrations import HEAD
 from chimes.store.sql.server import Server
 from chimes.store.sql.server_schema import stored_revision
-from chimes.wording import say
+from chimes.wording import joined, say
 
 _SECONDS = 10.0
 _POSTGRES = text(
@@ -59,7 +59,7 @@ async def inspect_server(server: Server) -> Inspection:
         if server.trouble(error) is None:
             raise
         reason = getattr(error, "orig", None) or error
-        raise StoreUnavailable(f"{server.location}: {reason}") from None
+        raise StoreUnavailable(joined(": ", (server.location, str(reason)))) from None
     finally:
         await greenlet_spawn(engine.dispose)
 

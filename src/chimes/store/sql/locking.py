@@ -122,7 +122,7 @@ def or_busy(tx: Tx, what: str) -> Iterator[None]:
         yield
     except DBAPIError as error:
         if tx.dialect.lock_timed_out(error):
-            raise StoreBusy(say("somebody else is at work on {what}", what=what)) from error
+            raise StoreBusy(say("somebody else is at work on {key}", key=what)) from error
         raise
 
 

@@ -47,7 +47,7 @@ _SESSION = (
     f" idle_transaction_timeout = {IDLE_SECONDS}, max_statement_time = {STATEMENT_SECONDS},"
     f" innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = {LOCK_SECONDS}",
 )
-GALERA = (
+GALERA = say(
     "the store is a Galera cluster: all nodes have to use the same one of its servers, for with"
     " several writers it may lose updates"
 )
@@ -157,7 +157,7 @@ def normalized(url: str) -> URL:
     try:
         made = make_url(f"mariadb+asyncmy://{rest}")
     except (ArgumentError, ValueError) as error:
-        raise ConfigError(say("store: not a MariaDB URL: {error}", error=error)) from None
+        raise ConfigError(say("store: not a MariaDB URL: {error}", error=str(error))) from None
     if not made.database:
         raise ConfigError(
             say("store: the MariaDB URL names no database; write mariadb://host/database")
@@ -195,7 +195,7 @@ async def _connect(**given: Any) -> Any:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await asyncmy.connect(**given)
     except (RuntimeError, AttributeError, IndexError) as error:
-        message = f"the server hung up on a new connection ({error})"
+        message = say("the server hung up on a new connection ({error})", error=str(error))
         raise asyncmy.errors.OperationalError(CR.CR_SERVER_LOST, message) from error
 
 

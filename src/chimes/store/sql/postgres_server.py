@@ -27,7 +27,7 @@ from chimes.store.sql.server import (
     Server,
     Trouble,
 )
-from chimes.wording import say
+from chimes.wording import joined, say
 
 RECYCLE_SECONDS = 600
 _SCHEMES = ("postgresql", "postgres", "postgresql+asyncpg")
@@ -139,7 +139,7 @@ class PostgresServer(Server):
                 self._dsn, timeout=CONNECT_SECONDS, server_settings=settings, **more
             )
         except ValueError as error:
-            raise ConfigError(f"{self.location}: {error}") from None
+            raise ConfigError(joined(": ", (self.location, str(error)))) from None
 
     # --- errors -------------------------------------------------------------------------------
     def trouble(self, error: BaseException) -> Trouble | None:

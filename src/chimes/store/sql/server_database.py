@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Generic, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -52,6 +53,14 @@ UNIT_SECONDS = 20.0
 RECENT_SECONDS = 30.0
 
 
+class Doing(Enum):
+    """What a unit of work was at when its server failed."""
+
+    OPENING = auto()
+    READING = auto()
+    WRITING = auto()
+
+
 class ServerDatabase:
     one_writer = False
 
@@ -72,7 +81,7 @@ class ServerDatabase:
         self._pools.main = asyncio.get_running_loop()
         self._open = True
         try:
-            await self._attempted("open", self._check_schema)
+            await self._attempted(Doing.OPENING, self._check_schema)
         except BaseException:
             self._open = False
             await self._pools.close()
@@ -158,14 +167,14 @@ class ServerDatabase:
         return await self.now()
 
     async def look(self, work: Work[T]) -> T:
-        return await self._attempted("read", lambda: self._read(work, alone=True))
+        return await self._attempted(Doing.READING, lambda: self._read(work, alone=True))
 
     async def read(self, work: Work[T]) -> T:
-        return await self._attempted("read", lambda: self._read(work))
+        return await self._attempted(Doing.READING, lambda: self._read(work))
 
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
         unit = _Unit(work, self.dialect, self._clock)
-        answer = await self._attempted("write", lambda: self._write(unit))
+        answer = await self._attempted(Doing.WRITING, lambda: self._write(unit))
         if unit.wakes:
             self.wake()
             if self._channel is not None:
@@ -249,7 +258,7 @@ class ServerDatabase:
             self.counters.no_connection += 1
             raise StoreUnavailable(say("all connections to the store are in use")) from error
 
-    async def _attempted(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _attempted(self, doing: Doing, attempt: Callable[[], Awaitable[T]]) -> T:
         """The whole unit, again from the start where it surely did not happen."""
         begun = self._elapsed.monotonic()
         conflicts = losses = 0
@@ -270,10 +279,10 @@ class ServerDatabase:
                 elif trouble is None:
                     raise
                 else:
-                    raise self._translated(error, what) from error
+                    raise self._translated(error, doing) from error
             await asyncio.sleep(random.uniform(0, 0.01) * 2 ** (conflicts + losses))  # noqa: S311
 
-    def _translated(self, error: Exception, what: str = "read") -> Exception:
+    def _translated(self, error: Exception, doing: Doing = Doing.READING) -> Exception:
         trouble = self._server.trouble(error)
         if trouble is None:
             return error
@@ -283,7 +292,17 @@ class ServerDatabase:
                 say("store_read_only: the store takes no writes: {reason}", reason=reason),
                 code="store_read_only",
             )
-        return StoreUnavailable(say("cannot {what}: {reason}", what=what, reason=reason))
+        return StoreUnavailable(_unavailable(doing, reason))
+
+
+def _unavailable(doing: Doing, reason: str) -> str:
+    match doing:
+        case Doing.OPENING:
+            return say("cannot open: {reason}", reason=reason)
+        case Doing.READING:
+            return say("cannot read: {reason}", reason=reason)
+        case Doing.WRITING:
+            return say("cannot write: {reason}", reason=reason)
 
 
 class _Unit(Generic[T]):

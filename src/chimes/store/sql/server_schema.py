@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 _STORED = text(f"SELECT version_num FROM {SERVER_VERSIONS}")  # noqa: S608 our own name
 _MIN_REVISION = text("SELECT value FROM store_facts WHERE name = 'min_revision'")
-_NEEDED = HEAD if OLDEST == HEAD else f"{OLDEST} to {HEAD}"
+_NEEDED = HEAD if OLDEST == HEAD else say("{oldest} to {newest}", oldest=OLDEST, newest=HEAD)
 #: A step that cannot get its lock is tried again for this long.
 PATIENCE_SECONDS = 120.0
 _PAUSE_SECONDS = 0.5
@@ -56,9 +56,9 @@ def stored_revision(connection: Connection) -> str | None:
     if ours and SERVER_VERSIONS not in names:
         raise SchemaMismatch(
             say(
-                "the database has tables {ours} that are not of Chimes; give Chimes"
+                "the database has tables {tables} that are not of Chimes; give Chimes"
                 " a database or schema of its own",
-                ours=", ".join(sorted(ours)),
+                tables=", ".join(sorted(ours)),
             )
         )
     return None
@@ -78,9 +78,11 @@ def _judged(connection: Connection, stored: str) -> str:
         return ""
     oldest = connection.execute(_MIN_REVISION).scalar()
     if isinstance(oldest, int) and int(HEAD) >= oldest:
-        return (
-            f"the store has schema {stored}, which is newer than this version of Chimes ({HEAD})"
-            " and still works with it; update this node soon"
+        return say(
+            "the store has schema {stored}, which is newer than this version of Chimes ({head})"
+            " and still works with it; update this node soon",
+            stored=stored,
+            head=HEAD,
         )
     raise SchemaMismatch(
         say(

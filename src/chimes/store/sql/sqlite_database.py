@@ -23,7 +23,9 @@ from sqlalchemy.pool import NullPool
 
 from chimes.clock import Clock, SystemClock
 from chimes.errors import StoreError, StoreUnavailable
+from chimes.model.lags import bracket_of_micros
 from chimes.store.sql.database import Reader, Work
+from chimes.store.sql.dialects.counting import BRACKET_FUNCTION
 from chimes.store.sql.dialects.sqlite import SqliteDialect, is_busy
 from chimes.store.sql.group_commit import LOCK_SECONDS, GroupCommit, driver_of
 from chimes.store.sql.migrations import HEAD
@@ -73,7 +75,7 @@ class SqliteDatabase:
             if reason is None and not isinstance(error, OSError):
                 raise
             raise StoreUnavailable(
-                say("cannot open {path}: {reason}", path=self._path, reason=reason or error)
+                say("cannot open {path}: {reason}", path=self._path, reason=reason or str(error))
             ) from error
 
     def _open(self) -> None:
@@ -186,6 +188,7 @@ def _set_up(driver: sqlite3.Connection, _record: Any) -> None:
         "journal_size_limit = 67108864",
     ):
         driver.execute(f"PRAGMA {pragma}").close()
+    driver.create_function(BRACKET_FUNCTION, 1, bracket_of_micros, deterministic=True)
 
 
 def _there(part: T | None) -> T:

@@ -6,6 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from chimes.wording import say
+
 #: Shared memory and byte-range locks do not hold across hosts there.
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "lustre")
 _MOUNTS = Path("/proc/self/mounts")
@@ -27,9 +29,11 @@ def network_warning(path: Path, mounts: Path = _MOUNTS) -> str:
     kind = _file_system(path, mounts)
     if not kind.startswith(_NETWORK):
         return ""
-    return (
-        f"{path} is on a network file system ({kind}), on which SQLite's locks cannot be trusted;"
-        " keep it on a local disk"
+    return say(
+        "{path} is on a network file system ({kind}), on which SQLite's locks cannot be trusted;"
+        " keep it on a local disk",
+        path=path,
+        kind=kind,
     )
 
 

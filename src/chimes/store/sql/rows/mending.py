@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from chimes.errors import told
 from chimes.model.change import replace
 from chimes.model.policy import Policy
 from chimes.model.run import Origin, Reason, Run, RunStatus
@@ -33,6 +34,7 @@ from chimes.store.sql.rows.run import NO_ATTEMPTS, attempts_of, run_of
 from chimes.store.sql.rows.schedule import dependency_of, schedule_of
 from chimes.store.sql.tables import runs, schedules
 from chimes.triggers import Once
+from chimes.wording import say
 
 _log = logging.getLogger(__name__)
 
@@ -77,9 +79,13 @@ def schedule_and_damage(row: Sequence[Any]) -> tuple[Schedule, frozenset[str]]:
     except Exception as error:
         _log.warning("schedule %s cannot be read: %s", row[0], error)
         mended, damage = _mended(row, tuple(schedules.c.keys()), _SCHEDULE)
-        message = f"{', '.join(sorted(damage))} of this schedule cannot be read: {error}"
+        message = say(
+            "{parts} of this schedule cannot be read: {error}",
+            parts=", ".join(sorted(damage)),
+            error=told(error),
+        )
         # A summary that is lost belongs to no definition.
-        return replace(schedule_of(mended), last_error=message), damage - {"last_status"}
+        return replace(schedule_of(mended), last_error=str(message)), damage - {"last_status"}
 
 
 def readable_run(row: Sequence[Any]) -> Run:
@@ -91,8 +97,12 @@ def readable_run(row: Sequence[Any]) -> Run:
         mended, damage = _mended(row, _COLUMNS, _RUN)
         if "target" in damage:
             mended[_COLUMNS.index("target")] = _instead_of_target(row)
-        message = f"{', '.join(sorted(damage))} of this run cannot be read: {error}"
-        return replace(run_of(mended), error=message, reason=Reason.UNREADABLE)
+        message = say(
+            "{parts} of this run cannot be read: {error}",
+            parts=", ".join(sorted(damage)),
+            error=told(error),
+        )
+        return replace(run_of(mended), error=str(message), reason=Reason.UNREADABLE)
 
 
 def _instead_of_target(row: Sequence[Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from chimes.errors import InvalidInput
+from chimes.errors import InvalidInput, told
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.delivery import Delivery, DeliveryState, InboxItem
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
@@ -26,6 +26,7 @@ from chimes.store.sql.rows.parts import (
     moment_of,
     owner_of,
 )
+from chimes.wording import say
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +77,8 @@ def delivery_of(row: Row[Any]) -> Delivery:
         _log.warning("delivery %s cannot be read: %s", row.id, damage)
         recipient, occasion = Recipient(channel=Channel.INBOX), Occasion.ALWAYS
         state, owner = _state(row.state), SYSTEM_OWNER
-        error, code = f"this delivery cannot be read: {damage}", Reason.UNREADABLE
+        error = str(say("this delivery cannot be read: {error}", error=told(damage)))
+        code = Reason.UNREADABLE
     return Delivery(
         id=DeliveryId(row.id),
         run_id=RunId(row.run_id),
