@@ -1,167 +1,154 @@
-"""Pause, resume, run, skip, move, reschedule, backfill."""
+"""Actions as targets of the native API."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from tests.doors.rig import Rig
+from chimes.config import Settings
+from chimes.model.access import Role
+from tests.builders import ALICE, ODD_JSON
+from tests.doors.rig import HTTP, Rig, definition, serving
 
-EVERY = {"kind": "every", "every": "PT1H", "anchor": "2030-01-15T00:00:00Z"}
-
-
-# C8
-async def test_pause_and_resume(any_rig: Rig) -> None:
-    made = await any_rig.create(trigger=EVERY)
-    path = f"/api/v1/schedules/{made['id']}"
-    body = {"note": "holiday", "until": "2030-01-20T09:00:00", "timezone": "Asia/Bangkok"}
-    paused = (await any_rig.client.post(f"{path}/pause", json=body)).json()
-    assert paused["enabled"] is False
-    assert paused["pause"] == {"note": "holiday", "until": "2030-01-20T02:00:00Z"}
-    assert (paused["next_run_at"], paused["version"]) == (None, 2)
-    again = await any_rig.client.post(f"{path}/pause", json=body)
-    assert again.json() == paused
-    any_rig.clock.advance(timedelta(hours=5, minutes=1))
-    resumed = (await any_rig.client.post(f"{path}/resume")).json()
-    assert (resumed["enabled"], resumed["pause"]) == (True, None)
-    assert resumed["next_run_at"] == "2030-01-15T15:00:00Z"
-    runs = await any_rig.client.get(f"{path}/runs")
-    assert runs.json()["items"] == []
+PATH = "/api/v1/schedules"
+ACTION: dict[str, Any] = {"kind": "action", "action_type_id": "restart", "kn_id": "kn1"}
+WHOLE = ACTION | {
+    "branch": "dev",
+    "identities": [{"id": "pod-1"}, ODD_JSON],
+    "params": ODD_JSON,
+    "account": {"id": "u-1", "type": "app"},
+}
 
 
-async def test_pause_takes_reason_as_another_word_for_note(rig: Rig) -> None:
-    made = await rig.create()
-    path = f"/api/v1/schedules/{made['id']}/pause"
-    assert (await rig.client.post(path, json={"reason": "x"})).json()["pause"]["note"] == "x"
-    both = await rig.client.post(path, json={"reason": "x", "note": "y"})
-    assert both.status_code == 422
+async def test_an_action_comes_back_whole(any_rig: Rig) -> None:
+    made = await any_rig.create(target=WHOLE)
+    assert made["target"] == WHOLE
+    assert (await any_rig.client.get(f"{PATH}/{made['id']}")).json() == made
 
 
-# C7
-async def test_run_now_changes_nothing_about_the_schedule(any_rig: Rig) -> None:
-    made = await any_rig.create(trigger={"kind": "once", "at": "2030-01-16T00:00:00Z"})
-    path = f"/api/v1/schedules/{made['id']}"
-    answer = await any_rig.client.post(f"{path}/run")
-    run = answer.json()
-    assert answer.status_code == 202
-    assert answer.headers["location"] == f"/api/v1/runs/{run['id']}"
-    assert (run["origin"], run["slot"], run["status"], run["attempt"]) == (
-        "manual",
-        None,
-        "queued",
-        0,
+# R0.34, C1, C6
+async def test_what_is_left_out_is_as_configured() -> None:
+    settings = Settings(schedule_execution_timeout=timedelta(minutes=20))
+    async with serving(settings=settings) as rig:
+        made = await rig.create(target=ACTION)
+    assert made["target"] == ACTION | {
+        "branch": "main",
+        "identities": [],
+        "params": {},
+        "account": {"id": "", "type": ""},
+    }
+    policy = made["policy"]
+    assert (policy["timeout"], policy["max_retries"], policy["backoff"]) == (
+        "PT20M",
+        3,
+        "exponential",
     )
-    assert (await any_rig.client.get(path)).json() == made
-    await any_rig.client.post(f"{path}/pause")
-    second = (await any_rig.client.post(f"{path}/run", json={})).json()
-    assert second["blocked"] is True
-    beside = (await any_rig.client.post(f"{path}/run", json={"beside_others": True})).json()
-    assert beside["blocked"] is False
+    assert (policy["misfire"], policy["overlap"], policy["max_concurrent_runs"]) == (
+        "one",
+        "skip",
+        1,
+    )
 
 
-async def test_skip(any_rig: Rig) -> None:
-    made = await any_rig.create(trigger=EVERY)
-    path = f"/api/v1/schedules/{made['id']}"
-    skipped = (await any_rig.client.post(f"{path}/skip", json={"reason": "not today"})).json()
-    assert skipped["next_slot"] == "2030-01-15T11:00:00Z"
-    runs = (await any_rig.client.get(f"{path}/runs")).json()["items"]
-    assert [(run["slot"], run["status"], run["reason"]) for run in runs] == [
-        ("2030-01-15T10:00:00Z", "skipped", "skipped_by_hand")
-    ]
+# C23
+@pytest.mark.parametrize("name", ["identities", "unique_identities", "_instance_identities"])
+async def test_other_names_of_the_fields(rig: Rig, name: str) -> None:
+    made = await rig.create(target=ACTION | {name: [{"id": 1}], "dynamic_params": {"a": 1}})
+    assert (made["target"]["identities"], made["target"]["params"]) == ([{"id": 1}], {"a": 1})
+    changed = await rig.client.patch(
+        f"{PATH}/{made['id']}", json={"target": {name: [{"id": 2}], "dynamic_params": {}}}
+    )
+    assert changed.status_code == 200, changed.text
+    assert changed.json()["target"] == made["target"] | {"identities": [{"id": 2}], "params": {}}
 
 
-async def test_move_keeps_the_slot(any_rig: Rig) -> None:
-    made = await any_rig.create(trigger=EVERY)
-    path = f"/api/v1/schedules/{made['id']}/move"
-    moved = (await any_rig.client.post(path, json={"to": "2030-01-15T10:30:00Z"})).json()
-    assert moved["next_slot"] == "2030-01-15T10:00:00Z"
-    assert moved["next_run_at"] == "2030-01-15T10:30:00Z"
-    beyond = (await any_rig.client.post(path, json={"to": "2030-01-15T11:30:00Z"})).json()
-    assert beyond["next_slot"] == beyond["next_run_at"] == "2030-01-15T11:00:00Z"
-    (run,) = (await any_rig.client.get(f"/api/v1/schedules/{made['id']}/runs")).json()["items"]
-    assert (run["slot"], run["planned_at"]) == ("2030-01-15T10:00:00Z", "2030-01-15T11:30:00Z")
+async def test_both_names_have_to_say_the_same(rig: Rig) -> None:
+    same = {"unique_identities": [{"id": 1}], "_instance_identities": [{"id": 1}]}
+    assert (await rig.create(target=ACTION | same))["target"]["identities"] == [{"id": 1}]
+    answer = await rig.client.post(
+        PATH, json=definition(target=ACTION | same | {"identities": [{"id": 2}]})
+    )
+    assert (answer.status_code, answer.json()["code"]) == (422, "given_twice")
+
+
+async def test_a_patch_changes_what_it_names(rig: Rig) -> None:
+    made = await rig.create(target=WHOLE)
+    patch = {"target": {"branch": "main", "account": {"id": "u-2", "type": "user"}}}
+    answer = await rig.client.patch(f"{PATH}/{made['id']}", json=patch)
+    assert answer.json()["target"] == WHOLE | patch["target"]
+    plain = await rig.create(target=HTTP)
+    turned = await rig.client.patch(f"{PATH}/{plain['id']}", json={"target": ACTION})
+    assert turned.json()["target"]["action_type_id"] == "restart"
+    assert turned.json()["policy"]["timeout"] == "PT10M"
+    lacking = {"target": {"kind": "action", "kn_id": "kn1"}}
+    answer = await rig.client.patch(f"{PATH}/{(await rig.create(target=HTTP))['id']}", json=lacking)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (
+        422,
+        "/target/action_type_id",
+    )
+
+
+# S45
+async def test_secrets_among_the_params_are_answered_as_stars_and_kept(rig: Rig) -> None:
+    made = await rig.create(target=ACTION | {"params": {"api_key": "hush", "n": 1}})
+    assert made["target"]["params"] == {"api_key": "***", "n": 1}
+    patch = {"target": {"params": {"api_key": "***", "n": 2}}}
+    await rig.client.patch(f"{PATH}/{made['id']}", json=patch)
+    kept = await rig.store.get_schedule(made["id"])
+    assert kept is not None
+    assert kept.target.params == {"api_key": "hush", "n": 2}
 
 
 @pytest.mark.parametrize(
-    ("body", "slot"),
+    ("given", "pointer", "code"),
     [
-        ({"to": "2030-01-15T12:34:56Z"}, "2030-01-15T12:34:56Z"),
-        ({"to": "2030-01-15T19:34:56+07:00[Asia/Bangkok]"}, "2030-01-15T12:34:56Z"),
-        ({"to": "2030-01-15T19:34:56", "timezone": "Asia/Bangkok"}, "2030-01-15T12:34:56Z"),
-        ({"to": "2020-01-15T19:34:56Z"}, "2030-01-15T09:00:00Z"),
+        ({"action_type_id": ""}, "/target/action_type_id", "missing"),
+        ({"kn_id": "x" * 41}, "/target/kn_id", "too_long"),
+        ({"branch": ""}, "/target/branch", "missing"),
+        ({"identities": ["x"]}, "/target/identities/0", "dict_type"),
+        ({"identities": {}}, "/target/identities", "list_type"),
+        ({"account": {"id": "a" * 41}}, "/target/account/id", "too_long"),
+        ({"account": {"name": "a"}}, "/target/account/name", "unknown_field"),
+        ({"action_type": "x"}, "/target/action_type", "unknown_field"),
     ],
 )
-async def test_reschedule(any_rig: Rig, body: dict[str, str], slot: str) -> None:
-    made = await any_rig.create(trigger=EVERY)
-    path = f"/api/v1/schedules/{made['id']}/reschedule"
-    moved = (await any_rig.client.post(path, json=body)).json()
-    assert (moved["next_slot"], moved["next_run_at"]) == (slot, slot)
-
-
-@pytest.mark.parametrize("action", ["move", "reschedule"])
-async def test_a_time_without_a_zone_is_refused_with_a_hint(rig: Rig, action: str) -> None:
-    made = await rig.create(trigger=EVERY)
-    answer = await rig.client.post(
-        f"/api/v1/schedules/{made['id']}/{action}", json={"to": "2030-01-15T12:00:00"}
-    )
-    [error] = answer.json()["errors"]
+async def test_what_is_refused(rig: Rig, given: dict[str, Any], pointer: str, code: str) -> None:
+    answer = await rig.client.post(PATH, json=definition(target=ACTION | given))
+    first = answer.json()["errors"][0]
     assert answer.status_code == 422
-    assert error["pointer"] == "/to"
-    assert "offset" in error["hint"]
+    assert (first["pointer"], first["code"]) == (pointer, code)
 
 
-async def test_reschedule_of_a_paused_schedule_is_a_conflict(rig: Rig) -> None:
-    made = await rig.create(enabled=False)
-    path = f"/api/v1/schedules/{made['id']}"
-    for action, body in (("reschedule", {"to": "2030-01-15T12:00:00Z"}), ("skip", {})):
-        answer = await rig.client.post(f"{path}/{action}", json=body)
-        assert answer.status_code == 409
+# The action service believes what it is told about the account.
+async def test_only_an_admin_acts_for_another_account(rig: Rig) -> None:
+    member = await rig.key(Role.MEMBER, ALICE)
+    admin = await rig.key(Role.ADMIN)
 
+    async def create(account: dict[str, str], headers: dict[str, str]) -> int:
+        body = definition(target=ACTION | {"account": account})
+        return (await rig.client.post(PATH, json=body, headers=headers)).status_code
 
-async def test_backfill(any_rig: Rig) -> None:
-    made = await any_rig.create(trigger=EVERY)
-    path = f"/api/v1/schedules/{made['id']}/backfill"
-    slots = ["2030-01-15T03:00:00Z", "2030-01-15T04:00:00Z", "2030-01-15T05:00:00Z"]
-    body = {"from": slots[0], "to": "2030-01-15T12:00:00", "timezone": "Asia/Bangkok"}
-    before = await any_rig.snapshot()
-    dry = await any_rig.client.post(path, json=body | {"dry_run": True})
-    assert dry.json() == {"slots": slots, "runs": []}
-    assert await any_rig.snapshot() == before
-    made_up = (await any_rig.client.post(path, json=body)).json()
-    assert made_up["slots"] == slots
-    assert [(run["slot"], run["origin"]) for run in made_up["runs"]] == [
-        (slot, "backfill") for slot in slots
-    ]
-    assert (await any_rig.client.post(path, json=body)).json() == {"slots": [], "runs": []}
-
-
-async def test_a_backfill_that_ends_before_it_begins(rig: Rig) -> None:
-    made = await rig.create(trigger=EVERY)
-    answer = await rig.client.post(
-        f"/api/v1/schedules/{made['id']}/backfill",
-        json={"from": "2030-01-15T03:00:00Z", "to": "2030-01-15T02:00:00Z"},
+    assert await create({"id": "bob", "type": "user"}, member) == 403
+    assert await create({"id": "alice", "type": "app"}, member) == 403
+    assert await create({"id": "alice", "type": "user"}, member) == 201
+    assert await create({}, member) == 201
+    assert await create({"id": "bob", "type": "app"}, admin) == 201
+    given = definition(
+        target=ACTION | {"account": {"id": "bob", "type": "app"}},
+        owner={"type": "user", "id": "alice"},
     )
-    assert answer.status_code == 422
-
-
-@pytest.mark.parametrize(
-    "action", ["pause", "resume", "run", "skip", "move", "reschedule", "backfill"]
-)
-async def test_unknown_schedules_are_404(rig: Rig, action: str) -> None:
-    moments = {"move": ("to",), "reschedule": ("to",), "backfill": ("from", "to")}
-    body = dict.fromkeys(moments.get(action, ()), "2030-01-15T12:00:00Z")
-    answer = await rig.client.post(f"/api/v1/schedules/nope/{action}", json=body)
-    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
-
-
-@pytest.mark.parametrize("action", ["pause", "resume", "run", "skip"])
-async def test_an_unknown_field_in_an_action_is_refused(rig: Rig, action: str) -> None:
-    made = await rig.create()
-    before = await rig.snapshot()
-    answer = await rig.client.post(
-        f"/api/v1/schedules/{made['id']}/{action}", json={"unti": "2031-01-01T00:00:00Z"}
+    made = (await rig.client.post(PATH, json=given, headers=admin)).json()
+    renamed = await rig.client.patch(
+        f"{PATH}/{made['id']}", json={"target": {"branch": "dev"}}, headers=member
     )
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["pointer"] == "/unti"
-    assert await rig.snapshot() == before
+    assert renamed.status_code == 200, renamed.text
+
+
+async def test_a_run_without_a_schedule(rig: Rig) -> None:
+    answer = await rig.client.post("/api/v1/runs", json={"target": WHOLE})
+    assert answer.status_code in (201, 202), answer.text
+    run = await rig.store.get_run(answer.json()["id"])
+    assert run is not None
+    assert (run.target.kind, run.policy.timeout) == ("action", timedelta(minutes=10))

@@ -141,7 +141,7 @@ async def test_the_document_knows_every_kind(rig: Rig) -> None:
             "agent",
             "action",
         }
-        assert len(target["oneOf"]) == 5
+        assert len(target["oneOf"]) == 6
     assert schemas["TaskTargetIn"]["required"] == ["kind", "name"]
     assert schemas["HttpTargetIn"]["required"] == ["url"]
 
