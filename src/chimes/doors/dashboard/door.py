@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from chimes.doors.context import Doorway
@@ -42,5 +43,5 @@ def dashboard_door(door: Doorway) -> DoorRouter:
     dashboard = Dashboard(door)
     router = DoorRouter(door="dashboard", prefixes=("/ui",), render=dashboard.tell)
     for path in ("/ui", "/ui/{rest:path}"):
-        router.add_route(path, dashboard, include_in_schema=False)  # type: ignore[arg-type]
+        router.routes.append(Route(path, dashboard, include_in_schema=False))
     return router

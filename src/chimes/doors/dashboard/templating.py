@@ -17,6 +17,7 @@ from chimes.doors.dashboard.assets import asset_address
 from chimes.doors.dashboard.look import by_clock
 from chimes.doors.dashboard.speaking import reader
 from chimes.language.describe import describe
+from chimes.retelling import retold
 from chimes.triggers import Trigger
 from chimes.wording import in_language
 
@@ -115,7 +116,7 @@ def _said(text: str) -> str:
 
 def _retold(text: str) -> str:
     """A stored sentence of ours, in the reader's language."""
-    return in_language(text, reader().look.language)
+    return retold(text, reader().look.language)
 
 
 def _words(trigger: Trigger) -> str:

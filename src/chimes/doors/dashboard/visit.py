@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from chimes.doors.context import Doorway
+from chimes.doors.dashboard.asking import Question
 from chimes.doors.dashboard.assets import accepts_gzip
 from chimes.doors.dashboard.cookies import FLASH, cookie, drop_cookie, form_token, set_cookie
 from chimes.doors.dashboard.flash import Toast, Undo, toast_from
@@ -80,11 +81,14 @@ class Visit:
             text = block_rendered(template, block, {**frame_values(self), "toast": None, **values})
         return self._html(text, status)
 
-    def page_or_part(self, template: str, block: str, /, **values: object) -> Response:
+    def page_or_part(
+        self, template: str, block: str, /, *, status: int = 200, **values: object
+    ) -> Response:
         """The block if htmx asks, otherwise the page with it: one address for both."""
-        answer = (
-            self.part(template, block, **values) if self.partial else self.page(template, **values)
-        )
+        if self.partial:
+            answer = self.part(template, block, status=status, **values)
+        else:
+            answer = self.page(template, status=status, **values)
         answer.headers.add_vary_header("HX-Request")
         return answer
 
@@ -97,6 +101,19 @@ class Visit:
         packed = Toast(text=text, kind=kind, undo=undo).packed(self.look.language)
         set_cookie(self.request, answer, FLASH, packed)
         return answer
+
+    def ask(self, question: Question, /) -> Response:
+        """Before something wide or final: a dialog, or a page where there are no scripts. The
+        answer comes to the same handler, with the same fields and `sure` (`visit.sure`)."""
+        return self.page_or_part(
+            "ask.html",
+            "part",
+            ask=question.completed(self.request.url.path, self.form, self.back()),
+        )
+
+    @property
+    def sure(self) -> bool:
+        return self.form.ticked("sure")
 
     def redirect(self, to: str) -> Response:
         """Only ever to a page of ours (S52)."""

@@ -1,0 +1,105 @@
+"""What all pictures share: elements, escaped; a title and a description; the table beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from markupsafe import Markup, escape
+
+from chimes.model.run import RunStatus
+
+_numbers = count(1)
+#: As in `macros/status.html`.
+SHAPES = {
+    RunStatus.QUEUED: "⋯",
+    RunStatus.RUNNING: "▶",
+    RunStatus.SUCCEEDED: "✓",
+    RunStatus.FAILED: "✕",
+    RunStatus.TIMEOUT: "⏱",
+    RunStatus.CANCELED: "⊘",
+    RunStatus.SKIPPED: "⤼",
+    RunStatus.MISSED: "⌀",
+    RunStatus.UNKNOWN: "?",
+}
+#: From the worst to the best, for pictures in which one mark stands for several runs.
+WORST_FIRST = (
+    RunStatus.FAILED,
+    RunStatus.TIMEOUT,
+    RunStatus.UNKNOWN,
+    RunStatus.MISSED,
+    RunStatus.CANCELED,
+    RunStatus.SKIPPED,
+    RunStatus.RUNNING,
+    RunStatus.QUEUED,
+    RunStatus.SUCCEEDED,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    title: str
+    #: `<svg role="img">`; safe.
+    svg: Markup
+    #: The same as a `<table>`, for whoever does not look at pictures.
+    table: Markup
+
+
+def element(tag: str, *content: object, **attributes: object) -> Markup:
+    """`class_` is class, `_` in a name is a hyphen; what is None is left out."""
+    written = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{escape(_plain(value))}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    inner = "".join(str(escape(each)) for each in content)
+    closed = f"<{tag}{written}/>" if not inner else f"<{tag}{written}>{inner}</{tag}>"
+    return Markup(closed)  # noqa: S704 - every value in it was escaped above
+
+
+def _plain(value: object) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def picture(
+    title: str,
+    description: str,
+    parts: Iterable[Markup],
+    *,
+    width: float,
+    height: float,
+    kind: str = "",
+    links: bool = False,
+) -> Markup:
+    """`links`: there are links in it, so that it is a group of things and not one image."""
+    number = next(_numbers) % 1_000_000
+    return element(
+        "svg",
+        element("title", title, id=f"c{number}t"),
+        element("desc", description or title, id=f"c{number}d"),
+        *parts,
+        class_=f"chart {kind}".strip(),
+        viewBox=f"0 0 {_plain(float(width))} {_plain(float(height))}",
+        width=float(width),
+        height=float(height),
+        role="group" if links else "img",
+        aria_labelledby=f"c{number}t",
+        aria_describedby=f"c{number}d",
+    )
+
+
+def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
+    head = element("tr", *(element("th", each, scope="col") for each in heads))
+    body = [element("tr", *(Markup("<td>{}</td>").format(cell) for cell in row)) for row in rows]
+    return element(
+        "table",
+        element("caption", caption, class_="hidden"),
+        element("thead", head),
+        Markup("<tbody>{}</tbody>").format(Markup("").join(body)),
+    )
+
+
+def worst(states: Iterable[RunStatus]) -> RunStatus:
+    found = frozenset(states)
+    return next(each for each in WORST_FIRST if each in found)

@@ -1,0 +1,100 @@
+"""Seven days by twenty-four hours: how much runs when, and where it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from chimes.doors.dashboard.charts.drawing import Chart, element, picture, table
+
+_CELL, _LEFT, _TOP = 26, 76, 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeatCell:
+    count: int = 0
+    failed: int = 0
+    address: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeatWords:
+    """All in the reader's language."""
+
+    title: str
+    description: str
+    #: Of the rows: weekdays, or days.
+    rows: Sequence[str]
+    day: str
+    hour: str
+    runs: str
+    failed: str
+    cell: Callable[[str, int, HeatCell], str]
+
+
+def heat_map(cells: Sequence[Sequence[HeatCell]], words: HeatWords) -> Chart:
+    """One row of twenty-four cells for each of `words.rows`. A cell is darker the more runs it
+    has; a corner says that a fifth or more of them failed, a dot that any did."""
+    most = max((cell.count for row in cells for cell in row), default=0)
+    parts = [
+        element(
+            "text", f"{hour:02d}", x=_LEFT + hour * _CELL + _CELL / 2, y=_TOP - 6, class_="middle"
+        )
+        for hour in range(0, 24, 3)
+    ]
+    for row, (name, hours) in enumerate(zip(words.rows, cells, strict=True)):
+        y = _TOP + row * _CELL
+        parts.append(element("text", name, x=_LEFT - 8, y=y + _CELL / 2 + 4, class_="end name"))
+        for hour, cell in enumerate(hours):
+            x = _LEFT + hour * _CELL
+            mark = [
+                element(
+                    "rect",
+                    element("title", words.cell(name, hour, cell)),
+                    x=x,
+                    y=y,
+                    width=_CELL - 2,
+                    height=_CELL - 2,
+                    rx=3,
+                    class_=f"h{shade(cell.count, most)}",
+                )
+            ]
+            if cell.failed and cell.failed * 5 >= cell.count:
+                right, bottom = x + _CELL - 2, y + 10
+                mark.append(
+                    element("path", d=f"M{right - 10} {y}H{right}V{bottom}Z", class_="corner")
+                )
+            elif cell.failed:
+                mark.append(element("circle", cx=x + _CELL - 7, cy=y + 5, r=2.5, class_="corner"))
+            label = words.cell(name, hour, cell)
+            parts.extend(
+                [element("a", *mark, href=cell.address, aria_label=label)]
+                if cell.address and cell.count
+                else mark
+            )
+    rows = [
+        (name, f"{hour:02d}:00", cell.count, cell.failed)
+        for name, hours in zip(words.rows, cells, strict=True)
+        for hour, cell in enumerate(hours)
+        if cell.count
+    ]
+    return Chart(
+        title=words.title,
+        svg=picture(
+            words.title,
+            words.description,
+            parts,
+            width=_LEFT + 24 * _CELL,
+            height=_TOP + len(cells) * _CELL,
+            kind="heat",
+            links=any(cell.address and cell.count for row in cells for cell in row),
+        ),
+        table=table(words.title, (words.day, words.hour, words.runs, words.failed), rows),
+    )
+
+
+def shade(count: int, most: int) -> int:
+    """0 for nothing, then four steps by share of the fullest cell."""
+    if not count:
+        return 0
+    return min(4, 1 + 4 * (count - 1) // max(1, most))

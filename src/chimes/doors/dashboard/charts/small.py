@@ -1,0 +1,117 @@
+"""Pictures that fit into a row: how the last runs ended, and how long they took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from markupsafe import Markup
+
+from chimes.doors.dashboard.charts.drawing import SHAPES, Chart, element, picture, table, worst
+from chimes.model.run import RunStatus
+
+MOST_POINTS = 50
+MOST_CELLS = 30
+_CELL, _GAP, _HIGH = 7, 2, 18
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """One mark of a strip: a run, or a bucket of several in which the worst wins."""
+
+    status: RunStatus
+    #: What to say of it: when, and the word of its state.
+    label: str
+    address: str | None = None
+
+
+def buckets(states: Sequence[RunStatus], most: int = MOST_CELLS) -> list[tuple[RunStatus, int]]:
+    """Oldest first; where there are more than fit, each mark is the worst of its share."""
+    if len(states) <= most:
+        return [(each, 1) for each in states]
+    edges = [len(states) * step // most for step in range(most + 1)]
+    return [(worst(states[start:end]), end - start) for start, end in pairwise(edges)]
+
+
+def result_strip(results: Sequence[Result], *, title: str, heads: tuple[str, str]) -> Chart:
+    """Oldest at the left. Failures are full height, what did not run is half: shape, not only
+    colour."""
+    shown = results[-MOST_CELLS:]
+    width = max(1, len(shown)) * (_CELL + _GAP)
+    parts = []
+    for index, result in enumerate(shown):
+        high = _height(result.status)
+        mark = element(
+            "rect",
+            element("title", result.label),
+            x=index * (_CELL + _GAP),
+            y=_HIGH - high,
+            width=_CELL,
+            height=high,
+            rx=1.5,
+            class_=f"s-{result.status.value}",
+        )
+        parts.append(mark)
+    description = ", ".join(result.label for result in shown[-5:])
+    return Chart(
+        title=title,
+        svg=picture(title, description, parts, width=width, height=_HIGH, kind="strip"),
+        table=table(title, heads, [(each.label, SHAPES[each.status]) for each in reversed(shown)]),
+    )
+
+
+def _height(status: RunStatus) -> int:
+    match status:
+        case RunStatus.FAILED | RunStatus.TIMEOUT | RunStatus.UNKNOWN:
+            return _HIGH
+        case RunStatus.SUCCEEDED | RunStatus.RUNNING | RunStatus.QUEUED:
+            return 12
+        case _:
+            return 7
+
+
+def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
+    """At most so many: each the median of its share, so that one outlier does not rule."""
+    if len(values) <= most:
+        return list(values)
+    edges = [len(values) * step // most for step in range(most + 1)]
+    return [median(values[start:end]) for start, end in pairwise(edges)]
+
+
+def sparkline(
+    seconds: Sequence[float],
+    *,
+    title: str,
+    say_span: Callable[[float], str],
+    heads: tuple[str, str],
+    width: int = 96,
+    height: int = 24,
+) -> Chart:
+    """Durations, oldest first, with the median as a dashed line and the last as a dot."""
+    points = thinned(seconds)
+    rows = [(index + 1, say_span(each)) for index, each in enumerate(points)]
+    twin = table(title, heads, rows)
+    if not points:
+        return Chart(title=title, svg=Markup(""), table=twin)
+    middle = median(seconds)
+    top = max(points) or 1.0
+    step = (width - 6) / max(1, len(points) - 1)
+    places = [
+        (3 + index * step, height - 3 - (height - 6) * value / top)
+        for index, value in enumerate(points)
+    ]
+    level = height - 3 - (height - 6) * middle / top
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    parts = [
+        element("line", x1=0, x2=width, y1=level, y2=level, class_="median"),
+        element("polyline", points=line, class_="line"),
+        element("circle", cx=places[-1][0], cy=places[-1][1], r=2.5, class_="last"),
+    ]
+    description = f"{say_span(middle)} · {say_span(seconds[-1])}"
+    return Chart(
+        title=title,
+        svg=picture(title, description, parts, width=width, height=height, kind="spark"),
+        table=twin,
+    )

@@ -1,0 +1,219 @@
+"""The next hours at one glance: a lane for each schedule, a mark for each fire (UX picture 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from markupsafe import Markup
+
+from chimes.doors.dashboard.charts.drawing import Chart, element, picture, table, worst
+from chimes.model.run import RunStatus
+
+_LEFT, _WIDTH, _TOP, _LANE, _HIGH = 170, 780, 24, 30, 14
+#: Shorter than this a fire is a dot.
+_DOT_BELOW = timedelta(minutes=1)
+#: Marks nearer than this are one, with a number.
+_APART = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fire:
+    at: datetime
+    #: How long it took, or is expected to; zero: nobody knows.
+    length: timedelta = timedelta(0)
+    #: Of one that has been; None: still to come.
+    status: RunStatus | None = None
+    address: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lane:
+    name: str
+    fires: Sequence[Fire]
+    address: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimelineWords:
+    title: str
+    description: str
+    lane: str
+    when: str
+    status: str
+    now: str
+    #: Of a change of the clocks.
+    change: str
+    #: What a mark says: the lane's name, its fires.
+    mark: Callable[[str, Sequence[Fire]], str]
+    #: A time for the axis, short, in the zone that the caption names.
+    clock: Callable[[datetime], str]
+    #: A time for the table, with its zone.
+    moment: Callable[[datetime], str]
+    #: The word of a state; None: planned.
+    state: Callable[[RunStatus | None], str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    fires: tuple[Fire, ...]
+    x: float
+    width: float
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether one is expected to run into the next."""
+        ends = ((first.at + first.length, second.at) for first, second in pairwise(self.fires))
+        return any(end > start for end, start in ends)
+
+
+def clusters(fires: Sequence[Fire], start: datetime, end: datetime) -> list[Cluster]:
+    """Marks of one lane from left to right; what lies too near together is one."""
+    whole = end - start
+    found: list[Cluster] = []
+    for fire in sorted(fires, key=lambda each: each.at):
+        if not start <= fire.at < end:
+            continue
+        x = _WIDTH * ((fire.at - start) / whole)
+        width = _WIDTH * (fire.length / whole) if fire.length >= _DOT_BELOW else 0.0
+        width = min(width, _WIDTH - x)
+        before = found[-1] if found else None
+        if before is not None and x - (before.x + before.width) < _APART:
+            joined = max(before.x + before.width, x + width) - before.x
+            found[-1] = Cluster(fires=(*before.fires, fire), x=before.x, width=joined)
+        else:
+            found.append(Cluster(fires=(fire,), x=x, width=width))
+    return found
+
+
+def timeline(
+    lanes: Sequence[Lane],
+    *,
+    start: datetime,
+    end: datetime,
+    now: datetime,
+    ticks: Sequence[datetime],
+    changes: Sequence[datetime] = (),
+    words: TimelineWords,
+) -> Chart:
+    """`ticks`: where the axis has a word. `changes`: moments at which the clocks change."""
+    height = _TOP + _LANE * max(1, len(lanes)) + 6
+
+    def place(moment: datetime) -> float:
+        return _LEFT + _WIDTH * ((moment - start) / (end - start))
+
+    parts: list[Markup] = []
+    for index, lane in enumerate(lanes):
+        parts.extend(_lane(lane, index, start=start, end=end, now=now, words=words))
+    for tick in ticks:
+        x = place(tick)
+        parts.append(element("line", x1=x, x2=x, y1=_TOP - 4, y2=height, class_="rule"))
+        parts.append(element("text", words.clock(tick), x=x, y=_TOP - 8, class_="middle"))
+    for change in changes:
+        if start <= change < end:
+            x = place(change)
+            parts.append(
+                element(
+                    "line",
+                    element("title", words.change),
+                    x1=x, x2=x, y1=_TOP - 4, y2=height, class_="dst",
+                )
+            )  # fmt: skip
+            parts.append(element("text", words.change, x=x + 4, y=height - 2))
+    if start <= now < end:
+        x = place(now)
+        parts.append(
+            element(
+                "line",
+                element("title", words.now),
+                x1=x, x2=x, y1=_TOP - 4, y2=height, class_="now",
+            )
+        )  # fmt: skip
+    rows = sorted(
+        (fire.at, lane.name, words.state(fire.status))
+        for lane in lanes
+        for fire in lane.fires
+        if start <= fire.at < end
+    )
+    return Chart(
+        title=words.title,
+        svg=picture(
+            words.title,
+            words.description,
+            parts,
+            width=_LEFT + _WIDTH + 10,
+            height=height,
+            kind="timeline",
+            links=any(lane.address or any(f.address for f in lane.fires) for lane in lanes),
+        ),
+        table=table(
+            words.title,
+            (words.when, words.lane, words.status),
+            [(words.moment(at), name, state) for at, name, state in rows],
+        ),
+    )
+
+
+def _lane(
+    lane: Lane,
+    index: int,
+    *,
+    start: datetime,
+    end: datetime,
+    now: datetime,
+    words: TimelineWords,
+) -> list[Markup]:
+    y = _TOP + index * _LANE
+    kind = "lane odd" if index % 2 else "lane"
+    name = element(
+        "text", _short(lane.name), element("title", lane.name), x=8, y=y + 19, class_="name"
+    )
+    parts = [
+        element("rect", x=0, y=y, width=_LEFT + _WIDTH + 10, height=_LANE, class_=kind),
+        element("a", name, href=lane.address) if lane.address else name,
+    ]
+    marks = clusters(lane.fires, start, end)
+    return [*parts, *(_mark(each, lane.name, y, now, words) for each in marks)]
+
+
+def _mark(cluster: Cluster, name: str, y: float, now: datetime, words: TimelineWords) -> Markup:
+    first, label = cluster.fires[0], words.mark(name, cluster.fires)
+    x, middle = _LEFT + cluster.x, y + _LANE / 2
+    past = cluster.fires[-1].at < now
+    status = _class_of(cluster.fires)
+    pieces: list[Markup] = [element("title", label)]
+    if cluster.width:
+        pieces.append(
+            element(
+                "rect", x=x, y=middle - _HIGH / 2, width=max(4.0, cluster.width), height=_HIGH,
+                rx=3, class_=status,
+            )
+        )  # fmt: skip
+    else:
+        pieces.append(element("circle", cx=x, cy=middle, r=5, class_=status))
+    if cluster.overlaps:
+        pieces.append(
+            element("rect", x=x, y=y + 1, width=max(8.0, cluster.width), height=_LANE - 2,
+                    class_="overlap")
+        )  # fmt: skip
+    if len(cluster.fires) > 1:
+        pieces.append(
+            element(
+                "text", f"×{len(cluster.fires)}", x=x + max(8.0, cluster.width) + 2, y=middle + 4
+            )
+        )
+    group = element("g", *pieces, class_="past" if past else None)
+    if first.address:
+        return element("a", group, href=first.address, aria_label=label)
+    return group
+
+
+def _class_of(fires: Sequence[Fire]) -> str:
+    ended = [fire.status for fire in fires if fire.status is not None]
+    return f"s-{worst(ended).value}" if ended else "planned"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 22 else f"{name[:21]}…"
