@@ -30,7 +30,11 @@ BOUNDS = _bounds()
 
 def bracket_of(lag: timedelta) -> int:
     """How many of the bounds it has reached."""
-    return bisect_right(BOUNDS, lag // _MICROSECOND)
+    return bracket_of_micros(lag // _MICROSECOND)
+
+
+def bracket_of_micros(lag: int) -> int:
+    return bisect_right(BOUNDS, lag)
 
 
 def lag_in(bracket: int) -> timedelta:

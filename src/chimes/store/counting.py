@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from chimes.errors import InvalidInput
 from chimes.model.access import Owner
@@ -16,7 +17,7 @@ from chimes.model.attention import (
     Sign,
     stopped_by_error,
 )
-from chimes.model.ids import NodeId, ScheduleId
+from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
     BAD,
     ERROR_ROOM,
@@ -146,35 +147,53 @@ def newest_first(run: Run | Result) -> tuple[datetime, str]:
 
 
 # --- attention ----------------------------------------------------------------------------------
-def missed_signs(runs: Iterable[Run], now: datetime) -> list[Sign]:
-    found: dict[ScheduleId, list[Run]] = {}
-    for run in runs:
-        recent = now - MISSED_WITHIN <= run.created_at
-        if run.status is RunStatus.MISSED and run.schedule_id is not None and recent:
-            found.setdefault(run.schedule_id, []).append(run)
+class Seen(NamedTuple):
+    """A run that is a sign of something."""
+
+    schedule_id: ScheduleId
+    run_id: RunId
+    planned_at: datetime
+    number: int = 1
+    lag: timedelta | None = None
+
+
+def signs_of(cause: Cause, seen: Iterable[Seen]) -> list[Sign]:
+    found: dict[ScheduleId, list[Seen]] = {}
+    for each in seen:
+        found.setdefault(each.schedule_id, []).append(each)
+    signs = []
+    for schedule_id, runs in found.items():
+        newest = max(runs, key=lambda run: (run.planned_at, run.run_id))
+        lags = [run.lag for run in runs if run.lag is not None]
+        sign = Sign(
+            schedule_id=schedule_id,
+            cause=cause,
+            at=newest.planned_at,
+            count=sum(run.number for run in runs),
+            lag=max(lags, default=None),
+            run_id=newest.run_id,
+        )
+        signs.append(sign)
+    return signs
+
+
+def missed_in(runs: Iterable[Run], now: datetime) -> list[Seen]:
     return [
-        _sign(schedule_id, Cause.MISSED, missed, sum(max(1, run.missed_count) for run in missed))
-        for schedule_id, missed in found.items()
+        Seen(run.schedule_id, run.id, run.planned_at, max(1, run.missed_count))
+        for run in runs
+        if run.status is RunStatus.MISSED
+        and run.schedule_id is not None
+        and run.created_at >= now - MISSED_WITHIN
     ]
 
 
-def late_signs(
-    runs: Iterable[Run], schedules: Iterable[Schedule], now: datetime, late: timedelta
-) -> list[Sign]:
-    found: dict[ScheduleId, list[tuple[Run, timedelta]]] = {}
+def late_in(runs: Iterable[Run], now: datetime, late: timedelta) -> list[Seen]:
+    found = []
     for run in runs:
         lag = _late_by(run, now)
         if run.schedule_id is not None and lag is not None and lag > late:
-            found.setdefault(run.schedule_id, []).append((run, lag))
-    signs = [
-        _sign(name, Cause.LATE, [run for run, _ in each], len(each), max(lag for _, lag in each))
-        for name, each in found.items()
-    ]
-    for schedule in schedules:
-        due = schedule.next_run_at
-        if schedule.enabled and due is not None and now - due > late and schedule.id not in found:
-            signs.append(Sign(schedule_id=schedule.id, cause=Cause.LATE, at=due, lag=now - due))
-    return signs
+            found.append(Seen(run.schedule_id, run.id, run.planned_at, lag=lag))
+    return found
 
 
 def _late_by(run: Run, now: datetime) -> timedelta | None:
@@ -185,22 +204,16 @@ def _late_by(run: Run, now: datetime) -> timedelta | None:
     return lag_of(run) if now - LATE_WITHIN <= run.planned_at <= now else None
 
 
-def _sign(
-    schedule_id: ScheduleId,
-    cause: Cause,
-    runs: Sequence[Run],
-    count: int,
-    lag: timedelta | None = None,
-) -> Sign:
-    newest = max(runs, key=lambda run: (run.planned_at, run.id))
-    return Sign(
-        schedule_id=schedule_id,
-        cause=cause,
-        at=newest.planned_at,
-        count=count,
-        lag=lag,
-        run_id=newest.id,
-    )
+def overdue_signs(
+    due: Mapping[ScheduleId, datetime], known: Iterable[Sign], now: datetime
+) -> list[Sign]:
+    """Of schedules that should have been fired long ago, as far as no run of theirs is late."""
+    told = {sign.schedule_id for sign in known}
+    return [
+        Sign(schedule_id=schedule_id, cause=Cause.LATE, at=at, lag=now - at)
+        for schedule_id, at in due.items()
+        if schedule_id not in told
+    ]
 
 
 def own_signs(schedules: Iterable[Schedule], now: datetime) -> list[Sign]:
@@ -236,38 +249,48 @@ def counted_in_a_row(sign: Sign, results: Sequence[Result]) -> Sign:
 
 
 # --- errors -------------------------------------------------------------------------------------
-def grouped_errors(
-    runs: Iterable[Run], window: Window, filter_: RunFilter, limit: int
-) -> ErrorGroups:
-    bad = [
-        run
+class Failure(NamedTuple):
+    run_id: RunId
+    created_at: datetime
+    planned_at: datetime
+    #: Its first `ERROR_ROOM` characters.
+    error: str
+
+
+def failures_in(runs: Iterable[Run], window: Window, filter_: RunFilter) -> list[Failure]:
+    return [
+        Failure(run.id, run.created_at, run.planned_at, run.error[:ERROR_ROOM])
         for run in runs
         if run.status in BAD
         and run.created_at >= window.since - MADE_BEFORE
         and within(run, filter_, window)
     ]
-    bad.sort(key=newest_first, reverse=True)
-    found: dict[str, list[Run]] = {}
-    for run in bad[:MOST_ERRORS]:
-        found.setdefault(run.error[:ERROR_ROOM], []).append(run)
+
+
+def grouped(failures: Iterable[Failure], limit: int) -> ErrorGroups:
+    """More of them than `MOST_ERRORS` say that there are more."""
+    newest = sorted(failures, key=lambda each: (each.created_at, each.run_id), reverse=True)
+    found: dict[str, list[Failure]] = {}
+    for each in newest[:MOST_ERRORS]:
+        found.setdefault(each.error, []).append(each)
     groups = [
         ErrorGroup(
             error=error,
-            count=len(each),
-            first=min(run.planned_at for run in each),
-            last=max(run.planned_at for run in each),
-            example=each[0].id,
+            count=len(same),
+            first=min(each.planned_at for each in same),
+            last=max(each.planned_at for each in same),
+            example=same[0].run_id,
         )
-        for error, each in found.items()
+        for error, same in found.items()
     ]
     return ErrorGroups(
-        groups=tuple(sorted_groups(groups)[:limit]),
-        failures=min(len(bad), MOST_ERRORS),
-        more=len(bad) > MOST_ERRORS,
+        groups=tuple(_by_weight(groups)[:limit]),
+        failures=min(len(newest), MOST_ERRORS),
+        more=len(newest) > MOST_ERRORS,
     )
 
 
-def sorted_groups(groups: Iterable[ErrorGroup]) -> list[ErrorGroup]:
+def _by_weight(groups: Iterable[ErrorGroup]) -> list[ErrorGroup]:
     by_text = sorted(groups, key=lambda group: group.error)
     return sorted(by_text, key=lambda group: (group.count, group.last), reverse=True)
 

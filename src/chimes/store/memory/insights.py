@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from datetime import timedelta
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
 
 from chimes.model.access import Owner
-from chimes.model.attention import Attention, Attentions, gravest
+from chimes.model.attention import Attention, Attentions, Cause, Sign, gravest
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import (
     EVERY_RUN,
@@ -23,21 +23,25 @@ from chimes.model.insights import (
 )
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Run, RunStatus
+from chimes.model.schedule import Schedule
 from chimes.store.counting import (
     begun,
     check_newest,
     counted_in_a_row,
     counted_schedules,
     failing_sign,
-    grouped_errors,
+    failures_in,
+    grouped,
     in_window,
     lag_buckets,
-    late_signs,
+    late_in,
     may_be_failing,
-    missed_signs,
+    missed_in,
     newest_first,
     of_owner,
+    overdue_signs,
     own_signs,
+    signs_of,
     tallied,
 )
 from chimes.store.memory.base import MemoryBase
@@ -126,12 +130,8 @@ class MemoryInsights(MemoryBase):
             }
             runs = self._state.runs.values()
             signs = own_signs(present.values(), now)
-            signs += missed_signs(runs, now)
-            signs += [
-                sign
-                for sign in late_signs(runs, present.values(), now, late)
-                if sign.schedule_id in present and present[sign.schedule_id].enabled
-            ]
+            signs += signs_of(Cause.MISSED, missed_in(runs, now))
+            signs += self._late(present, now, late)
             results = self._newest(each.id for each in present.values() if may_be_failing(each))
             failing = (failing_sign(present[name], each) for name, each in results.items())
             signs += [sign for sign in failing if sign is not None]
@@ -145,11 +145,24 @@ class MemoryInsights(MemoryBase):
             )
         return Attentions(total=len(found), items=items)
 
+    def _late(
+        self, present: Mapping[ScheduleId, Schedule], now: datetime, late: timedelta
+    ) -> list[Sign]:
+        enabled = {schedule_id for schedule_id, each in present.items() if each.enabled}
+        seen = late_in(self._state.runs.values(), now, late)
+        signs = signs_of(Cause.LATE, (each for each in seen if each.schedule_id in enabled))
+        due = {
+            name: at
+            for name in enabled
+            if (at := present[name].next_run_at) is not None and now - at > late
+        }
+        return [*signs, *overdue_signs(due, signs, now)]
+
     async def error_groups(
         self, window: Window, filter_: RunFilter = EVERY_RUN, *, limit: int
     ) -> ErrorGroups:
         with self._lock:
-            return grouped_errors(self._state.runs.values(), window, filter_, limit)
+            return grouped(failures_in(self._state.runs.values(), window, filter_), limit)
 
     async def roll_up(self, *, limit: int) -> int:
         return 0

@@ -56,7 +56,7 @@ _OF_SOURCES = "sync:"
 def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Condition]:
     found: list[Condition] = [and_(text(PRESENT))]
     if query.owner is not None:
-        found.append(_owned(schedules.c, query.owner))
+        found.append(owned(schedules.c, query.owner))
     if query.namespace is not None:
         found.append(schedules.c.namespace == query.namespace)
     if query.name is not None:
@@ -84,7 +84,7 @@ def _in_target(dialect: Dialect, name: str, value: str) -> Condition:
 def run_conditions(query: RunQuery) -> list[Condition]:
     found: list[Condition] = []
     if query.owner is not None:
-        found.append(_owned(runs.c, query.owner))
+        found.append(owned(runs.c, query.owner))
     for column, value in (
         (runs.c.namespace, query.namespace),
         (runs.c.schedule_id, query.schedule_id),
@@ -120,14 +120,14 @@ def _in_windows(query: RunQuery) -> list[Condition]:
     return found
 
 
-def _owned(columns: Any, owner: Owner) -> Condition:
+def owned(columns: Any, owner: Owner) -> Condition:
     return and_(columns.owner_type == str(owner.type), columns.owner_id == owner.id)
 
 
 def delivery_conditions(query: DeliveryQuery) -> list[Condition]:
     found: list[Condition] = []
     if query.owner is not None:
-        found.append(_owned(deliveries.c, query.owner))
+        found.append(owned(deliveries.c, query.owner))
     if query.run_id is not None:
         found.append(deliveries.c.run_id == query.run_id)
     if query.schedule_id is not None:
@@ -144,7 +144,7 @@ def delivery_conditions(query: DeliveryQuery) -> list[Condition]:
 def inbox_conditions(query: InboxQuery) -> list[Condition]:
     found: list[Condition] = []
     if query.owner is not None:
-        found.append(_owned(inbox.c, query.owner))
+        found.append(owned(inbox.c, query.owner))
     if query.run_id is not None:
         found.append(inbox.c.run_id == query.run_id)
     if query.schedule_id is not None:

@@ -353,10 +353,43 @@ ALTER TABLE api_keys ADD COLUMN IF NOT EXISTS `scopes` LONGTEXT NOT NULL DEFAULT
 """,
 )
 
+# Words are shorter here than elsewhere, for the sake of the longest key that InnoDB takes.
+_SUMS = (
+    f"""
+CREATE TABLE IF NOT EXISTS run_tallies (
+  `owner_type` VARCHAR(32) NOT NULL,
+  `owner_id` VARCHAR(255) NOT NULL,
+  `quarter` BIGINT NOT NULL,
+  `namespace` VARCHAR(255) NOT NULL,
+  `kind` VARCHAR(32) NOT NULL,
+  `origin` VARCHAR(32) NOT NULL,
+  `status` VARCHAR(32) NOT NULL,
+  `number` BIGINT NOT NULL,
+  PRIMARY KEY (`owner_type`, `owner_id`, `quarter`, `namespace`, `kind`, `origin`, `status`),
+  KEY run_tallies_by_quarter (`quarter`)
+) {_TABLE}
+""",
+    f"""
+CREATE TABLE IF NOT EXISTS run_lags (
+  `owner_type` VARCHAR(32) NOT NULL,
+  `owner_id` VARCHAR(255) NOT NULL,
+  `quarter` BIGINT NOT NULL,
+  `node` VARCHAR(255) NOT NULL,
+  `bracket` SMALLINT NOT NULL,
+  `number` BIGINT NOT NULL,
+  PRIMARY KEY (`owner_type`, `owner_id`, `quarter`, `node`, `bracket`),
+  KEY run_lags_by_quarter (`quarter`)
+) {_TABLE}
+""",
+    "INSERT INTO store_facts (`name`, `value`) VALUES ('rolled_until', 0)"
+    " ON DUPLICATE KEY UPDATE `name` = store_facts.`name`",
+)
+
 #: By revision, oldest first. MariaDB joined at the second.
 STATEMENTS: dict[str, tuple[str, ...]] = {
     "0002": (_SCHEDULES, _RUNS, *_OTHERS, *VIEW_STATEMENTS),
     "0003": _SYNC_TASKS,
     "0004": _MESSAGES,
     "0005": (ACTION_VIEW,),
+    "0006": _SUMS,
 }

@@ -20,6 +20,7 @@ from chimes.store.sql.base import SqlBase, Taken, adopt_audit, insert_runs, last
 from chimes.store.sql.database import Reader, Tx
 from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.message_tables import deliveries, inbox
+from chimes.store.sql.rolling import note_inserted
 from chimes.store.sql.rows.mending import readable_run, readable_schedule
 from chimes.store.sql.rows.messages import (
     delivery_of,
@@ -113,6 +114,7 @@ def _load_runs(tx: Tx, given: Sequence[Run]) -> int:
     taken = Taken(tx, given)
     new = [run for run in given if taken.take(run)]
     insert_runs(tx, [released(r) if r.status is RunStatus.RUNNING else r for r in new])
+    note_inserted(tx, new)
     return len(new)
 
 

@@ -29,6 +29,7 @@ from chimes.store.sql.fire_batches import forget_batches
 from chimes.store.sql.listing import RUN_SORTS, page_of, run_conditions
 from chimes.store.sql.locking import hold_places, hold_runs, hold_schedules, or_busy
 from chimes.store.sql.outbox import post_inserted
+from chimes.store.sql.rolling import note_forgotten, note_inserted
 from chimes.store.sql.rows.mending import readable_run
 from chimes.store.sql.rows.parts import maybe_moment, micros
 from chimes.store.sql.rows.run import log_of
@@ -232,6 +233,7 @@ def _added(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
     insert_runs(tx, new)
     if any(run.status.terminal for run in new):
         post_inserted(tx, new, tx.now())
+        note_inserted(tx, new)
     return tuple(answer)
 
 
@@ -268,6 +270,7 @@ def _forget(tx: Tx, before: datetime, old: Rows) -> int:
     if marks:
         hold_schedules(tx, marks.keys())
         tx.run(_PURGED, [{"purged_id": name, "mark": marks[name]} for name in sorted(marks)])
+    note_forgotten(tx, [row.id for row in old])
     given = {"ids": tx.dialect.listed([row.id for row in old])}
     tx.run(delete(run_logs).where(tx.dialect.among(run_logs.c.run_id, "ids")), given)
     return tx.run(delete(runs).where(tx.dialect.among(runs.c.id, "ids")), given)

@@ -18,6 +18,7 @@ from chimes.store.sql.deliveries import SqlDeliveries
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.firing import SqlFiring
 from chimes.store.sql.inbox import SqlInbox
+from chimes.store.sql.insights import SqlInsights
 from chimes.store.sql.message_tables import deliveries
 from chimes.store.sql.migrations import HEAD
 from chimes.store.sql.moving import SqlMoving
@@ -45,6 +46,7 @@ class SqlStore(
     SqlNodes,
     SqlRecords,
     SqlMoving,
+    SqlInsights,
 ):
     async def open(self) -> None:
         await self._database.open()

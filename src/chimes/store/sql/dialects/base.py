@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Column, ColumnElement, Connection, Insert, Row, Select, Table
 
 from chimes.clock import Clock
+from chimes.store.sql.dialects.counting import Counting
 from chimes.store.sql.rows.parts import Value
 
 Rows = Sequence[Row[Any]]
@@ -23,6 +24,8 @@ class Dialect(ABC):
     name: str
     #: Whether transactions run side by side, so that rows have to be locked.
     locks_rows: bool
+    #: How it counts.
+    counting: Counting
 
     #: Whether `fire_plain`, `take`, `finish_plain`, `coming` and `confirm` are there; otherwise the
     #: store goes the long way, and does not look ahead.

@@ -35,6 +35,7 @@ from sqlalchemy import (
 from chimes.clock import Clock
 from chimes.store.plain import MICROSECOND
 from chimes.store.sql.dialects.base import Asked, Dialect, Rows
+from chimes.store.sql.dialects.counting import MariadbCounting
 from chimes.store.sql.mariadb_errors import error_number
 from chimes.store.sql.message_tables import PENDING, deliveries
 from chimes.store.sql.rows.parts import Value
@@ -163,6 +164,7 @@ RETURNING tokens, granted
 class MariadbDialect(Dialect):
     name = "mariadb"
     locks_rows = True
+    counting = MariadbCounting()
 
     def now(self, connection: Connection, clock: Clock | None) -> datetime:
         if clock is not None:

@@ -33,6 +33,7 @@ from sqlalchemy.sql.expression import cast
 
 from chimes.clock import Clock
 from chimes.store.sql.dialects.base import Asked, Batch, Dialect, PlainFiring, Rows
+from chimes.store.sql.dialects.counting import PostgresCounting
 from chimes.store.sql.dialects.postgres_statements import (
     ADMITTED,
     BLOCKED_KEYS,
@@ -64,6 +65,7 @@ _LOCK_NOT_AVAILABLE = "55P03"
 class PostgresDialect(Dialect):
     name = "postgresql"
     locks_rows = True
+    counting = PostgresCounting()
     fast = True
 
     def now(self, connection: Connection, clock: Clock | None) -> datetime:

@@ -28,6 +28,7 @@ from sqlalchemy.dialects.sqlite import insert
 from chimes.clock import Clock
 from chimes.store.plain import MICROSECOND
 from chimes.store.sql.dialects.base import Asked, Dialect, Rows
+from chimes.store.sql.dialects.counting import SqliteCounting
 from chimes.store.sql.message_tables import PENDING, deliveries
 from chimes.store.sql.rows.parts import Value
 from chimes.store.sql.tables import ACTIVE, BLOCKED, CLAIMABLE, DUE, runs, schedules
@@ -168,6 +169,7 @@ def is_busy(error: BaseException) -> bool:
 class SqliteDialect(Dialect):
     name = "sqlite"
     locks_rows = False
+    counting = SqliteCounting()
 
     def now(self, connection: Connection, clock: Clock | None) -> datetime:
         assert clock is not None

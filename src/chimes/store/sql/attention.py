@@ -1,0 +1,178 @@
+"""Schedules that somebody should look at: each cause is a question of its own to an index, or to
+the table of schedules, and answers with signs, not with rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Select, and_, or_, select, text
+
+from chimes.model.access import Owner
+from chimes.model.attention import (
+    ENGINE,
+    LATE_WITHIN,
+    MISSED_WITHIN,
+    Attention,
+    Attentions,
+    Cause,
+    Sign,
+    gravest,
+)
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.insights import BAD, FAILING, GLANCE_RESULTS, JUDGED
+from chimes.model.run import Origin, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.store.counting import Seen, counted_in_a_row, overdue_signs, own_signs, signs_of
+from chimes.store.plain import MICROSECOND
+from chimes.store.sql.database import Tx
+from chimes.store.sql.listing import Condition, owned
+from chimes.store.sql.newest import newest_results
+from chimes.store.sql.rows.mending import readable_schedule
+from chimes.store.sql.rows.parts import maybe_moment, micros, moment_of
+from chimes.store.sql.tables import CLAIMABLE, DUE, PRESENT, runs, schedules
+
+_BAD = sorted(status.value for status in BAD)
+_JUDGED = sorted(status.value for status in JUDGED)
+#: As many as a page could ever want to look at, of one cause.
+MOST_OF_ITSELF = 1000
+
+
+def failing() -> Iterator[Condition]:
+    """`is_failing`: only where the last run did not succeed, runs have to be looked at, and of
+    those the newest judged ones, one step of an index each."""
+    yield schedules.c.last_status.is_not(None)
+    yield schedules.c.last_status != RunStatus.SUCCEEDED.value
+    for place in range(FAILING):
+        yield _judged(runs.c.status).offset(place).scalar_subquery().in_(_BAD)
+
+
+def _judged(column: Any) -> Select[Any]:
+    return (
+        select(column)
+        .where(runs.c.schedule_id == schedules.c.id, runs.c.status.in_(_JUDGED))
+        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
+        .limit(1)
+        .correlate(schedules)
+    )
+
+
+def needing_attention(tx: Tx, owner: Owner | None, late: timedelta, limit: int) -> Attentions:
+    now = tx.now()
+    mine = [text(f"schedules.{PRESENT}"), *([owned(schedules.c, owner)] if owner else [])]
+    signs = [
+        *_own(tx, mine, now),
+        *_failing(tx, mine),
+        *signs_of(Cause.MISSED, _missed(tx, mine, now)),
+        *_late(tx, mine, now, late),
+    ]
+    found = gravest(signs)
+    return Attentions(total=len(found), items=tuple(_items(tx, found[:limit])))
+
+
+def _own(tx: Tx, mine: Sequence[Any], now: datetime) -> list[Sign]:
+    columns = schedules.c
+    set_aside = and_(
+        columns.enabled == 1,
+        columns.next_run_at.is_(None),
+        columns.last_status == RunStatus.FAILED.value,
+        columns.last_error != "",
+    )
+    paused = and_(
+        columns.enabled == 0,
+        or_(
+            columns.pause_until <= micros(now),
+            and_(
+                columns.updated_by == ENGINE,
+                columns.pause_until.is_(None),
+                columns.pause_note != "",
+            ),
+        ),
+    )
+    order = (columns.updated_at.desc(), columns.id)
+    doubtful = select(schedules).where(*mine, or_(set_aside, paused)).order_by(*order)
+    rows = tx.rows(doubtful.limit(MOST_OF_ITSELF))
+    return own_signs([readable_schedule(row) for row in rows], now)
+
+
+def _failing(tx: Tx, mine: Sequence[Any]) -> Iterator[Sign]:
+    at = _judged(runs.c.planned_at).scalar_subquery().label("at")
+    statement = select(schedules.c.id, at).where(*mine, schedules.c.enabled == 1, *failing())
+    for row in tx.rows(statement):
+        yield Sign(
+            schedule_id=ScheduleId(row.id),
+            cause=Cause.FAILING,
+            at=moment_of(row.at),
+            count=FAILING,
+        )
+
+
+def _seen(*conditions: Any, mine: Sequence[Any]) -> Select[Any]:
+    return (
+        select(
+            runs.c.schedule_id,
+            runs.c.id,
+            runs.c.planned_at,
+            runs.c.started_at,
+            runs.c.missed_count,
+        )
+        .join(schedules, schedules.c.id == runs.c.schedule_id)
+        .where(*conditions, *mine)
+    )
+
+
+def _missed(tx: Tx, mine: Sequence[Any], now: datetime) -> Iterator[Seen]:
+    since = runs.c.created_at >= micros(now - MISSED_WITHIN)
+    for row in tx.rows(_seen(runs.c.status == RunStatus.MISSED.value, since, mine=mine)):
+        number = max(1, row.missed_count)
+        yield Seen(ScheduleId(row.schedule_id), RunId(row.id), moment_of(row.planned_at), number)
+
+
+def _late(tx: Tx, mine: Sequence[Any], now: datetime, late: timedelta) -> list[Sign]:
+    mine = [*mine, schedules.c.enabled == 1]
+    of_slots = runs.c.origin == Origin.SCHEDULE.value
+    begun = _seen(
+        runs.c.planned_at >= micros(now - LATE_WITHIN),
+        runs.c.planned_at <= micros(now),
+        of_slots,
+        runs.c.started_at - runs.c.planned_at > late // MICROSECOND,
+        mine=mine,
+    )
+    waiting = _seen(
+        text(CLAIMABLE),
+        of_slots,
+        runs.c.started_at.is_(None),
+        runs.c.planned_at < micros(now - late),
+        mine=mine,
+    )
+    seen = [
+        Seen(
+            ScheduleId(row.schedule_id),
+            RunId(row.id),
+            moment_of(row.planned_at),
+            lag=(maybe_moment(row.started_at) or now) - moment_of(row.planned_at),
+        )
+        for statement in (begun, waiting)
+        for row in tx.rows(statement)
+    ]
+    overdue = select(schedules.c.id, schedules.c.next_run_at).where(
+        text(DUE), schedules.c.next_run_at < micros(now - late), *mine
+    )
+    due = {ScheduleId(row.id): moment_of(row.next_run_at) for row in tx.rows(overdue)}
+    signs = signs_of(Cause.LATE, seen)
+    return [*signs, *overdue_signs(due, signs, now)]
+
+
+def _items(tx: Tx, signs: Sequence[Sign]) -> Iterator[Attention]:
+    if not signs:
+        return
+    ids = [sign.schedule_id for sign in signs]
+    statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
+    rows = tx.rows(statement, {"ids": tx.dialect.listed(ids)})
+    known: dict[str, Schedule] = {row.id: readable_schedule(row) for row in rows}
+    failed = [sign.schedule_id for sign in signs if sign.cause is Cause.FAILING]
+    results = newest_results(tx, failed, GLANCE_RESULTS)
+    for sign in signs:
+        counted = counted_in_a_row(sign, results.get(sign.schedule_id, ()))
+        yield Attention(schedule=known[sign.schedule_id], sign=counted)

@@ -1,0 +1,496 @@
+"""What is counted is the same on every store, before and after it has been rolled up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from chimes.errors import InvalidInput
+from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.insights import (
+    EVERY_RUN,
+    MADE_BEFORE,
+    MOST_OF_ONE,
+    MOST_SCHEDULES,
+    QUARTER,
+    LagBucket,
+    RunFilter,
+    ScheduleCounts,
+    Tally,
+    Window,
+    quarter_of,
+    result_of,
+)
+from chimes.model.lags import Lags, bracket_of
+from chimes.model.listing import ScheduleQuery
+from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from tests.builders import (
+    ALICE,
+    BOB,
+    FLOW,
+    HOUR,
+    MINUTE,
+    NOW,
+    SECOND,
+    a_run,
+    a_schedule,
+    a_verdict,
+    places,
+)
+from tests.store_contract.scenes import joined, running_run, running_slot
+
+DAY = timedelta(days=1)
+SINCE = quarter_of(NOW) - HOUR
+WINDOW = Window(since=SINCE, until=SINCE + HOUR)
+OK, FAILED, TIMEOUT = RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.TIMEOUT
+MISSED, SKIPPED, CANCELED = RunStatus.MISSED, RunStatus.SKIPPED, RunStatus.CANCELED
+
+
+def ended(
+    planned_at: datetime,
+    status: RunStatus = OK,
+    schedule: Schedule | None = None,
+    *,
+    lag: timedelta = timedelta(0),
+    took: timedelta = SECOND,
+    node: str = "node-1",
+    **given: Any,
+) -> Run:
+    """A run of a slot that is over."""
+    begun = None if status in (MISSED, SKIPPED) else planned_at + lag
+    finished = (begun or planned_at) + took
+    attempt = Attempt(
+        number=1,
+        fence=1,
+        node=NodeId(node),
+        started_at=begun or planned_at,
+        finished_at=finished,
+        end=AttemptEnd.SUCCEEDED if status is OK else AttemptEnd.FAILED,
+        error="" if status is OK else 'it said "no" \\ น้ำ',
+    )
+    values: dict[str, Any] = {
+        "origin": Origin.SCHEDULE,
+        "status": status,
+        "slot": planned_at if schedule else None,
+        "created_at": planned_at,
+        "planned_at": planned_at,
+        "available_at": planned_at,
+        "started_at": begun,
+        "finished_at": finished,
+        "attempt": 1 if begun else 0,
+        "fence": 1 if begun else 0,
+        "attempts": (attempt,) if begun else (),
+    }
+    return a_run(schedule, **(values | given))
+
+
+async def rolled_up(store: Store, clock: SettableClock) -> None:
+    """Everything that has ended is in the sums, where there are any."""
+    clock.advance(3600)
+    while await store.roll_up(limit=2):
+        pass
+
+
+# --- windows ------------------------------------------------------------------------------------
+async def test_an_empty_store(store: Store) -> None:
+    assert await store.schedule_counts(ScheduleQuery()) == ScheduleCounts()
+    assert await store.count_runs(WINDOW) == (Tally(at=SINCE),)
+    assert await store.run_lags(WINDOW) == (LagBucket(at=SINCE),)
+    assert await store.run_lags(WINDOW, by_node=True) == (LagBucket(at=SINCE),)
+    assert await store.newest_results([ScheduleId("nobody")], each=30) == {}
+    assert await store.newest_results([], each=30) == {}
+    assert await store.running_now(limit=5) == ()
+    assert await store.roll_up(limit=10) == 0
+
+
+async def test_runs_are_counted_by_status_and_bucket(store: Store, clock: SettableClock) -> None:
+    quarter = SINCE + QUARTER
+    await store.load(
+        [
+            ended(SINCE),
+            ended(quarter - timedelta(microseconds=1)),
+            ended(quarter, FAILED),
+            ended(quarter, TIMEOUT),
+            ended(quarter + MINUTE, MISSED),
+            a_run(planned_at=quarter),
+            a_run(planned_at=quarter, blocked=True),
+            ended(SINCE - timedelta(microseconds=1)),
+            ended(WINDOW.until),
+        ]
+    )
+    buckets = (
+        Tally(at=SINCE, statuses={OK: 2}),
+        Tally(at=quarter, statuses={FAILED: 1, TIMEOUT: 1, MISSED: 1, RunStatus.QUEUED: 2}),
+        Tally(at=quarter + QUARTER),
+        Tally(at=quarter + 2 * QUARTER),
+    )
+    (tally,) = await store.count_runs(WINDOW)
+    assert await store.count_runs(WINDOW, step=QUARTER) == buckets
+    assert tally.statuses == {OK: 2, FAILED: 1, TIMEOUT: 1, MISSED: 1, RunStatus.QUEUED: 2}
+    assert (tally.total, tally.bad, tally.success_rate) == (7, 2, 0.5)
+    await rolled_up(store, clock)
+    assert await store.count_runs(WINDOW, step=QUARTER) == buckets
+    assert await store.count_runs(WINDOW) == (tally,)
+
+
+async def test_the_last_bucket_may_be_shorter(store: Store, clock: SettableClock) -> None:
+    await store.load([ended(SINCE + n * QUARTER) for n in range(5)])
+    step = 3 * QUARTER
+    expected = (
+        Tally(at=SINCE, statuses={OK: 3}),
+        Tally(at=SINCE + step, statuses={OK: 1}),
+    )
+    assert await store.count_runs(WINDOW, step=step) == expected
+    await rolled_up(store, clock)
+    assert await store.count_runs(WINDOW, step=step) == expected
+
+
+async def test_runs_are_counted_by_what_they_are(store: Store, clock: SettableClock) -> None:
+    mine = a_schedule(owner=ALICE)
+    await store.load(
+        [
+            ended(SINCE, schedule=mine, owner=ALICE),
+            ended(SINCE, FAILED, schedule=mine, slot=None, owner=ALICE, origin=Origin.BACKFILL),
+            ended(SINCE, owner=BOB, namespace="ksana"),
+            ended(SINCE, owner=BOB, target=FLOW),
+            a_run(owner=BOB, planned_at=SINCE),
+        ]
+    )
+
+    async def found(**given: Any) -> dict[RunStatus, int]:
+        (tally,) = await store.count_runs(WINDOW, RunFilter(**given))
+        return dict(tally.statuses)
+
+    for _ in range(2):
+        assert await found() == {OK: 3, FAILED: 1, RunStatus.QUEUED: 1}
+        assert await found(owner=ALICE) == {OK: 1, FAILED: 1}
+        assert await found(owner=BOB) == {OK: 2, RunStatus.QUEUED: 1}
+        assert await found(schedule_id=mine.id) == {OK: 1, FAILED: 1}
+        assert await found(schedule_id=mine.id, owner=BOB) == {}
+        assert await found(schedule_id=mine.id, origin=Origin.BACKFILL) == {FAILED: 1}
+        assert await found(namespace="ksana") == {OK: 1}
+        assert await found(kind="flow") == {OK: 1}
+        assert await found(origin=Origin.SCHEDULE) == {OK: 3}
+        assert await found(origin=Origin.SCHEDULE, kind="http", owner=BOB) == {OK: 1}
+        await rolled_up(store, clock)
+
+
+async def test_of_one_schedule_runs_made_long_before_do_not_count(store: Store) -> None:
+    schedule, edge = a_schedule(), SINCE - MADE_BEFORE
+    await store.load(
+        [
+            ended(SINCE, schedule=schedule, created_at=edge),
+            ended(SINCE + MINUTE, schedule=schedule, created_at=edge - timedelta(microseconds=1)),
+        ]
+    )
+    (tally,) = await store.count_runs(WINDOW, RunFilter(schedule_id=schedule.id))
+    assert tally.statuses == {OK: 1}
+    (every,) = await store.count_runs(WINDOW)
+    assert every.statuses == {OK: 2}
+
+
+async def test_what_is_asked_wrongly(store: Store) -> None:
+    for since, until in ((SINCE + MINUTE, SINCE + HOUR), (SINCE, SINCE + MINUTE), (SINCE, SINCE)):
+        with pytest.raises(InvalidInput):
+            Window(since=since, until=until)
+    for step in (MINUTE, timedelta(0), -QUARTER, QUARTER + SECOND):
+        with pytest.raises(InvalidInput):
+            await store.count_runs(WINDOW, step=step)
+        with pytest.raises(InvalidInput):
+            await store.run_lags(WINDOW, step=step)
+    long = Window(since=SINCE - 365 * DAY, until=SINCE)
+    with pytest.raises(InvalidInput):
+        await store.count_runs(long, step=QUARTER)
+    assert len(await store.count_runs(long, step=DAY)) == 365
+
+
+# --- rolling up ---------------------------------------------------------------------------------
+async def test_a_run_is_counted_once_all_its_life(store: Store, clock: SettableClock) -> None:
+    """Queued, running, ended, rolled up, forgotten: it never counts twice, and never too late."""
+    window = Window.last(HOUR, NOW)
+
+    async def found() -> dict[RunStatus, int]:
+        (tally,) = await store.count_runs(window)
+        return dict(tally.statuses)
+
+    run = await running_run(store)
+    assert await found() == {RunStatus.RUNNING: 1}
+    await store.finish([a_verdict(run, clock.now())])
+    assert await found() == {OK: 1}
+    assert await store.roll_up(limit=10) == 0
+    await rolled_up(store, clock)
+    assert await found() == {OK: 1}
+    assert await store.prune_runs(before=clock.now() + DAY, limit=10) == 1
+    assert await found() == {}
+    await rolled_up(store, clock)
+    assert await found() == {}
+
+
+async def test_what_is_loaded_later_is_counted_too(store: Store, clock: SettableClock) -> None:
+    """Ended runs that come behind those that are rolled up: an import, a restored backup."""
+    await store.load([ended(SINCE + HOUR - MINUTE, lag=SECOND)])
+    await rolled_up(store, clock)
+    old = ended(SINCE, FAILED, lag=MINUTE)
+    again = ended(SINCE, MISSED)
+    assert await store.load([old]) == 1
+    assert await store.load([old]) == 0
+    await store.add_runs([again])
+    expected = (Tally(at=SINCE, statuses={OK: 1, FAILED: 1, MISSED: 1}),)
+    lags = Lags({bracket_of(SECOND): 1, bracket_of(MINUTE): 1})
+    assert await store.count_runs(WINDOW) == expected
+    assert await store.run_lags(WINDOW) == (LagBucket(at=SINCE, lags=lags),)
+    await rolled_up(store, clock)
+    assert await store.count_runs(WINDOW) == expected
+    assert await store.run_lags(WINDOW) == (LagBucket(at=SINCE, lags=lags),)
+
+
+async def test_what_retention_forgets_does_not_count(store: Store, clock: SettableClock) -> None:
+    runs = [ended(SINCE + n * MINUTE, (OK, FAILED)[n % 2], lag=n * SECOND) for n in range(20)]
+    await store.load(runs)
+    await rolled_up(store, clock)
+    assert await store.prune_runs(before=SINCE + 10 * MINUTE, limit=100) == 10
+    (tally,) = await store.count_runs(WINDOW)
+    assert tally.statuses == {OK: 5, FAILED: 5}
+    assert await store.count_runs(WINDOW, RunFilter(owner=runs[0].owner)) == (tally,)
+    (bucket,) = await store.run_lags(WINDOW)
+    assert bucket.lags.total == 10
+    left = [bracket_of(n * SECOND) for n in range(10, 20)]
+    assert bucket.lags == Lags({each: left.count(each) for each in left})
+
+
+async def test_a_clock_that_was_set_back(store: Store, clock: SettableClock) -> None:
+    """What ends behind the mark is counted all the same, once it is noticed."""
+    await store.load([ended(SINCE)])
+    await rolled_up(store, clock)
+    clock.set(NOW - 2 * HOUR)
+    await store.add_runs([a_run(planned_at=SINCE, available_at=NOW - 3 * HOUR)])
+    await joined(store)
+    (run,) = await store.claim(places())
+    await store.finish([a_verdict(run, clock.now())])
+    clock.advance(120)
+    while await store.roll_up(limit=1):
+        pass
+    clock.set(NOW)
+    assert await store.count_runs(WINDOW) == (Tally(at=SINCE, statuses={OK: 2}),)
+
+
+# --- lags ---------------------------------------------------------------------------------------
+async def test_lags_are_those_of_slots_that_have_begun(store: Store, clock: SettableClock) -> None:
+    quarter = SINCE + QUARTER
+    await store.load(
+        [
+            ended(SINCE, lag=SECOND, owner=ALICE),
+            ended(SINCE, FAILED, lag=MINUTE, node="node-2"),
+            ended(quarter, lag=timedelta(microseconds=999)),
+            ended(quarter, lag=-SECOND, took=MINUTE),
+            ended(quarter, MISSED),
+            ended(SINCE, lag=HOUR, origin=Origin.MANUAL),
+            ended(SINCE, lag=DAY, origin=Origin.BACKFILL),
+        ]
+    )
+    second, minute = bracket_of(SECOND), bracket_of(MINUTE)
+    (whole,) = await store.run_lags(WINDOW)
+    for _ in range(2):
+        assert whole == LagBucket(at=SINCE, lags=Lags({second: 1, minute: 1, 0: 2}))
+        assert await store.run_lags(WINDOW, ALICE) == (LagBucket(at=SINCE, lags=Lags({second: 1})),)
+        assert await store.run_lags(WINDOW, BOB) == (LagBucket(at=SINCE),)
+        assert await store.run_lags(WINDOW, step=QUARTER) == (
+            LagBucket(at=SINCE, lags=Lags({second: 1, minute: 1})),
+            LagBucket(at=quarter, lags=Lags({0: 2})),
+            LagBucket(at=quarter + QUARTER),
+            LagBucket(at=quarter + 2 * QUARTER),
+        )
+        assert await store.run_lags(WINDOW, step=QUARTER, by_node=True) == (
+            LagBucket(at=SINCE, node=NodeId("node-1"), lags=Lags({second: 1})),
+            LagBucket(at=SINCE, node=NodeId("node-2"), lags=Lags({minute: 1})),
+            LagBucket(at=quarter, node=NodeId("node-1"), lags=Lags({0: 2})),
+        )
+        await rolled_up(store, clock)
+        (whole,) = await store.run_lags(WINDOW)
+
+
+async def test_brackets_are_the_same_everywhere(store: Store, clock: SettableClock) -> None:
+    lags = [timedelta(0), *(timedelta(microseconds=round(900 * 1.21**n)) for n in range(115))]
+    runs = [ended(SINCE, lag=lag) for lag in lags]
+    await store.load(runs)
+    expected: dict[int, int] = {}
+    for lag in lags:
+        expected[bracket_of(lag)] = expected.get(bracket_of(lag), 0) + 1
+    (live,) = await store.run_lags(WINDOW)
+    assert live.lags == Lags(expected)
+    clock.advance(60 * 86400)
+    while await store.roll_up(limit=50):
+        pass
+    assert await store.run_lags(WINDOW) == (live,)
+
+
+async def test_a_run_that_goes_on_has_a_lag(store: Store, clock: SettableClock) -> None:
+    clock.advance(5)
+    _, run = await running_slot(store)
+    window = Window.last(HOUR, clock.now())
+    assert run.started_at is not None
+    expected = Lags({bracket_of(run.started_at - run.planned_at): 1})
+    assert await store.run_lags(window, by_node=True) == (
+        LagBucket(at=window.since, node=NodeId("node-1"), lags=expected),
+    )
+    await store.finish([a_verdict(run, clock.now())])
+    await rolled_up(store, clock)
+    assert await store.run_lags(window, by_node=True) == (
+        LagBucket(at=window.since, node=NodeId("node-1"), lags=expected),
+    )
+
+
+# --- results ------------------------------------------------------------------------------------
+async def test_the_newest_results_of_each(store: Store) -> None:
+    first, second, idle = a_schedule(), a_schedule(), a_schedule()
+    of_first = [ended(SINCE + n * MINUTE, schedule=first, owner=ALICE) for n in range(8)]
+    waiting = a_run(first, created_at=SINCE + 4 * MINUTE, owner=ALICE)
+    of_second = [ended(SINCE + n * MINUTE, FAILED, second, lag=SECOND) for n in range(2)]
+    await store.load([*of_first, waiting, *of_second, ended(SINCE)])
+
+    def newest(runs: Sequence[Run], number: int) -> tuple[Any, ...]:
+        ordered = sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True)
+        return tuple(result_of(run) for run in ordered[:number])
+
+    ids = [first.id, second.id, idle.id, first.id, ScheduleId("")]
+    assert await store.newest_results(ids, each=5) == {
+        first.id: newest([*of_first, waiting], 5),
+        second.id: newest(of_second, 5),
+    }
+    assert await store.newest_results([first.id], each=100) == {
+        first.id: newest([*of_first, waiting], 100)
+    }
+    assert await store.newest_results(ids, each=1, owner=ALICE) == {first.id: newest(of_first, 1)}
+    (result,) = (await store.newest_results([second.id], each=1))[second.id]
+    assert (result.duration, result.lag) == (SECOND, SECOND)
+
+
+async def test_not_too_many_results(store: Store) -> None:
+    ids = [ScheduleId(f"s{n}") for n in range(MOST_SCHEDULES + 1)]
+    for asked, each in ((ids, 1), (ids[:1], MOST_OF_ONE + 1), (ids[:100], 100)):
+        with pytest.raises(InvalidInput):
+            await store.newest_results(asked, each=each)
+    assert await store.newest_results(ids[:-1], each=30) == {}
+
+
+async def test_what_is_running_now(store: Store, clock: SettableClock) -> None:
+    await joined(store)
+    runs = []
+    for owner in (ALICE, BOB, ALICE):
+        await store.add_runs([a_run(owner=owner)])
+        runs += await store.claim(places())
+        clock.advance(1)
+    await store.add_runs([a_run()])
+    assert await store.running_now(limit=5) == tuple(runs)
+    assert await store.running_now(limit=2) == tuple(runs[:2])
+    assert await store.running_now(BOB, limit=2) == (runs[1],)
+    await store.finish([a_verdict(runs[0], clock.now())])
+    assert await store.running_now(limit=5) == tuple(runs[1:])
+
+
+# --- errors -------------------------------------------------------------------------------------
+async def test_equal_errors_are_grouped(store: Store) -> None:
+    def failed(minute: int, error: str, **given: Any) -> Run:
+        return ended(SINCE + minute * MINUTE, error=error, **({"status": FAILED} | given))
+
+    refused = [failed(n, "connection refused") for n in (1, 5, 3)]
+    thai = [failed(n, "น้ำ 水 %_'\"", status=TIMEOUT, owner=BOB) for n in (2, 4)]
+    once = failed(9, "x" * 600)
+    same = failed(10, "x" * 500 + "y")
+    await store.load(
+        [
+            *refused,
+            *thai,
+            once,
+            same,
+            failed(-1, "connection refused"),
+            failed(6, "connection refused", status=CANCELED),
+            failed(7, "connection refused", created_at=SINCE - MADE_BEFORE - SECOND),
+            failed(8, "", status=OK),
+        ]
+    )
+    found = await store.error_groups(WINDOW, limit=10)
+    assert [(group.error, group.count) for group in found.groups] == [
+        ("connection refused", 3),
+        ("x" * 500, 2),
+        ("น้ำ 水 %_'\"", 2),
+    ]
+    assert (found.failures, found.more) == (7, False)
+    group = found.groups[0]
+    assert (group.first, group.last) == (SINCE + MINUTE, SINCE + 5 * MINUTE)
+    assert [group.example for group in found.groups] == [refused[1].id, same.id, thai[1].id]
+    assert (await store.error_groups(WINDOW, limit=1)).groups == found.groups[:1]
+    of_bob = await store.error_groups(WINDOW, RunFilter(owner=BOB), limit=10)
+    assert of_bob.groups == found.groups[2:]
+    assert await store.error_groups(WINDOW, EVERY_RUN, limit=3) == found
+
+
+async def test_errors_beyond_the_newest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("counting", "sql.insights", "redis.insights"):
+        monkeypatch.setattr(f"chimes.store.{module}.MOST_ERRORS", 3)
+    runs = [ended(SINCE + n * MINUTE, FAILED, error=f"error {n % 2}") for n in range(5)]
+    await store.load(runs[:3])
+    found = await store.error_groups(WINDOW, limit=5)
+    assert (found.failures, found.more) == (3, False)
+    await store.load(runs[3:])
+    found = await store.error_groups(WINDOW, limit=5)
+    assert (found.failures, found.more) == (3, True)
+    assert [(group.error, group.count) for group in found.groups] == [
+        ("error 0", 2),
+        ("error 1", 1),
+    ]
+
+
+# --- schedules ----------------------------------------------------------------------------------
+async def test_schedules_are_counted(store: Store, clock: SettableClock) -> None:
+    soon = a_schedule(owner=ALICE, next_run_at=NOW + HOUR, labels={"team": "a"})
+    later = a_schedule(next_run_at=NOW + HOUR + timedelta(microseconds=1), last_run_at=NOW)
+    overdue = a_schedule(owner=ALICE, next_run_at=NOW - DAY, last_status=OK, last_run_at=NOW)
+    paused = a_schedule(enabled=False, last_status=FAILED, last_run_at=NOW)
+    gone = a_schedule(deleted_at=NOW)
+    failing = a_schedule(last_status=FAILED, last_run_at=NOW)
+    skipped = a_schedule(last_status=SKIPPED, last_run_at=NOW)
+    recovered = a_schedule(last_status=FAILED, last_run_at=NOW)
+    await store.load([soon, later, overdue, paused, gone, failing, skipped, recovered])
+
+    def past(schedule: Schedule, *statuses: RunStatus) -> list[Run]:
+        """The newest last."""
+        return [ended(SINCE + n * MINUTE, each, schedule) for n, each in enumerate(statuses)]
+
+    await store.load(
+        [
+            *past(paused, OK, FAILED, TIMEOUT),
+            *past(failing, FAILED, FAILED, CANCELED, SKIPPED, *[MISSED] * 40),
+            *past(skipped, FAILED, RunStatus.UNKNOWN, SKIPPED),
+            *past(recovered, FAILED, OK, FAILED),
+            *past(overdue, FAILED, FAILED),
+            *past(gone, FAILED, FAILED),
+            a_run(failing, created_at=NOW),
+        ]
+    )
+    assert await store.schedule_counts(ScheduleQuery()) == ScheduleCounts(
+        total=7, enabled=6, due_soon=5, never_ran=1, failing=3
+    )
+    counts = await store.schedule_counts(ScheduleQuery(owner=ALICE, limit=1))
+    assert counts == ScheduleCounts(total=2, enabled=2, due_soon=2, never_ran=1)
+    assert counts.paused == 0
+    assert (await store.schedule_counts(ScheduleQuery(enabled=False))) == ScheduleCounts(
+        total=1, failing=1
+    )
+    assert (await store.schedule_counts(ScheduleQuery(label="team"))).total == 1
+    assert (await store.schedule_counts(ScheduleQuery(text=failing.name))).failing == 1
+
+
+async def test_only_judged_runs_of_the_schedule_itself_count(store: Store) -> None:
+    one = a_schedule(last_status=FAILED)
+    other = a_schedule(last_status=FAILED)
+    await store.load([one, other, ended(SINCE, FAILED, one), ended(SINCE, FAILED, other)])
+    assert (await store.schedule_counts(ScheduleQuery())).failing == 0
+    await store.load([ended(SINCE + MINUTE, FAILED, one, id=RunId("zz"))])
+    assert (await store.schedule_counts(ScheduleQuery())).failing == 1
