@@ -1,0 +1,211 @@
+"""`chimes store import-kweaver` (R0.37): a table of the original system becomes schedules, with
+nothing lost; into the same database, into another one, and where something is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chimes.app.kweaver_import import Read, same_clock, schedule_of
+from chimes.errors import InvalidInput
+from chimes.model.access import SYSTEM_OWNER
+from chimes.model.target import ActionTarget
+from chimes.store.sql.kweaver_table import ActionRow
+from tests.forking import ran
+from tests.store.mariadb_rig import opened, sql
+
+TABLE = (Path(__file__).parents[2] / "deploy" / "kweaver" / "action_schedule.sql").read_text()
+NOW = datetime(2026, 11, 16, 10, 30, tzinfo=UTC)
+
+
+def ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def at(hour: int, day: int = 17) -> int:
+    return ms(datetime(2026, 11, day, hour, tzinfo=UTC))
+
+
+def a_row(**given: Any) -> ActionRow:
+    usual: dict[str, Any] = {
+        "id": "cq1",
+        "name": "nightly «คืน»",
+        "kn_id": "kn-1",
+        "branch": "main",
+        "action_type_id": "at-1",
+        "cron_expression": "0 3 * * *",
+        "identities": '[{"id": "o-1"}]',
+        "params": '{"level": 3}',
+        "status": "active",
+        "last_run_time": at(3, 16),
+        "next_run_time": at(3),
+        "lock_holder": "",
+        "lock_time": 0,
+        "creator": "u-1",
+        "creator_type": "user",
+        "updater": "u-2",
+        "updater_type": "app",
+        "create_time": at(1, 1),
+        "update_time": at(2, 2),
+    }
+    return ActionRow(**(usual | given))
+
+
+def made(**given: Any) -> Any:
+    return schedule_of(a_row(**given), timezone="UTC", owner=SYSTEM_OWNER, now=NOW)
+
+
+async def fill(url: str, *rows: str) -> None:
+    columns = "f_id, f_name, f_kn_id, f_action_type_id, f_cron_expression, f_status,"
+    columns += " f_next_run_time, f_unique_identities"
+    await sql(url, TABLE, *(f"INSERT INTO t_action_schedule ({columns}) VALUES {r}" for r in rows))
+
+
+def row(id: str, cron: str = "0 3 * * *", status: str = "active", next: int = 0) -> str:
+    return f"""('{id}', 'n-{id}', 'kn-1', 'at-1', '{cron}', '{status}', {next}, '[{{"id": 1}}]')"""
+
+
+def chimes(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return ran(["store", "import-kweaver", *words], cwd=home)
+
+
+def test_a_row_keeps_everything() -> None:
+    schedule, on_grid = made()
+    assert on_grid
+    assert schedule.target == ActionTarget(
+        action_type_id="at-1",
+        kn_id="kn-1",
+        branch="main",
+        identities=({"id": "o-1"},),
+        params={"level": 3},
+        account_id="u-1",
+        account_type="user",
+    )
+    assert (schedule.id, schedule.namespace, schedule.name) == ("cq1", "kweaver", "nightly «คืน»")
+    assert (ms(schedule.next_run_at), ms(schedule.last_run_at)) == (at(3), at(3, 16))
+    assert (ms(schedule.created_at), ms(schedule.updated_at)) == (at(1, 1), at(2, 2))
+    assert (schedule.created_by, schedule.updated_by) == ("u-1", "u-2")
+
+
+def test_a_time_that_has_passed_stays_due() -> None:
+    """C1: what it owes is for the misfire policy to say."""
+    schedule, _ = made(next_run_time=at(3, 16))
+    assert ms(schedule.next_slot) == at(3, 16)
+
+
+def test_a_time_that_the_cron_does_not_have_is_computed_anew() -> None:
+    schedule, on_grid = made(next_run_time=at(5))
+    assert not on_grid
+    assert ms(schedule.next_run_at) == at(3)
+
+
+def test_what_is_inactive_has_no_next_time() -> None:
+    schedule, _ = made(status="inactive", next_run_time=0)
+    assert (schedule.enabled, schedule.next_run_at) == (False, None)
+
+
+async def test_into_a_store_of_its_own(mariadb_url: str, tmp_path: Path) -> None:
+    await fill(mariadb_url, row("a", next=at(3)), row("b", status="inactive"), row("c"))
+    store = f"sqlite:///{tmp_path}/chimes.db"
+    tried = chimes(mariadb_url, "--store", store, "--dry-run", "--json", home=tmp_path)
+    assert (tried.returncode, json.loads(tried.stdout)["new"]) == (0, 0), tried.stderr
+    done = chimes(mariadb_url, "--store", store, "--json", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (json.loads(done.stdout)["rows"], json.loads(done.stdout)["new"]) == (3, 3)
+    again = chimes(mariadb_url, "--store", store, "--json", home=tmp_path)
+    assert json.loads(again.stdout)["new"] == 0
+    assert await sql(mariadb_url, "SELECT COUNT(*) FROM t_action_schedule") == [(3,)]
+
+
+async def test_into_the_same_database_the_table_gives_way(mariadb_url: str, tmp_path: Path) -> None:
+    await fill(mariadb_url, row("a", next=at(3)), row("b", status="inactive"))
+    async with opened(mariadb_url):
+        """A store is set up beside a table of that name, and leaves it alone."""
+    assert await sql(mariadb_url, "SELECT COUNT(*) FROM t_action_schedule") == [(2,)]
+    done = chimes(mariadb_url, "--store", mariadb_url, "--take-over", "--json", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["table_is_now"] == "t_action_schedule_imported"
+    shown = await sql(
+        mariadb_url,
+        "SELECT f_id, f_kn_id, f_action_type_id, f_cron_expression, f_unique_identities, f_status,"
+        " f_next_run_time FROM t_action_schedule ORDER BY f_id",
+    )
+    assert shown == [
+        ("a", "kn-1", "at-1", "0 3 * * *", '[{"id": 1}]', "active", at(3)),
+        ("b", "kn-1", "at-1", "0 3 * * *", '[{"id": 1}]', "inactive", 0),
+    ]
+    kept = await sql(mariadb_url, "SELECT COUNT(*) FROM t_action_schedule_imported")
+    assert kept == [(2,)]
+    over = chimes(mariadb_url, "--store", mariadb_url, home=tmp_path)
+    assert (over.returncode, "is the view" in over.stderr) == (2, True)
+
+
+async def test_all_or_none_where_a_row_is_broken(mariadb_url: str, tmp_path: Path) -> None:
+    await fill(mariadb_url, row("good", next=at(3)), row("feb", cron="0 0 31 2 *"))
+    store = f"sqlite:///{tmp_path}/chimes.db"
+    refused = chimes(mariadb_url, "--store", store, home=tmp_path)
+    assert refused.returncode == 6
+    assert "feb" in refused.stderr
+    assert not (tmp_path / "chimes.db").exists(), "nothing was touched"
+    rest = chimes(mariadb_url, "--store", store, "--skip-unreadable", "--json", home=tmp_path)
+    assert rest.returncode == 0, rest.stderr
+    told = json.loads(rest.stdout)
+    assert (told["new"], [each["id"] for each in told["refused"]]) == (1, ["feb"])
+
+
+async def test_a_row_that_a_worker_holds_is_not_taken(mariadb_url: str, tmp_path: Path) -> None:
+    await fill(mariadb_url, row("a", next=at(3)))
+    now = ms(datetime.now(UTC))
+    await sql(mariadb_url, f"UPDATE t_action_schedule SET f_lock_holder='pod', f_lock_time={now}")
+    store = f"sqlite:///{tmp_path}/chimes.db"
+    held = chimes(mariadb_url, "--store", store, home=tmp_path)
+    assert (held.returncode, "stop the old workers" in held.stderr) == (5, True)
+    old = now - ms(datetime(1970, 1, 1, 0, 6, tzinfo=UTC))
+    await sql(mariadb_url, f"UPDATE t_action_schedule SET f_lock_time = {old}")
+    assert chimes(mariadb_url, "--store", store, home=tmp_path).returncode == 0
+
+
+async def test_times_of_another_zone_are_noticed(mariadb_url: str, tmp_path: Path) -> None:
+    shanghai = at(3) - ms(datetime(1970, 1, 1, 8, tzinfo=UTC))
+    await fill(mariadb_url, *(row(f"s{n}", next=shanghai) for n in range(3)))
+    store = f"sqlite:///{tmp_path}/chimes.db"
+    wrong = chimes(mariadb_url, "--store", store, home=tmp_path)
+    assert (wrong.returncode, "--timezone" in wrong.stderr) == (6, True)
+    right = chimes(
+        mariadb_url, "--store", store, "--timezone", "Asia/Shanghai", "--json", home=tmp_path
+    )
+    assert json.loads(right.stdout)["new"] == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"identities": "{"}, "JSON that cannot be read"),
+        ({"identities": '{"a": 1}'}, "array of objects"),
+        ({"params": "[]"}, "not a JSON object"),
+        ({"status": "odd"}, "neither active nor inactive"),
+        ({"cron_expression": "@hourly"}, "5 fields"),
+    ],
+)
+def test_what_cannot_be_a_schedule_says_why(given: dict[str, str], says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        made(**given)
+
+
+async def test_no_such_table(mariadb_url: str, tmp_path: Path) -> None:
+    gone = chimes(mariadb_url, "--store", f"sqlite:///{tmp_path}/c.db", home=tmp_path)
+    assert (gone.returncode, "there is no table" in gone.stderr) == (3, True)
+    odd = chimes(mariadb_url, "--table", "a b; DROP", home=tmp_path)
+    assert odd.returncode == 2
+
+
+def test_a_few_odd_times_are_no_other_zone() -> None:
+
+    schedules = tuple(made(id=f"s{n}")[0] for n in range(3))
+    odd = Read(schedules=schedules, refused=(), held=(), off_grid=("s1",))
+    assert same_clock(odd)
