@@ -88,7 +88,9 @@ def schedule_of(
         )
     trigger = facts.cron(row.cron_expression, timezone)
     if trigger.next_after(now) is None:
-        raise InvalidInput(say("{cron!r} never comes: no moment matches it", cron=row.cron_expression))
+        raise InvalidInput(
+            say("{cron!r} never comes: no moment matches it", cron=row.cron_expression)
+        )
     created = moment(row.create_time) or now
     schedule = Schedule(
         id=ScheduleId(row.id),
