@@ -31,7 +31,7 @@ def cron(expression: str, timezone: str | None) -> Cron:
     every field, as robfig/cron has it. InvalidInput, with the code `invalid_cron`."""
     try:
         return _parsed(expression, timezone)
-    except InvalidTrigger as error:
+    except InvalidInput as error:
         raise InvalidInput(
             error.message, field="cron_expression", code="invalid_cron", hint=error.hint
         ) from None

@@ -13,7 +13,6 @@ CODES: Mapping[str, str] = {
     "invalid_parameter": f"{_SCHEDULE}InvalidParameter",
     "invalid_cron": f"{_SCHEDULE}InvalidCronExpression",
     "invalid_status": f"{_SCHEDULE}InvalidStatus",
-    "unknown_action_type": f"{_SCHEDULE}ActionTypeNotFound",
     "schedule_not_found": f"{_SCHEDULE}NotFound",
     "internal_error": f"{_SCHEDULE}InternalError",
     "invalid_offset": "BknBackend.InvalidParameter.Offset",
@@ -47,9 +46,6 @@ WORDS: Mapping[str, Words] = {
     ),
     CODES["invalid_status"]: Words(
         say("The status is not valid"), say("Set the status to active or inactive.")
-    ),
-    CODES["unknown_action_type"]: Words(
-        say("There is no such action type"), say("Check the id of the action type.")
     ),
     CODES["schedule_not_found"]: Words(
         say("There is no such action schedule"),

@@ -1,0 +1,357 @@
+"""KWeaver's action schedules to ours and back. Pure; the messages are those that its users know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from chimes.doors.compat.kweaver.facts import (
+    ACTIVE,
+    INACTIVE,
+    MAIN,
+    NAME_LIMIT,
+    NAMESPACE,
+    STATUSES,
+    cron,
+)
+from chimes.errors import InvalidInput
+from chimes.model.access import Owner
+from chimes.model.action_rules import check_action_id
+from chimes.model.ids import ScheduleId
+from chimes.model.policy import Policy
+from chimes.model.run import Run
+from chimes.model.schedule import Schedule
+from chimes.model.target import ActionTarget
+from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
+from chimes.triggers.moment import to_microseconds
+from chimes.triggers.zone import UTC_NAME
+from chimes.wording import say
+
+Json = dict[str, object]
+Given = Mapping[str, object]
+Identities = tuple[Mapping[str, object], ...]
+
+_TEXTS = ("name", "action_type_id", "cron_expression", "status")
+#: C23: the seed's name, and the original's.
+_IDENTITIES = ("unique_identities", "_instance_identities")
+_PARAMS = "dynamic_params"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whoever is behind a request, in the words of KWeaver."""
+
+    id: str = ""
+    type: str = ""
+
+    def to_dict(self) -> Json:
+        return {"id": self.id, "type": self.type}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A branch of a knowledge network: nothing is seen from another one."""
+
+    kn_id: str
+    branch: str = MAIN
+
+    @property
+    def fields(self) -> tuple[tuple[str, str], ...]:
+        """As the target of a schedule has them."""
+        return (("kn_id", self.kn_id), ("branch", self.branch))
+
+    def holds(self, target: ActionTarget) -> bool:
+        return (target.kn_id, target.branch) == (self.kn_id, self.branch)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """A body, with the right types. Empty and None: not there."""
+
+    name: str = ""
+    action_type_id: str = ""
+    cron_expression: str = ""
+    status: str = ""
+    identities: Identities | None = None
+    params: Mapping[str, object] | None = None
+
+
+# --- in -----------------------------------------------------------------------------------------
+def place_from(kn_id: str, branch: str | None) -> Place:
+    place = Place(kn_id, branch or MAIN)
+    for name, value in place.fields:
+        check_action_id(value, name)
+    return place
+
+
+def request_from(data: object) -> Request:
+    """What it does not know is ignored, as its users expect: what was read can be sent back."""
+    if not isinstance(data, Mapping):
+        raise _wrong(say("a JSON object is needed"))
+    name, action_type_id, expression, status = (_text(data, each) for each in _TEXTS)
+    return Request(
+        name=name,
+        action_type_id=action_type_id,
+        cron_expression=expression,
+        status=status,
+        identities=_identities(data),
+        params=_params(data),
+    )
+
+
+def checked_new(given: Request) -> Request:
+    """Of POST, in the order in which its users know the refusals (R0.36)."""
+    if not given.name.strip():
+        raise _wrong(say("name is required"), "name")
+    _check_name(given.name)
+    if not given.action_type_id:
+        raise _wrong(say("action_type_id is required"), "action_type_id")
+    if not given.cron_expression:
+        raise _wrong(say("cron_expression is required"), "cron_expression")
+    _check_identities(given.identities)
+    if given.status:
+        checked_status(given.status)
+    return given
+
+
+def checked_update(given: Request) -> Request:
+    """Of PUT. An empty text is one that is not there; the action type and the status are not
+    changed here, whatever is said about them."""
+    _check_name(given.name)
+    if given.identities is not None:
+        _check_identities(given.identities)
+    told = given.name.strip() or given.cron_expression or given.identities or given.params
+    if not told and given.params is None:
+        raise _wrong(say("at least one field must be provided for update"))
+    return given
+
+
+def checked_status(status: str) -> bool:
+    """Whether it is to be active (R0.30)."""
+    if status not in STATUSES:
+        raise InvalidInput(
+            say("status must be 'active' or 'inactive'"), field="status", code="invalid_status"
+        )
+    return status == ACTIVE
+
+
+def draft_from(
+    given: Request,
+    place: Place,
+    account: Account,
+    owner: Owner,
+    policy: Policy,
+    *,
+    zone: str,
+    schedule_id: ScheduleId,
+    now: datetime,
+) -> Schedule:
+    """A new schedule from a body that was checked (R0.25). Inactive unless it says so (C19)."""
+    draft = Schedule(
+        id=schedule_id,
+        namespace=NAMESPACE,
+        name=given.name,
+        owner=owner,
+        trigger=cron(given.cron_expression, zone),
+        target=ActionTarget(
+            action_type_id=given.action_type_id,
+            kn_id=place.kn_id,
+            branch=place.branch,
+            identities=given.identities or (),
+            params=given.params or {},
+            account_id=account.id,
+            account_type=account.type,
+        ),
+        policy=policy,
+        enabled=given.status == ACTIVE,
+        created_at=now,
+        updated_at=now,
+    )
+    return written_by(_with_expression(draft, given.cron_expression), account)
+
+
+def edited_by(schedule: Schedule, given: Request, account: Account, *, zone: str) -> Schedule:
+    """The schedule after PUT (R0.28): what is left out stays, and so does the action type."""
+    after = replace(schedule, name=given.name) if given.name.strip() else schedule
+    target = _action(schedule)
+    if given.identities is not None:
+        target = replace(target, identities=given.identities)
+    if given.params is not None:
+        target = replace(target, params=given.params)
+    after = replace(after, target=target)
+    if given.cron_expression and given.cron_expression != expression_out(schedule):
+        wanted = cron(given.cron_expression, zone)
+        after = replace(after, trigger=_turned(schedule.trigger, wanted))
+        after = _with_expression(after, given.cron_expression)
+    # It is the next version that was written so.
+    return written_by(after, account, version=schedule.version + 1)
+
+
+def written_by(schedule: Schedule, account: Account, *, version: int | None = None) -> Schedule:
+    """With who wrote this version of it, unless nobody is named (R0.38)."""
+    kept = {
+        name: each for name, each in _kept(schedule).items() if name not in ("updater", "version")
+    }
+    if account.id:
+        kept |= {"updater": account.to_dict(), "version": version or schedule.version}
+    return _keeping(schedule, kept)
+
+
+def _turned(before: Trigger, wanted: Cron) -> Cron:
+    """Bounds and days left out, which cannot be said here, stay."""
+    if not isinstance(before, Cron):
+        return wanted
+    return replace(
+        before,
+        expression=wanted.expression,
+        timezone=wanted.timezone,
+        dialect=wanted.dialect,
+        anchor=None,
+    )
+
+
+def _with_expression(schedule: Schedule, written: str) -> Schedule:
+    """It is shown as it was written, for as long as it means that."""
+    kept = {"cron_expression": written, "trigger": schedule.trigger.to_dict()}
+    return _keeping(schedule, {**_kept(schedule), **kept})
+
+
+def _keeping(schedule: Schedule, kept: Given) -> Schedule:
+    return replace(schedule, door_data={**schedule.door_data, NAMESPACE: dict(kept)})
+
+
+def _kept(schedule: Schedule) -> Given:
+    found = schedule.door_data.get(NAMESPACE)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _check_name(name: str) -> None:
+    if len(name) > NAME_LIMIT:
+        raise _wrong(say("name must be less than 100 characters"), "name")
+
+
+def _check_identities(identities: Identities | None) -> None:
+    if not identities:
+        raise _wrong(
+            say("_instance_identities is required and cannot be empty"), "_instance_identities"
+        )
+
+
+def _text(given: Given, name: str) -> str:
+    value = given.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise _wrong(say("{name} must be text", name=name), name)
+    return value
+
+
+def _identities(given: Given) -> Identities | None:
+    told = [each for name in _IDENTITIES if (each := given.get(name)) is not None]
+    if not told:
+        return None
+    found = told[0]
+    if told[1:] and told[1] != found:
+        raise _wrong(
+            say("unique_identities and _instance_identities are the same thing; send one"),
+            _IDENTITIES[0],
+        )
+    if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
+        raise _wrong(say("_instance_identities must be a list of objects"), "_instance_identities")
+    return tuple(found)
+
+
+def _params(given: Given) -> Mapping[str, object] | None:
+    found = given.get(_PARAMS)
+    if found is None or isinstance(found, Mapping):
+        return found
+    raise _wrong(say("dynamic_params must be an object"), _PARAMS)
+
+
+def _wrong(message: str, field: str | None = None) -> InvalidInput:
+    return InvalidInput(message, field=field, code="invalid_parameter")
+
+
+# --- out ----------------------------------------------------------------------------------------
+def schedule_out(schedule: Schedule, running: Sequence[Run] = ()) -> Json:
+    """R0.27. What is empty or 0 is left out, as its users know it; the lock of R0.15 is the claim
+    of the node that carries the latest of the `running` runs out."""
+    target = _action(schedule)
+    identities = [dict(each) for each in target.identities]
+    lock = max(running, key=_claimed, default=None)
+    shown: Json = {
+        "id": schedule.id,
+        "name": schedule.name,
+        "kn_id": target.kn_id,
+        "branch": target.branch,
+        "action_type_id": target.action_type_id,
+        "cron_expression": expression_out(schedule),
+        "status": ACTIVE if schedule.enabled else INACTIVE,
+        "creator": _creator(schedule).to_dict(),
+        "create_time": milliseconds(schedule.created_at),
+        "updater": _updater(schedule).to_dict(),
+        "update_time": milliseconds(schedule.updated_at),
+    }
+    found: Json = {
+        _PARAMS: dict(target.params),
+        "last_run_time": milliseconds(schedule.last_run_at),
+        "next_run_time": milliseconds(schedule.next_run_at) if schedule.enabled else 0,
+        "lock_holder": str(lock.holder or "") if lock else "",
+        "lock_time": milliseconds(lock.claimed_at) if lock else 0,
+    }
+    found |= dict.fromkeys(_IDENTITIES, identities)
+    return shown | {name: each for name, each in found.items() if each}
+
+
+def _claimed(run: Run) -> int:
+    return milliseconds(run.claimed_at)
+
+
+def milliseconds(moment: datetime | None) -> int:
+    """C18."""
+    return 0 if moment is None else to_microseconds(moment) // 1000
+
+
+def expression_out(schedule: Schedule) -> str:
+    """As it was written here; otherwise so that it says all that the trigger does, and its zone."""
+    kept, trigger = _kept(schedule), schedule.trigger
+    written = kept.get("cron_expression")
+    if isinstance(written, str) and kept.get("trigger") == trigger.to_dict():
+        return written
+    match trigger:
+        case Once():
+            return ""
+        case Every():
+            return f"@every {format_duration_go(trigger.every)}"
+        case Cron():
+            prefixed = trigger.timezone is None or trigger.expression.startswith(("TZ=", "CRON_TZ"))
+            if prefixed or trigger.zone == UTC_NAME:
+                return trigger.expression
+            return f"CRON_TZ={trigger.zone} {trigger.expression}"
+
+
+def _creator(schedule: Schedule) -> Account:
+    target = _action(schedule)
+    if target.account_id:
+        return Account(target.account_id, target.account_type)
+    return _named(schedule.created_by)
+
+
+def _updater(schedule: Schedule) -> Account:
+    kept = _kept(schedule)
+    updater = kept.get("updater")
+    if isinstance(updater, Mapping) and kept.get("version") == schedule.version:
+        return Account(str(updater.get("id", "")), str(updater.get("type", "")))
+    return _named(schedule.updated_by)
+
+
+def _named(actor: str) -> Account:
+    """Whoever wrote it without KWeaver's words: `user:alice`, `key:abc`, or just a name."""
+    kind, colon, name = actor.partition(":")
+    return Account(name, kind) if colon else Account(actor)
+
+
+def _action(schedule: Schedule) -> ActionTarget:
+    assert isinstance(schedule.target, ActionTarget)
+    return schedule.target
