@@ -19,6 +19,7 @@ from chimes.config import Settings
 from chimes.doors.compat.catbird.routes import catbird_door
 from chimes.doors.compat.eventnative.routes import eventnative_door
 from chimes.doors.compat.ksana.routes import ksana_door
+from chimes.doors.compat.kweaver.routes import kweaver_door
 from chimes.doors.compat.softnix.routes import softnix_door
 from chimes.doors.connections import PunctualProtocol
 from chimes.doors.context import Doorway
@@ -99,6 +100,7 @@ def server_of(
         catbird_door(doorway),
         eventnative_door(doorway),
         softnix_door(doorway),
+        kweaver_door(doorway),
         dashboard_door(doorway),
     ]
     if telegram is not None:
