@@ -93,8 +93,9 @@ def _chosen(context: click.Context, option: click.Parameter, given: str | None) 
     if given is not None:
         _speak(named(given))
         _by_name.set(True)
-    elif not _by_name.get():
-        # Refused here rather than when it was guessed: help is shown in any case.
+    elif not _by_name.get() and not isinstance(context.command, click.Group):
+        # What the environment says is refused only now: help is shown in any case, and a flag
+        # behind the name of the command would have won.
         of_environment(os.environ)
 
 
@@ -105,6 +106,8 @@ def language_option() -> click.Option:
         callback=_chosen,
         expose_value=False,
         is_eager=True,
+        # CHIMES_LANG is looked at where the locale is.
+        allow_from_autoenv=False,
         metavar="LANGUAGE",
         help="Of the words: en, th or zh; else as CHIMES_LANG or the locale says.",
     )

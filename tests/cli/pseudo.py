@@ -1,0 +1,61 @@
+"""A language in which every sentence of ours stands in brackets: what does not is in no catalogue,
+or never went through one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from babel.messages.catalog import Catalog
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po
+
+from chimes.wording import LOCALE
+
+#: Shown under the name of a language that there is.
+LANGUAGE = "th"
+OPEN, CLOSE = "⟦", "⟧"
+#: What stays English in every language: options and their placeholders, names of commands and of
+#: fields, words that the command line takes, ranges of numbers.
+_NO_WORDS = re.compile(
+    r"-{1,2}[a-z][\w-]*|\[[^\[\]\s]*\|[^\]]*\]|'?[A-Z_]+(\[[^\]]*\])*|\d+(<=)?|[<>=]"
+)
+_WORD = re.compile(r"[A-Za-z]{2,}")
+
+
+def write_catalogue(directory: Path) -> None:
+    """For `wording.LOCALE`: of the messages that translators get (`make messages`)."""
+    with (LOCALE / "chimes.pot").open("rb") as template:
+        known = read_po(template)
+    catalogue = Catalog(locale=LANGUAGE)
+    for each in known:
+        if isinstance(each.id, tuple):
+            catalogue.add(each.id, (_bracketed(each.id[1]),))
+        elif each.id:
+            catalogue.add(each.id, _bracketed(each.id))
+    file = directory / LANGUAGE / "LC_MESSAGES" / "chimes.mo"
+    file.parent.mkdir(parents=True)
+    with file.open("wb") as stream:
+        write_mo(stream, catalogue)
+
+
+def _bracketed(text: str) -> str:
+    return f"{OPEN}{text}{CLOSE}"
+
+
+def outside(text: str) -> str:
+    """What is in no brackets."""
+    depth, found = 0, []
+    for character in text:
+        depth += (character == OPEN) - (character == CLOSE)
+        if depth == 0 and character != CLOSE:
+            found.append(character)
+    return "".join(found)
+
+
+def untranslated(text: str, known: str = "") -> list[str]:
+    """The words that are in no brackets, without those of `known`."""
+    left = outside(text)
+    for word in known.split():
+        left = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", " ", left)
+    return _WORD.findall(_NO_WORDS.sub(" ", left))

@@ -1,0 +1,294 @@
+"""Every word that a command shows comes from the catalogues (issue 6.3, UX B `--lang`).
+
+The language here is made up (tests/cli/pseudo.py), so that a word that went past the catalogues
+is seen."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+import pytest
+
+from chimes import wording
+from chimes.cli.language import chosen_by_name, said, speaking, spoken
+from chimes.cli.output import Column, Json, Output, countdown
+from chimes.cli.root import COMMANDS
+from chimes.cli.root import cli as root
+from chimes.cli.shapes import RUN_COLUMNS, schedule_columns, schedule_details
+from chimes.cli.words import RUN_REASONS, RUN_STATUSES
+from chimes.model.run import Reason, RunStatus
+from chimes.wording import say
+from tests.cli import pseudo
+from tests.cli.conftest import Cli, environment
+from tests.cli.test_root import commands
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+TH = ("--lang", pseudo.LANGUAGE)
+NAMES = "chimes"
+
+
+@pytest.fixture(scope="module")
+def brackets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("locale")
+    pseudo.write_catalogue(directory)
+    return directory
+
+
+@pytest.fixture
+def bracketed(brackets: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(wording, "LOCALE", brackets)
+    wording.catalogue.cache_clear()
+    yield
+    wording.catalogue.cache_clear()
+
+
+def groups() -> list[str]:
+    context = click.Context(root)
+    return [name for name in COMMANDS if isinstance(root.get_command(context, name), click.Group)]
+
+
+@pytest.mark.usefixtures("bracketed")
+@pytest.mark.parametrize("name", ["", *groups(), *(name for name, _ in commands())])
+def test_help_has_no_word_of_its_own(cli: Cli, name: str) -> None:
+    found = cli(*name.split(), "--help", *TH)
+    assert found.code == 0, found.err
+    # Examples are part of the help text; names of commands are what people type.
+    assert pseudo.untranslated(found.out, f"{name} chimes {' '.join(names_within(name))}") == []
+    assert found.out.startswith("⟦Usage:⟧ chimes")
+    assert "⟦Show this message and exit.⟧" in found.out
+
+
+def names_within(name: str) -> list[str]:
+    command: click.Command | None = root
+    for each in name.split():
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), each)
+    if not isinstance(command, click.Group):
+        return []
+    return command.list_commands(click.Context(root))
+
+
+@pytest.mark.usefixtures("bracketed")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nxt"],
+        ["zzzzzzzz"],
+        ["show"],
+        ["show", "one", "two"],
+        ["ls", "--jsn"],
+        ["ls", "--sort"],
+        ["ls", "--sort", "nmae"],
+        ["ls", "--json=", "--utc=1"],
+        ["runs", "--limit", "many"],
+        ["runs", "--limit", "0"],
+        ["move", "x"],
+        ["ls", "--api-key", "x"],
+        ["add", "@daily", "--yes"],
+        ["add", "@daily", "--http", "http://h/", "--jitter", "5m"],
+        ["add", "@daily", "--task", "t", "--method", "GET"],
+        ["add", "@daily", "--task", "t", "--args", "{"],
+        ["add", "@daily", "--task", "t", "--args", "[]"],
+        ["add", "@daily", "--task", "t", "--args", "@nowhere"],
+        ["add", "@daily", "--http", "http://h/", "--notify", "pigeon"],
+        ["key", "create", "--owner", "alice"],
+        ["pause"],
+        ["deliveries", "retry", "--url", "http://127.0.0.1:1"],
+        ["store", "import", "nowhere.jsonl"],
+        ["store", "copy-to", "memory:"],
+        ["store", "status"],
+        ["store", "backfill-schedules"],
+        ["apply"],
+        ["worker"],
+        ["ls"],
+        ["ls", "--api-key-file", "nowhere"],
+        ["ls", "--url", "ftp://nowhere"],
+        ["next", "61 * * * *"],
+        ["next", "0 0 30 2 *"],
+        ["next", "* * * * *", "--tz", "Asia/Bangkk"],
+        ["serve", "--port", "many"],
+    ],
+    ids=" ".join,
+)
+def test_errors_and_hints_have_no_word_of_their_own(cli: Cli, arguments: list[str]) -> None:
+    found = cli(*arguments, *TH)
+    assert found.code not in (0, 1)
+    assert pseudo.untranslated(found.err, f"{NAMES} {' '.join(arguments)}") == []
+    assert "⟦Error: " in found.err
+    assert found.out == ""
+
+
+@pytest.mark.usefixtures("bracketed")
+def test_an_error_is_said_whole(cli: Cli) -> None:
+    found = cli("nxt", *TH).err.splitlines()
+    assert found[-2:] == [
+        "⟦Try 'chimes --help'.⟧",
+        "⟦Error: ⟦There is no command 'nxt'. Did you mean next?⟧⟧",
+    ]
+    assert "⟦Hint: ⟦start one with `chimes serve`, or set CHIMES_URL⟧⟧" in cli("ls", *TH).err
+
+
+# UX B: flag, then CHIMES_LANG, then the locale; the last flag wins.
+@pytest.mark.usefixtures("bracketed")
+def test_who_decides_on_the_language(cli: Cli) -> None:
+    def is_english(*arguments: str, **variables: str) -> bool:
+        return cli(*arguments, **variables).err.startswith("Error: ")
+
+    assert is_english("ls")
+    assert not is_english("ls", *TH)
+    assert not is_english(*TH, "ls")
+    assert not is_english("ls", "--lang=th")
+    assert not is_english("key", *TH, "list")
+    assert not is_english("ls", CHIMES_LANG="th")
+    assert not is_english("ls", LC_ALL="th_TH.UTF-8")
+    assert not is_english("ls", CHIMES_LANG="th", LC_ALL="en_US.UTF-8")
+    assert is_english("ls", "--lang", "en", CHIMES_LANG="th")
+    assert is_english(*TH, "ls", "--lang", "en")
+    assert not is_english("--lang", "en", "ls", *TH)
+    # Behind -- it is no option.
+    assert is_english("show", "--", "--lang", "th") or "Usage" in cli("show", "--", *TH).err
+
+
+def test_an_unknown_language_is_refused_and_help_is_not(cli: Cli) -> None:
+    assert cli("ls", "--lang", "tlh").code == 6
+    assert "en, th, zh" in cli("ls", CHIMES_LANG="tlh").err
+    assert cli("ls", CHIMES_LANG="tlh").code == 6
+    assert cli("ls", "--help", CHIMES_LANG="tlh").code == 0
+    assert cli("ls", "--lang", "en", CHIMES_LANG="tlh").code == 7
+
+
+@pytest.mark.usefixtures("bracketed")
+def test_the_language_ends_with_the_command(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import gettext
+    import os
+
+    monkeypatch.setenv("LANGUAGE", "de:en")
+    before = gettext.textdomain()
+    with speaking(TH):
+        assert spoken() == "th"
+        assert os.environ["LANGUAGE"] == "th"
+        assert said(say("Interrupted.")) == "⟦Interrupted.⟧"
+        assert chosen_by_name() is None
+    assert spoken() == "en"
+    assert os.environ["LANGUAGE"] == "de:en"
+    assert gettext.textdomain() == before
+
+
+@pytest.mark.usefixtures("bracketed")
+def test_json_is_the_api_and_its_errors_are_in_the_language(cli: Cli, tmp_path: Path) -> None:
+    assert json.loads(cli("version", "--json", *TH).out).keys() == {"version", "python"}
+    problem = json.loads(cli("ls", "--json", *TH).err)
+    assert problem["exit_code"] == 7
+    assert problem["title"].startswith("⟦The server at ")
+    doctor = json.loads(cli("doctor", "--json", *TH).out)
+    assert {each["id"] for each in doctor} >= {"python", "packages", "time zones", "configuration"}
+    assert {each["state"] for each in doctor} <= {"ok", "warning", "problem"}
+    assert all("⟦" in each["detail"] for each in doctor if each["id"] in ("python", "server"))
+
+
+@pytest.mark.usefixtures("bracketed")
+def test_a_pipe_reads_english_words(cli: Cli, tmp_path: Path) -> None:
+    store = {"CHIMES_STORE": f"sqlite:///{tmp_path}/chimes.db"}
+    made = cli("add", "@daily", "--http", "http://h.example/", "--yes", "--paused", *TH, **store)
+    assert made.code == 0, made.err
+    assert "⟦No server answers at " in made.err
+    shown = dict(made.rows)
+    assert shown["state"] == "paused"
+    assert {"name", "zone", "last run", "created"} <= shown.keys()
+    assert {row[1] for row in cli("doctor", *TH, **store).rows} >= {"time zones", "store"}
+
+
+def terminal_table(
+    capsys: pytest.CaptureFixture[str],
+    rows: list[Json],
+    columns: list[Column],
+    *,
+    one: bool = False,
+) -> list[str]:
+    output = Output(form="table", zone=lambda moment: moment.astimezone(UTC))
+    with speaking(TH):
+        output.one(rows[0], columns) if one else output.rows(rows, columns)
+    return capsys.readouterr().out.splitlines()
+
+
+SCHEDULE: Json = {
+    "id": "0199-aa",
+    "name": "n",
+    "enabled": False,
+    "next_run_at": "2030-01-01T13:05:00Z",
+    "last_status": "failed",
+    "target": {"kind": "task", "name": "t"},
+}
+
+
+@pytest.mark.usefixtures("bracketed")
+def test_tables_for_people(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    head, row = terminal_table(capsys, [SCHEDULE], schedule_columns(NOON))
+    assert pseudo.untranslated(head) == []
+    assert {"⟦ID⟧", "⟦NAME⟧", "⟦STATE⟧", "⟦LAST⟧"} <= set(head.split())
+    assert "⟦paused⟧" in row
+    assert "⟦failed⟧" in row
+    assert "⟦in ⟦1 h 5 min⟧⟧" in row
+    run: Json = {"id": "r", "status": "skipped", "reason": "overlap", "duration_ms": 12.0}
+    head, row = terminal_table(capsys, [run], RUN_COLUMNS)
+    assert pseudo.untranslated(head) == []
+    assert "⟦skipped⟧" in row
+    assert f"⟦{RUN_REASONS['overlap']}⟧" in row
+    assert "⟦12 ms⟧" in row
+    details = terminal_table(capsys, [SCHEDULE], schedule_details(NOON), one=True)
+    assert all(line.startswith("⟦") for line in details)
+    assert any(line.split() == ["⟦Last", "status⟧", "⟦failed⟧"] for line in details)
+
+
+def test_every_word_of_the_api_has_one_for_people() -> None:
+    assert set(RUN_STATUSES) == {status.value for status in RunStatus}
+    assert {word for name, word in vars(Reason).items() if name.isupper()} <= set(RUN_REASONS)
+
+
+@pytest.mark.parametrize(
+    ("left", "shown"),
+    [
+        (timedelta(0), "in 0 s"),
+        (timedelta(seconds=59), "in 59 s"),
+        (timedelta(minutes=3), "in 3 min"),
+        (timedelta(minutes=3, seconds=5), "in 3 min 5 s"),
+        (timedelta(hours=1, minutes=5, seconds=9), "in 1 h 5 min"),
+        (timedelta(hours=2, seconds=9), "in 2 h"),
+        (timedelta(days=2, minutes=9), "in 2 d"),
+        (timedelta(days=2, hours=9), "in 2 d 9 h"),
+        (-timedelta(minutes=3), "3 min ago"),
+    ],
+)
+def test_countdown(left: timedelta, shown: str) -> None:
+    assert countdown(NOON + left, NOON) == shown
+
+
+# UX B "Speed": words cost nothing that is not needed.
+def test_another_language_loads_nothing_heavy(tmp_path: Path) -> None:
+    script = (
+        "import sys\nfrom chimes.cli.root import run\n"
+        "run(['explain', '* * * * *', '--lang', 'th'])\nrun(['ls', '--help', '--lang', 'zh'])\n"
+        "print([name for name in ('babel', 'rich', 'fastapi') if name in sys.modules],"
+        " file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
