@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         RunTimedOut,
     )
     from chimes.model.recipient import Recipient
-    from chimes.model.target import AgentTarget, HttpTarget
+    from chimes.model.target import ActionTarget, AgentTarget, HttpTarget
     from chimes.targets.python_task import (
         Cancel,
         Context,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from chimes.triggers import Calendar, Cron, Every, Once
 
 __all__ = [
+    "ActionTarget",
     "AgentTarget",
     "Calendar",
     "Cancel",
@@ -75,7 +76,7 @@ _HOMES = {
         "RunTimedOut",
     ),
     "chimes.model.recipient": ("Recipient",),
-    "chimes.model.target": ("AgentTarget", "HttpTarget"),
+    "chimes.model.target": ("ActionTarget", "AgentTarget", "HttpTarget"),
     "chimes.targets.python_task": (
         "Cancel",
         "Context",

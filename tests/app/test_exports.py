@@ -21,8 +21,8 @@ def test_the_list_is_what_it_is() -> None:
     """A change of this list is a change of what programs can count on."""
     assert sorted(chimes.__all__) == sorted(
         [
-            "AgentTarget", "Calendar", "Cancel", "Chimes", "ChimesError", "Context", "Cron",
-            "Every", "Flow", "HttpTarget", "Once", "Recipient", "Reject", "Retry", "RunCanceled",
+            "ActionTarget", "AgentTarget", "Calendar", "Cancel", "Chimes", "ChimesError", "Context",
+            "Cron", "Every", "Flow", "HttpTarget", "Once", "Recipient", "Reject", "Retry", "RunCanceled",
             "RunFailed", "RunHandle", "RunLost", "RunNotCarriedOut", "RunTimedOut", "ScheduleInfo",
             "Task", "TaskError", "__version__", "current_context",
         ]

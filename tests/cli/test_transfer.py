@@ -15,6 +15,7 @@ from chimes.model.kept_state import KeptState
 from chimes.model.target import AgentTarget
 from chimes.store.port import Item, RunLog
 from tests.builders import (
+    ACTION,
     NOW,
     SYNC,
     a_delivery,
@@ -40,6 +41,7 @@ ITEMS: Sequence[Item] = (
     a_key(),
     a_key(scopes=(Scope.READ, Scope.AGENT)),
     a_schedule(target=AgentTarget(prompt="สรุปข่าว", model="small", max_tokens=9)),
+    a_schedule(target=ACTION),
     a_delivery(),
     full_delivery(),
     an_item(),

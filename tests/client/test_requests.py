@@ -23,6 +23,7 @@ from chimes.errors import InvalidInput
 from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, TaskTarget
 from chimes.triggers import Cron, Every
+from tests.builders import ACTION, ODD_JSON
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -165,6 +166,18 @@ def test_labels_in_both_shapes() -> None:
     found = schedule_info(data | {"labels": {"a": "1", "b": None}})
     assert (found.labels, found.last_status) == ({"a": "1", "b": None}, "failed")
     assert (found.created_at, found.max_concurrent_runs) == (NOON, 2)
+
+
+def test_an_action_is_handed_over_whole() -> None:
+    assert target_json(ACTION) == {
+        "kind": "action",
+        "action_type_id": ACTION.action_type_id,
+        "kn_id": "kn1",
+        "branch": "dev/2",
+        "identities": [{"id": "pod-1"}, ODD_JSON],
+        "params": ODD_JSON,
+        "account": {"id": "u-1", "type": "user"},
+    }
 
 
 def test_prompts_and_recipients_are_handed_over_whole() -> None:

@@ -212,10 +212,10 @@ class Chimes(Life):
 
         `trigger`: cron, `every 5m`, a moment, words (`ทุกวัน 09:00`), or a trigger. `target`: a
         task or flow of this application or its name, a URL, an HttpTarget, an AgentTarget (whose
-        prompt may stand in the words), or a target as the API has it. `delivery`: who is told how
-        runs end. Declared
-        again (a new release), the same trigger keeps its next_run_at, a changed one is planned
-        anew; the rest is replaced, except `enabled`, which only counts for a new schedule.
+        prompt may stand in the words), an ActionTarget, or a target as the API has it. `delivery`:
+        who is told how runs end. Declared again (a new release), the same trigger keeps its
+        next_run_at, a changed one is planned anew; the rest is replaced, except `enabled`, which
+        only counts for a new schedule.
         """
         bounds = read_bounds(
             jitter=jitter, start_at=start_at, end_at=end_at, max_runs=max_runs, exclude=exclude

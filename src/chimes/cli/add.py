@@ -46,6 +46,12 @@ _NO_PIPELINE = say(
 @click.option("--agent", is_flag=True, help="Hand a prompt to the agent.")
 @click.option("--prompt", metavar="TEXT", help="Of the agent; @FILE reads a file, - reads stdin.")
 @click.option("--model", metavar="NAME", help="Of the agent; else as configured.")
+@click.option("--action", metavar="ID", help="Have this action type executed.")
+@click.option("--kn", metavar="ID", help="The knowledge network of the action.")
+@click.option("--branch", metavar="NAME", help="Of the knowledge network; main unless told.")
+@click.option("--identity", multiple=True, metavar="JSON", help="An object the action is for.")
+@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of the action.")
+@click.option("--account", metavar="ID[:TYPE]", help="For whom the action is executed.")
 @click.option(
     "--notify",
     multiple=True,
@@ -80,8 +86,8 @@ def add(
     dry_run: bool,
     **options: object,
 ) -> None:
-    """Create a schedule that calls a URL, runs a task or a flow, synchronises a collection, or
-    hands a prompt to the agent.
+    """Create a schedule that calls a URL, runs a task or a flow, synchronises a collection, hands
+    a prompt to the agent, or has an action executed.
 
     EXPRESSION is a cron expression, an interval ("every 5m"), a moment for a single run, or words
     in Thai, English or Chinese. What they say besides the time is the prompt, unless told.
@@ -97,6 +103,7 @@ def add(
       chimes add "*/15 * * * *" --http https://example.com/ --dry-run
       chimes add "ทุกวัน 09:00 สรุปข่าว AI" --notify inbox --notify telegram:4711:on=failure
       chimes add "0 9 * * 1-5" --agent --prompt "Summarise today's news"
+      chimes add @hourly --action restart_pod --kn kn1 --identity '{"pod_ip": "10.0.0.1"}'
     """
     chosen = chosen_by_name()
     now = SystemClock().now()

@@ -1,4 +1,4 @@
-"""`add --http|--task|--flow|--sync|--agent`: what a schedule is to do, from the command line."""
+"""`add --http|--task|--flow|--sync|--agent|--action`: what a schedule is to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chimes.cli.failure import USAGE, Failure
 from chimes.cli.output import Json
 from chimes.wording import say
 
-_KINDS = ("http", "task", "flow", "sync", "agent")
+_KINDS = ("http", "task", "flow", "sync", "agent", "action")
 _LONGEST_NAME = 80
 #: Which options belong to which kind.
 _OWN: Mapping[str, tuple[str, ...]] = {
@@ -22,6 +22,7 @@ _OWN: Mapping[str, tuple[str, ...]] = {
     "flow": ("input",),
     "sync": (),
     "agent": ("prompt", "model"),
+    "action": ("kn", "branch", "identity", "param", "account"),
 }
 
 
@@ -35,7 +36,8 @@ def target_from_options(options: Mapping[str, object], task: str = "") -> tuple[
         raise click.UsageError(
             say(
                 "Say what to do with one of --http URL, --task NAME, --flow NAME,"
-                " --sync SOURCE/COLLECTION, --agent --prompt TEXT, or in words after the time."
+                " --sync SOURCE/COLLECTION, --agent --prompt TEXT, --action ID --kn ID, or in"
+                " words after the time."
             )
         )
     kind = given[0]
@@ -60,6 +62,8 @@ def _target(kind: str, options: Mapping[str, object]) -> tuple[Json, str]:
     name = str(options[kind])
     if kind == "sync":
         return _sync(name)
+    if kind == "action":
+        return _action(name, options)
     if kind == "flow":
         start = _json_object(options["input"], "--input")
         return {"kind": "flow", "name": name, "input": start}, f"{kind} {name}"
@@ -103,6 +107,24 @@ def _sync(text: str) -> tuple[Json, str]:
         )
     kind = "sync"
     return {"kind": kind, "source": source, "collection": collection}, f"{kind} {text}"
+
+
+def _action(name: str, options: Mapping[str, object]) -> tuple[Json, str]:
+    if not options["kn"]:
+        raise click.UsageError(say("Say of which knowledge network it is with --kn ID."))
+    target: Json = {
+        "kind": "action",
+        "action_type_id": name,
+        "kn_id": options["kn"],
+        "identities": [_json_object(each, "--identity") for each in _texts(options["identity"])],
+        "params": dict(_argument(each) for each in _texts(options["param"])),
+    }
+    if options["branch"]:
+        target["branch"] = options["branch"]
+    if isinstance(account := options["account"], str):
+        account_id, _, account_type = account.partition(":")
+        target["account"] = {"id": account_id, "type": account_type}
+    return target, f"action {name}"
 
 
 def _argument(text: str) -> tuple[str, object]:

@@ -1,0 +1,56 @@
+"""`add --action`: an action type of a knowledge network, from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> dict[str, str]:
+    return {"CHIMES_STORE": f"sqlite:///{tmp_path / 'chimes.db'}", "CHIMES_URL": ""}
+
+
+# R0.24
+def test_an_action_with_its_objects_and_parameters(cli: Cli, store: dict[str, str]) -> None:
+    made = cli(
+        *("add", "@hourly", "--action", "restart", "--kn", "kn1", "--branch", "dev"),
+        *("--identity", '{"id": "pod-1"}', "--identity", '{"id": 2}'),
+        *("--param", "force=true", "--param", "why=because", "--account", "u-1:app"),
+        *("--yes", "--json"),
+        **store,
+    )
+    assert made.code == 0, made.err
+    shown = json.loads(made.out)
+    assert shown["name"] == "action restart"
+    assert shown["target"] == {
+        "kind": "action",
+        "action_type_id": "restart",
+        "kn_id": "kn1",
+        "branch": "dev",
+        "identities": [{"id": "pod-1"}, {"id": 2}],
+        "params": {"force": True, "why": "because"},
+        "account": {"id": "u-1", "type": "app"},
+    }
+    assert (shown["policy"]["timeout"], shown["policy"]["max_retries"]) == ("PT10M", 3)
+    assert "action kn1/restart" in cli("show", shown["id"], **store).out
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--action", "restart"], "--kn"),
+        (["--kn", "kn1", "--http", "http://h/"], "--kn is for --action, not for --http."),
+        (["--action", "a", "--kn", "k", "--identity", "[1]"], "--identity is a JSON object"),
+        (["--action", "a", "--kn", "k", "--identity", "{"], "--identity is not JSON"),
+        (["--action", "a", "--kn", "k", "--param", "x"], "name=value"),
+    ],
+)
+def test_what_is_refused(cli: Cli, store: dict[str, str], given: list[str], told: str) -> None:
+    found = cli("add", "@daily", *given, "--yes", **store)
+    assert (found.code, found.out) == (2, "")
+    assert told in found.err
