@@ -1,0 +1,150 @@
+"""Actions on whole engines: tried again and on record, taken over, canceled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from chimes.clock import SystemClock
+from chimes.engine.events import RunEnded
+from chimes.engine.kept_states import Forgetting, state_of
+from chimes.errors import StoreUnavailable
+from chimes.model.action_run import kept_name
+from chimes.model.policy import Backoff, Policy
+from chimes.model.run import AttemptEnd, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.store.memory import MemoryStore
+from chimes.targets.action import following
+from tests.builders import ACTION, a_run
+from tests.engine.rig import Faults, Recording, Rig, until
+from tests.targets.action_servers import (
+    COMPLETED,
+    PENDING,
+    RUNNING,
+    TARGET,
+    a_service,
+    acting,
+)
+
+LEASE = timedelta(seconds=1.2)
+POLICY = Policy(
+    timeout=timedelta(seconds=20),
+    max_retries=3,
+    retry_backoff=timedelta(milliseconds=10),
+    backoff=Backoff.EXPONENTIAL,
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(following, "LONGEST_PAUSE", 0.02)
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    store = MemoryStore(SystemClock())
+    await store.open()
+    rig = Rig(store, "memory")
+    yield rig
+    await rig.close()
+    await store.close()
+
+
+async def due(rig: Rig, policy: Policy = POLICY) -> Schedule:
+    return await rig.due_now(target=TARGET, policy=policy)
+
+
+# C1, C14: the slot is not lost, and what went wrong is on record
+async def test_a_dispatch_that_fails_is_tried_again_within_its_run(rig: Rig) -> None:
+    async with a_service(executes=[500, 429, PENDING]) as there, acting(there.url) as runner:
+        await rig.engine(runners=[runner])
+        schedule = await due(rig)
+        (run,) = await rig.ended(schedule)
+        await rig.close()
+    assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 3)
+    assert run.result is not None
+    assert run.result["execution_id"] == "e1"
+    assert [(each.end, each.error) for each in run.attempts] == [
+        (AttemptEnd.FAILED, "the action service answered HTTP 500: not now: busy"),
+        (AttemptEnd.FAILED, "the action service answered HTTP 429: not now: busy"),
+        (AttemptEnd.SUCCEEDED, ""),
+    ]
+    assert {each.headers["idempotency-key"] for each in there.executed} == {run.id}
+
+
+async def test_a_dispatch_that_never_succeeds_ends_as_failed(rig: Rig) -> None:
+    async with a_service(executes=[503]) as there, acting(there.url) as runner:
+        await rig.engine(runners=[runner])
+        schedule = await due(rig, replace(POLICY, max_retries=1))
+        (run,) = await rig.ended(schedule)
+        await rig.close()
+    assert (run.status, run.reason, len(run.attempts)) == (RunStatus.FAILED, "http_503", 2)
+    assert len(there.executed) == 2
+
+
+async def test_what_was_executed_and_failed_is_not_executed_again(rig: Rig) -> None:
+    failed = {"id": "e1", "status": "failed"}
+    async with a_service(states=[failed]) as there, acting(there.url) as runner:
+        await rig.engine(runners=[runner])
+        (run,) = await rig.ended(await due(rig))
+        await rig.close()
+    assert (run.status, run.reason, run.attempt) == (RunStatus.FAILED, "action_failed", 1)
+    assert len(there.executed) == 1
+
+
+# C4: an action that takes longer than the lock, and a node that dies with it in its hand
+async def test_the_next_node_goes_on_with_the_same_execution(rig: Rig) -> None:
+    faults = Faults(rig.store)
+    async with (
+        a_service(states=[RUNNING]) as there,
+        acting(there.url) as first,
+        acting(there.url) as second,
+    ):
+        engine = await rig.engine(
+            store=faults.store, runner=Recording("other"), runners=[first], lease=LEASE
+        )
+        schedule = await due(rig)
+        await until(lambda: there.asked)
+        faults.down = StoreUnavailable("the cable is cut")
+        await until(lambda: not engine.trusted)
+        there.states = [COMPLETED]
+        await rig.engine(runner=Recording("other"), runners=[second], lease=LEASE)
+        (run,) = await rig.ended(schedule)
+        faults.down = None
+        await rig.close()
+    assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 2)
+    assert run.result is not None
+    assert run.result["status"] == "completed"
+    assert len(there.executed) == 1
+    assert there.canceled == []
+
+
+async def test_a_run_that_is_canceled_is_canceled_over_there(rig: Rig) -> None:
+    async with a_service(states=[RUNNING]) as there, acting(there.url) as runner:
+        await rig.engine(runners=[runner])
+        schedule = await due(rig)
+        await until(lambda: there.asked)
+        (run,) = await rig.runs(schedule)
+        await rig.store.cancel_run(run.id, "canceled_by_hand")
+        assert (await rig.reached(run.id, RunStatus.CANCELED)).reason == "canceled_by_hand"
+        await until(lambda: there.canceled)
+        await rig.close()
+
+
+async def test_what_was_kept_is_forgotten_with_the_end(rig: Rig) -> None:
+    store = rig.store
+    run = a_run(target=ACTION)
+    assert state_of(store, run) is not None
+    await store.set_state(kept_name(run.id), '{"execution_id": "e1"}')
+    forgetting = Forgetting(store)
+    forgetting(RunEnded(run=run, seconds=0.0))
+    await forgetting.forget()
+    assert await store.read_state(kept_name(run.id)) is not None
+    ended = replace(run, status=RunStatus.SUCCEEDED)
+    forgetting(RunEnded(run=ended, seconds=0.0))
+    await forgetting.forget()
+    assert await store.read_state(kept_name(run.id)) is None
