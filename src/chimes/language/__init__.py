@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chimes.language.choosing import LANGUAGES
-from chimes.language.describe import (
-    describe,
-    note_in_words,
-    remark,
-    short_weekday,
-    warnings_in_words,
-)
 
 if TYPE_CHECKING:
+    from chimes.language.describing import (
+        describe,
+        note_in_words,
+        remark,
+        short_weekday,
+        warnings_in_words,
+    )
     from chimes.language.parsing import Parsed, parse, read_trigger
 
 __all__ = [
@@ -30,9 +30,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The grammar is loaded when it is asked for: most commands never read words."""
+    """Loaded when it is asked for: each command chooses its language, and most of them neither
+    read nor describe a trigger."""
     if name in ("Parsed", "parse", "read_trigger"):
         from chimes.language import parsing
 
         return getattr(parsing, name)
+    if name in __all__:
+        from chimes.language import describing
+
+        return getattr(describing, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,7 @@ from chimes.doors.dashboard import speaking, times
 from chimes.doors.dashboard.assets import asset_address
 from chimes.doors.dashboard.look import by_clock
 from chimes.doors.dashboard.speaking import reader
-from chimes.language.describe import describe
+from chimes.language.describing import describe
 from chimes.retelling import retold
 from chimes.triggers import Trigger
 from chimes.wording import in_language

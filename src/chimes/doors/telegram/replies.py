@@ -8,7 +8,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from chimes.doors.telegram.texts import Language, say
-from chimes.language.describe import describe
+from chimes.language.describing import describe
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.triggers import Every, Once, format_duration_go

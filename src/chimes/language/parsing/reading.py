@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from chimes.errors import InvalidInput, NeedsClarification
-from chimes.language.describe import describe
+from chimes.language.describing import describe
 from chimes.language.parsing.asking import Ask
 from chimes.language.parsing.build import build
 from chimes.language.parsing.decide import decide

@@ -8,7 +8,7 @@ of ours, so nothing can be misread.
 from __future__ import annotations
 
 from chimes.errors import InvalidTrigger
-from chimes.language.describe import describe
+from chimes.language.describing import describe
 from chimes.language.rereading.building import Draft, triggers
 from chimes.language.rereading.en import GRAMMAR as ENGLISH
 from chimes.language.rereading.th import GRAMMAR as THAI
