@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
 from chimes.doors.compat.ksana.defaults import JobDefaults
+from chimes.doors.compat.ksana.wire_targets import target_out
 from chimes.errors import InvalidInput
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
@@ -15,15 +16,9 @@ from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import (
-    ActionTarget,
-    AgentTarget,
-    FlowTarget,
     HttpTarget,
-    SyncTarget,
     Target,
-    TaskTarget,
 )
-from chimes.redaction import masked_arguments, masked_headers
 from chimes.triggers import (
     Cron,
     Every,
@@ -47,7 +42,6 @@ _SETTABLE = frozenset(
     }
 )
 _HTTP = frozenset({"method", "url", "headers", "body"})
-_NO_HTTP: Mapping[str, object] = {"method": "", "url": "", "headers": {}, "body": ""}
 _SCHEDULE = frozenset({"kind", "run_at", "every", "start_at", "jitter"})
 _STATUS = {
     RunStatus.SUCCEEDED: "success",
@@ -137,7 +131,7 @@ def job_from_schedule(schedule: Schedule, actor: Actor, now: datetime) -> Job:
         "name": schedule.name,
         "enabled": schedule.enabled,
         "type": schedule.target.kind,
-        **_target_out(schedule.target, literal=literal),
+        **target_out(schedule.target, literal=literal),
         "schedule": _schedule_out(schedule.trigger, given),
         "timeout": _duration_out(policy.timeout, given.get("timeout")),
         "max_retries": policy.max_retries,
@@ -185,7 +179,7 @@ def _patched_target(job: Mapping[str, object], before: Target) -> Target:
     if isinstance(before, HttpTarget):
         http = job.get("http")
         return before if http is None else _target(_object(http, "http", _HTTP), before)
-    shown = [_target_out(before, literal=literal) for literal in (True, False)]
+    shown = [target_out(before, literal=literal) for literal in (True, False)]
     for name in ("http", before.kind):
         if job.get(name) is not None and all(job[name] != each[name] for each in shown):
             raise InvalidInput(
@@ -336,42 +330,6 @@ def _moment(text: str, name: str) -> datetime:
 
 
 # --- out ----------------------------------------------------------------------------------------
-def _target_out(target: Target, *, literal: bool) -> Job:
-    """`http` is always there, because Ksana's users read it without asking."""
-    match target:
-        case HttpTarget():
-            headers = dict(target.headers) if literal else masked_headers(target.headers)
-            return {
-                "http": {
-                    "method": target.method,
-                    "url": target.url,
-                    "headers": headers,
-                    "body": target.body,
-                }
-            }
-        case TaskTarget():
-            args = target.args if literal else masked_arguments(target.args)
-            return {"http": dict(_NO_HTTP), "task": {"name": target.name, "args": dict(args)}}
-        case FlowTarget():
-            start = target.input if literal else masked_arguments(target.input)
-            return {"http": dict(_NO_HTTP), "flow": {"name": target.name, "input": dict(start)}}
-        case SyncTarget():
-            pair = {"source": target.source, "collection": target.collection}
-            return {"http": dict(_NO_HTTP), "sync": pair}
-        case AgentTarget():
-            return {"http": dict(_NO_HTTP), "agent": {"prompt": target.prompt}}
-        case ActionTarget():
-            params = target.params if literal else masked_arguments(target.params)
-            action = {
-                "action_type_id": target.action_type_id,
-                "kn_id": target.kn_id,
-                "branch": target.branch,
-                "identities": [dict(each) for each in target.identities],
-                "params": dict(params),
-            }
-            return {"http": dict(_NO_HTTP), "action": action}
-
-
 def _schedule_out(trigger: Trigger, given: Mapping[str, object]) -> dict[str, str]:
     if isinstance(trigger, Once):
         return {"kind": "once", "run_at": _time_out(trigger.instant)}
