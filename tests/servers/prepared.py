@@ -66,10 +66,12 @@ class _Database:
 
 
 async def _emptying(session: _Session) -> list[str]:
-    """What the set-up itself wrote stays, but for the end of the audit's chain."""
+    """What the set-up itself wrote stays, but for the end of the audit's chain and up to when runs
+    are rolled up."""
     unused = [each for each in await session.tables() if not await session.holds_rows(each)]
     head = "UPDATE audit_head SET number = 0, hash = ''"
-    return [head, *(f"DELETE FROM {table}" for table in unused)]
+    mark = "UPDATE store_facts SET value = 0 WHERE name = 'rolled_until'"
+    return [head, mark, *(f"DELETE FROM {table}" for table in unused)]
 
 
 async def _connected(kind: Kind, url: str) -> _Session:
