@@ -251,7 +251,7 @@ async def test_queues() -> None:
     [
         ((), {}, "missing"),
         (("one",), {}, "must be int"),
-        ((1, 2), {}, "takes 1 arguments"),
+        ((1, 2), {}, "takes 1 argument "),
         ((1,), {"number": 1}, "twice"),
         ((1,), {"numbr": 1}, "numbr"),
         ((object(),), {}, "JSON"),

@@ -119,6 +119,6 @@ def _plain(result: object) -> object:
         plain: object = json.loads(json.dumps(to_jsonable_python(result), allow_nan=False))
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(
-            say("the result has no form in JSON: {error}", error=error), field="result"
+            say("the result has no form in JSON: {error}", error=str(error)), field="result"
         ) from None
     return plain

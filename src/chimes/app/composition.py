@@ -72,7 +72,7 @@ def build_store(location: StoreLocation, clock: Clock) -> Store:
             except ModuleNotFoundError as error:
                 if error.name != "redis":
                     raise
-                message = "store: redis:// needs its driver: pip install 'chimes[redis]'"
+                message = say("store: redis:// needs its driver: pip install 'chimes[redis]'")
                 raise ConfigError(message, key="store") from None
             return open_redis(
                 location.server, allow_volatile=location.allow_volatile, marker=location.marker
@@ -173,9 +173,9 @@ def _keys_in(path: Path) -> list[str]:
     except OSError as error:
         raise ConfigError(
             say(
-                "auth_keys_file: {path} cannot be read: {strerror}",
+                "auth_keys_file: {path} cannot be read: {why}",
                 path=path,
-                strerror=error.strerror,
+                why=error.strerror,
             )
         ) from None
     keys = [line.strip() for line in lines]

@@ -11,7 +11,7 @@ from chimes.app.declared import Complete, Declared, Mode, check_memory, draft
 from chimes.app.flows import AppFlow
 from chimes.app.memory_mode import Timed, known_ids
 from chimes.app.offers import AppOffers
-from chimes.app.reading import unknown
+from chimes.app.reading import with_nearest
 from chimes.app.runtime import Runtime
 from chimes.app.syncing import Syncing, in_order
 from chimes.errors import InvalidInput, InvalidTrigger, NotFound
@@ -54,15 +54,15 @@ class Declarations:
         if declared.name in self._declared:
             raise InvalidInput(
                 say(
-                    "two schedules are named {declared!r}; give one of them another name",
-                    declared=declared.name,
+                    "two schedules are named {name!r}; give one of them another name",
+                    name=declared.name,
                 ),
                 field="name",
                 code="exists",
             )
         if declared.depends_on is not None and declared.depends_on.name == declared.name:
             raise InvalidInput(
-                say("schedule {declared!r} cannot depend on itself", declared=declared.name),
+                say("schedule {name!r} cannot depend on itself", name=declared.name),
                 field="depends_on",
             )
         if declared.mode is Mode.MEMORY:
@@ -148,7 +148,11 @@ class Declarations:
         wanted = set(only)
         for name in sorted(wanted - self._declared.keys()):
             raise NotFound(
-                say("{value} in this application", value=unknown("schedule", name, self._declared))
+                with_nearest(
+                    say("there is no schedule {name!r} in this application", name=name),
+                    name,
+                    self._declared,
+                )
             )
         both = [*self.in_mode(runtime, Mode.DB), *self.in_mode(runtime, Mode.MEMORY)]
         return [name for name in both if name in wanted]
@@ -251,10 +255,10 @@ class Declarations:
         ):
             raise InvalidInput(
                 say(
-                    "schedule {declared!r}: task {target!r} has a concurrency of its own, "
+                    "schedule {name!r}: task {task!r} has a concurrency of its own, "
                     "which all its runs share; leave max_concurrent_runs out",
-                    declared=declared.name,
-                    target=target.name,
+                    name=declared.name,
+                    task=target.name,
                 ),
                 field="max_concurrent_runs",
                 code="both",
@@ -266,10 +270,14 @@ class Declarations:
             return
         if depends_on.name not in self._declared and await syncing.find(depends_on.name) is None:
             raise InvalidInput(
-                say(
-                    "schedule {name!r}: {value} to depend on",
-                    name=name,
-                    value=unknown("schedule", depends_on.name, self._declared),
+                with_nearest(
+                    say(
+                        "schedule {name!r}: there is no schedule {other!r} to depend on",
+                        name=name,
+                        other=depends_on.name,
+                    ),
+                    depends_on.name,
+                    self._declared,
                 ),
                 field="depends_on",
                 code="not_found",
@@ -277,10 +285,10 @@ class Declarations:
         if self.modes(runtime).get(depends_on.name) is Mode.MEMORY:
             raise InvalidInput(
                 say(
-                    "schedule {name!r} (mode db) depends on {depends_on!r}, which is timed in "
+                    "schedule {name!r} (mode db) depends on {other!r}, which is timed in "
                     "memory: the store knows nothing of it",
                     name=name,
-                    depends_on=depends_on.name,
+                    other=depends_on.name,
                 ),
                 field="depends_on",
                 code="needs_db",
@@ -289,7 +297,7 @@ class Declarations:
 
 def _about(name: str, error: InvalidInput) -> InvalidInput:
     return InvalidInput(
-        say("schedule {name!r}: {message}", name=name, message=error.message),
+        say("schedule {name!r}: {problem}", name=name, problem=error.message),
         field=error.field,
         code=error.code,
         hint=error.hint,

@@ -147,8 +147,8 @@ def check_memory(declared: Declared) -> None:
     if declared.trigger.max_runs is not None:
         raise InvalidInput(
             say(
-                "schedule {declared!r}: max_runs is counted in the store; it needs mode='db'",
-                declared=declared.name,
+                "schedule {name!r}: max_runs is counted in the store; it needs mode='db'",
+                name=declared.name,
             ),
             field="max_runs",
             code="needs_db",

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from chimes.app.declared import DependsOn, PolicyOptions
-from chimes.app.reading import Duration, duration_of, moment_of, unknown, word_of
+from chimes.app.reading import Duration, duration_of, moment_of, with_nearest, word_of
 from chimes.app.tasks import AppTask
 from chimes.errors import InvalidInput, InvalidTrigger, NeedsClarification
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
@@ -42,7 +42,7 @@ from chimes.triggers import (
     trigger_from_dict,
 )
 from chimes.triggers.expression import trigger_from_text
-from chimes.wording import say
+from chimes.wording import Wording, say
 
 if TYPE_CHECKING:
     from chimes.language import Parsed
@@ -94,8 +94,8 @@ def read_trigger(
     else:
         raise InvalidTrigger(
             say(
-                "expected a trigger or text such as '0 9 * * *' or 'every 5m', not {name}",
-                name=type(given).__name__,
+                "expected a trigger or text such as '0 9 * * *' or 'every 5m', not {type}",
+                type=type(given).__name__,
             ),
             field="trigger",
             code="wrong_type",
@@ -138,7 +138,7 @@ def _from_words(text: str, timezone: str | None, now: datetime, wrong: InvalidTr
         if wrong.code != "not_a_time" and text.isascii():
             raise wrong from None
         raise InvalidTrigger(
-            say("{text!r} does not say exactly when: {message}", text=text, message=error.message),
+            say("{text!r} does not say exactly when: {problem}", text=text, problem=error.message),
             field="trigger",
             code="not_a_time",
             hint="; ".join(error.examples),
@@ -179,7 +179,9 @@ def _plain_recipient(given: Mapping[str, object]) -> Recipient:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(["delivery", *(str(each) for each in first["loc"])])
-        raise InvalidInput(f"{where}: {first['msg']}", field=where) from None
+        raise InvalidInput(
+            say("{where}: {problem}", where=where, problem=first["msg"]), field=where
+        ) from None
     return found
 
 
@@ -194,11 +196,13 @@ def read_target(
     target = _target(given, args or {}, input or {}, registry, flows)
     if args is not None and not isinstance(target, TaskTarget):
         raise InvalidInput(
-            say("args are for a task; this is a {kind}", kind=target.kind), field="args"
+            say("args are for a task; this target is of kind {kind}", kind=target.kind),
+            field="args",
         )
     if input is not None and not isinstance(target, FlowTarget):
         raise InvalidInput(
-            say("input is for a flow; this is a {kind}", kind=target.kind), field="input"
+            say("input is for a flow; this target is of kind {kind}", kind=target.kind),
+            field="input",
         )
     return target
 
@@ -225,8 +229,8 @@ def _target(
             raise InvalidInput(
                 say(
                     "a target is a task or a flow of this application, its name, a URL, an "
-                    "HttpTarget, an AgentTarget or an ActionTarget, not {name}",
-                    name=type(given).__name__,
+                    "HttpTarget, an AgentTarget or an ActionTarget, not {type}",
+                    type=type(given).__name__,
                 ),
                 field="target",
                 code="wrong_type",
@@ -257,12 +261,26 @@ def _named_target(
         return _flow_target(given, input, flows)
     if given in registry:
         return _task_target(given, args, registry)
-    raise _unknown(say("task or flow"), given, [*registry.names, *flows])
+    raise _unknown(
+        say(
+            "there is no task or flow {name!r} in this application; declare it before its schedule",
+            name=given,
+        ),
+        given,
+        [*registry.names, *flows],
+    )
 
 
 def _task_target(name: str, args: Mapping[str, object], registry: Registry) -> TaskTarget:
     if name not in registry:
-        raise _unknown("task", name, registry.names)
+        raise _unknown(
+            say(
+                "there is no task {name!r} in this application; declare it before its schedule",
+                name=name,
+            ),
+            name,
+            registry.names,
+        )
     return TaskTarget(name=name, args=dump(registry.get(name), args))
 
 
@@ -270,7 +288,14 @@ def _flow_target(
     name: str, input: Mapping[str, object], flows: Mapping[str, FlowBuilder]
 ) -> FlowTarget:
     if name not in flows:
-        raise _unknown("flow", name, flows)
+        raise _unknown(
+            say(
+                "there is no flow {name!r} in this application; declare it before its schedule",
+                name=name,
+            ),
+            name,
+            flows,
+        )
     return FlowTarget(name=name, input=plain_input(input))
 
 
@@ -282,7 +307,7 @@ def plain_input(input: Mapping[str, object]) -> dict[str, object]:
         text = json.dumps(input, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(
-            say("input has no form in JSON: {error}", error=error), field="input"
+            say("input has no form in JSON: {error}", error=str(error)), field="input"
         ) from None
     found: dict[str, object] = json.loads(text)
     return found
@@ -301,13 +326,14 @@ def _plain_target(given: Mapping[str, object]) -> Target:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(["target", *(str(each) for each in first["loc"][1:])])
-        raise InvalidInput(f"{where}: {first['msg']}", field=where) from None
+        raise InvalidInput(
+            say("{where}: {problem}", where=where, problem=first["msg"]), field=where
+        ) from None
 
 
-def _unknown(what: str, name: str, known: Iterable[str]) -> InvalidInput:
-    message = unknown(what, name, [each for each in known if "/" not in each])
+def _unknown(message: Wording, name: str, known: Iterable[str]) -> InvalidInput:
     return InvalidInput(
-        say("{message} in this application; declare it before its schedule", message=message),
+        with_nearest(message, name, [each for each in known if "/" not in each]),
         field="target",
         code="unknown_target",
     )

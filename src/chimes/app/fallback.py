@@ -14,6 +14,7 @@ from chimes.engine.events import (
 )
 from chimes.engine.scheduler import Scheduler
 from chimes.errors import StoreError
+from chimes.wording import say
 
 
 class Fallback:
@@ -55,4 +56,4 @@ class Fallback:
 
     @property
     def reason(self) -> str:
-        return "scheduling from memory: the store cannot schedule" if self.active else ""
+        return say("scheduling from memory: the store cannot schedule") if self.active else ""

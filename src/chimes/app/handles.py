@@ -19,6 +19,7 @@ from chimes.errors import (
 )
 from chimes.model.ids import RunId
 from chimes.model.run import LogEntry, Run, RunStatus
+from chimes.wording import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,8 +141,11 @@ class RunHandle:
 def _raise(run: Run) -> NoReturn:
     about = run.error or run.reason
     name = run.schedule_name or run.target.needs
+    told = {"id": run.id, "name": name, "status": run.status.value}
     raise _ERRORS[run.status](
-        f"run {run.id} of {name} ended as {run.status}" + (f": {about}" if about else ""),
+        say("run {id} of {name} ended as {status}: {why}", **told, why=about)
+        if about
+        else say("run {id} of {name} ended as {status}", **told),
         run_id=run.id,
         status=run.status.value,
         error=run.error,

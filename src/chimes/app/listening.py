@@ -59,19 +59,15 @@ def listen(settings: Settings) -> socket.socket:
         listener.listen(2048)
     except OSError as error:
         listener.close()
-        what_to_do = (
-            "; choose another with --port or CHIMES_PORT, or stop what listens there"
-            if error.errno == errno.EADDRINUSE
-            else ""
-        )
+        told = {"host": settings.host, "port": settings.port, "why": error.strerror}
         raise ChimesError(
             say(
-                "cannot listen on {host}:{port}: {strerror}{what_to_do}",
-                host=settings.host,
-                port=settings.port,
-                strerror=error.strerror,
-                what_to_do=what_to_do,
+                "cannot listen on {host}:{port}: {why}; choose another with --port or "
+                "CHIMES_PORT, or stop what listens there",
+                **told,
             )
+            if error.errno == errno.EADDRINUSE
+            else say("cannot listen on {host}:{port}: {why}", **told)
         ) from None
     listener.setblocking(False)
     return listener

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from chimes.errors import ConfigError
 from chimes.triggers.reading import nearest
-from chimes.wording import say
+from chimes.wording import Wording, say
 
 if TYPE_CHECKING:
     from chimes.app.sdk import Chimes
 
-FORM = "module:name, such as shop.tasks:app"
+FORM = say("module:name, such as shop.tasks:app")
 
 
 def load_app(path: str) -> Chimes:
@@ -36,11 +36,13 @@ def load_app(path: str) -> Chimes:
         found = getattr(found, part)
     if not isinstance(found, Chimes):
         raise ConfigError(
-            say(
-                "app: {path} is {name}, not a Chimes application{module}",
-                path=path,
-                name=_article(type(found).__name__),
-                module=_apps_of(module),
+            _with_apps(
+                say(
+                    "app: {path} is {type}, not a Chimes application",
+                    path=path,
+                    type=_article(type(found).__name__),
+                ),
+                module,
             ),
             key="app",
         )
@@ -57,13 +59,18 @@ def _module(name: str, path: str) -> ModuleType:
         # Not found is our word; a module that it imports and that is missing is the module's.
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigError(
-                say("app: {name} cannot be imported: {error}", name=name, error=error), key="app"
+                say("app: {name} cannot be imported: {error}", name=name, error=str(error)),
+                key="app",
             ) from error
         hint = nearest(name, (file.stem for file in Path.cwd().glob("*.py")))
+        message = say(
+            "app: there is no module {name!r} (looked for {path} in {here} and in the Python path)",
+            name=error.name,
+            path=path,
+            here=here,
+        )
         raise ConfigError(
-            f"app: there is no module {error.name!r} (looked for {path} in {here} and in the "
-            f"Python path)" + (f"; {hint}" if hint else ""),
-            key="app",
+            say("{message}; {hint}", message=message, hint=hint) if hint else message, key="app"
         ) from None
 
 
@@ -71,8 +78,11 @@ def _no_attribute(module: object, attribute: str, part: str, found: object) -> C
     known = [each for each in vars(found) if not each.startswith("_")] if _open(found) else []
     hint = nearest(part, known)
     where = getattr(module, "__name__", "?")
+    message = say("app: {module} has no {name!r}", module=where, name=attribute)
     return ConfigError(
-        f"app: {where} has no {attribute!r}" + (f"; {hint}" if hint else _apps_of(module)),
+        say("{message}; {hint}", message=message, hint=hint)
+        if hint
+        else _with_apps(message, module),
         key="app",
     )
 
@@ -81,11 +91,13 @@ def _open(value: object) -> bool:
     return hasattr(value, "__dict__")
 
 
-def _apps_of(module: object) -> str:
+def _with_apps(message: Wording, module: object) -> Wording:
     from chimes.app.sdk import Chimes
 
     apps = [name for name, value in vars(module).items() if isinstance(value, Chimes)]
-    return f"; there: {', '.join(sorted(apps))}" if apps else ""
+    if not apps:
+        return message
+    return say("{message}; there: {names}", message=message, names=", ".join(sorted(apps)))
 
 
 def _article(word: str) -> str:

@@ -41,6 +41,7 @@ from chimes.targets.flow import FlowRunner
 from chimes.targets.http_callback import HttpCallback
 from chimes.targets.python_task import PythonTask
 from chimes.targets.python_task.registry import DEFAULT_QUEUE, Registry
+from chimes.wording import joined, say
 
 logger = logging.getLogger("chimes.app")
 _SHOWN = 8
@@ -111,10 +112,10 @@ class Node:
     def not_ready(self) -> str:
         """Why no work should be sent here; empty if all is well."""
         if self.engine.draining:
-            return "draining"
+            return say("draining")
         if not self.engine.trusted:
-            return "the lease of this node is not alive"
-        return "; ".join(filter(None, (self.troubles.reason, self.fallback.reason)))
+            return say("the lease of this node is not alive")
+        return joined("; ", filter(None, (self.troubles.reason, self.fallback.reason)))
 
     @property
     def tasks(self) -> str:
@@ -125,8 +126,12 @@ class Node:
         ours = (each for each in offers if not each.startswith("sync:"))
         names = sorted(each for each in ours if "/" not in each and ":" in each)
         shown = [each.removeprefix("task:") for each in names]
-        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-        return ", ".join(shown[:_SHOWN]) + more or "none"
+        if not shown:
+            return say("none")
+        listed = ", ".join(shown[:_SHOWN])
+        if len(shown) <= _SHOWN:
+            return listed
+        return say("{names} and {count} more", names=listed, count=len(shown) - _SHOWN)
 
     @property
     def prompts(self) -> str:
@@ -135,7 +140,7 @@ class Node:
         if not agent_offers(settings):
             return ""
         where = settings.agent_url.rpartition("@")[2] or settings.agent_url
-        return f"{settings.agent_pipeline} at {where}"
+        return say("{pipeline} at {url}", pipeline=settings.agent_pipeline, url=where)
 
     @property
     def actions(self) -> str:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.triggers import parse_duration, parse_moment
 from chimes.triggers.reading import nearest
-from chimes.wording import say
+from chimes.wording import Wording, say
 
 Duration = str | timedelta | int | float
 Moment = str | datetime
@@ -22,9 +22,9 @@ def duration_of(value: Duration, field: str, *, allow_zero: bool = True) -> time
     if isinstance(value, bool) or not isinstance(value, str | timedelta | int | float):
         raise InvalidInput(
             say(
-                "{field} must be a duration such as '90s', a timedelta or seconds, not {name}",
+                "{field} must be a duration such as '90s', a timedelta or seconds, not {type}",
                 field=field,
-                name=type(value).__name__,
+                type=type(value).__name__,
             ),
             field=field,
             code="wrong_type",
@@ -72,7 +72,7 @@ def word_of(kind: type[E], value: object, field: str) -> E:
     )
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """The words for a name that nobody knows, with the nearest one that somebody does."""
+def with_nearest(message: Wording, name: str, known: Iterable[str]) -> Wording:
+    """What is said of a name that nobody knows, with the nearest one that somebody does."""
     hint = nearest(name, known)
-    return f"there is no {what} {name!r}" + (f"; {hint}" if hint else "")
+    return say("{message}; {hint}", message=message, hint=hint) if hint else message

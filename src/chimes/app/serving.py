@@ -27,6 +27,7 @@ from chimes.clock import Clock, SystemClock
 from chimes.config import LoadedSettings, Settings, store_location
 from chimes.log import configure_logging
 from chimes.targets.python_task.registry import DEFAULT_QUEUE
+from chimes.wording import ENGLISH, in_language, joined, say
 
 if TYPE_CHECKING:
     from chimes.app.listening import Server
@@ -37,10 +38,14 @@ OK = 0
 
 
 def serve(
-    loaded: LoadedSettings, app: Chimes | None = None, *, queues: Collection[str] | None = None
+    loaded: LoadedSettings,
+    app: Chimes | None = None,
+    *,
+    queues: Collection[str] | None = None,
+    language: str = ENGLISH,
 ) -> int:
     """Run until a signal says stop. Store errors are raised: the command line knows their codes.
-    With `queues` only the tasks of those are carried out."""
+    With `queues` only the tasks of those are carried out. `language`: of the greeting."""
     settings = loaded.settings
     clock = SystemClock()
     sources = SourceFile(loaded, clock)
@@ -51,7 +56,7 @@ def serve(
         for flow in app.flows.values():
             flow.complete()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(settings, clock, app, queues, sources))
+        return runner.run(_serve(settings, clock, app, queues, sources, language))
 
 
 async def _serve(
@@ -60,6 +65,7 @@ async def _serve(
     app: Chimes | None,
     queues: Collection[str] | None,
     sources: SourceFile,
+    language: str,
 ) -> int:
     location = store_location(settings)
     store = build_store(location, clock)
@@ -89,7 +95,7 @@ async def _serve(
             announce=node.engine.announce,
             own_node=lambda: node.engine.node_id,
         )
-        return await _Process(runtime, node, listener, sources).run()
+        return await _Process(runtime, node, listener, sources, language).run()
     finally:
         await store.close()
 
@@ -110,11 +116,13 @@ class _Process:
         node: Node,
         listener: socket.socket | None,
         sources: SourceFile,
+        language: str,
     ) -> None:
         self._runtime = runtime
         self._node = node
         self._listener = listener
         self._sources = sources
+        self._language = language
         self._told = asyncio.Event()
 
     async def run(self) -> int:
@@ -157,28 +165,35 @@ class _Process:
         await stopping
 
     def _say_hello(self) -> None:
-        lines = [f"Chimes {__version__} is running, pid {os.getpid()}"]
+        lines: list[str] = [
+            say("Chimes {version} is running, pid {pid}", version=__version__, pid=os.getpid())
+        ]
         if self._listener is not None:
             host, port = self._listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             lines.append(
-                f"  API    http://{shown}:{port}/api/v1   (docs: http://{shown}:{port}/docs)"
+                say("  API    {url}/api/v1   (docs: {url}/docs)", url=f"http://{shown}:{port}")
             )
-        lines.append(f"  Data   {self._runtime.location.shown} ({self._runtime.location.kind})")
-        lines.append(f"  Zone   {self._runtime.settings.default_timezone}")
-        lines.append(f"  Roles  {', '.join(self._runtime.settings.roles)}")
+        location, settings = self._runtime.location, self._runtime.settings
+        lines.append(say("  Data   {place} ({kind})", place=location.shown, kind=location.kind))
+        lines.append(say("  Zone   {zone}", zone=settings.default_timezone))
+        lines.append(say("  Roles  {roles}", roles=", ".join(settings.roles)))
         if tasks := self._node.tasks:
-            lines.append(f"  Tasks  {tasks}")
+            lines.append(say("  Tasks  {names}", names=tasks))
         if prompts := self._node.prompts:
-            lines.append(f"  Agent  {prompts}")
+            lines.append(say("  Agent  {where}", where=prompts))
         if actions := self._node.actions:
-            lines.append(f"  Actions {actions}")
+            lines.append(say("  Actions {where}", where=actions))
         if found := self._sources.known.now.by_id:
-            lines.append(f"  Sources {', '.join(found)}")
+            lines.append(say("  Sources {names}", names=", ".join(found)))
         if self._listener is not None:
             open_mode = self._runtime.services.access.open_mode
-            access = "open: anybody on this machine" if open_mode else "by key"
-            lines.append(f"  Access {access}")
-        lines.append("Press Ctrl-C to stop.")
+            lines.append(
+                say("  Access open: anybody on this machine")
+                if open_mode
+                else say("  Access by key")
+            )
+        lines.append(say("Press Ctrl-C to stop."))
         with contextlib.suppress(OSError):
-            print("\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201 - the banner
+            greeting = in_language(joined("\n", lines), self._language)
+            print(greeting, file=sys.stderr, flush=True)  # noqa: T201 - the banner

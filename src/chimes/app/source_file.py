@@ -32,7 +32,9 @@ def sources_in(raw: object, file: Path | None, clock: Clock) -> Sources:
     try:
         return read_sources(raw, str(directory.resolve()), clock.now())
     except ConfigError as error:
-        raise ConfigError(f"{file}: {error.message}", **error.details) from None
+        raise ConfigError(
+            say("{where}: {problem}", where=file, problem=error.message), **error.details
+        ) from None
 
 
 class SourceFile:
@@ -168,7 +170,10 @@ class SourceFile:
         try:
             await check_callables(sources)
         except ConfigError as error:
-            raise ConfigError(f"{self._loaded.file}: {error.message}", **error.details) from None
+            raise ConfigError(
+                say("{where}: {problem}", where=self._loaded.file, problem=error.message),
+                **error.details,
+            ) from None
 
     def _check_schedules(self, sources: Sources) -> None:
         """Before anything of a new file is in force: half of one is nobody's wish (F73)."""
@@ -176,8 +181,10 @@ class SourceFile:
             try:
                 self._schedules.check(sources, self.known.now, self._clock.now())
             except ConfigError as error:
-                file = self._loaded.file
-                raise ConfigError(f"{file}: {error.message}", **error.details) from None
+                raise ConfigError(
+                    say("{where}: {problem}", where=self._loaded.file, problem=error.message),
+                    **error.details,
+                ) from None
 
     async def _plan(self, sources: Sources) -> list[SourceChange]:
         if self._schedules is None or not self.writes:

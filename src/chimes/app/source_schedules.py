@@ -67,7 +67,7 @@ class SourceSchedules:
                     self._services.schedules.prepared(FILE_ACTOR, new, now)
                 except InvalidInput as error:
                     raise ConfigError(
-                        say("collection {name}: {message}", name=name, message=error.message),
+                        say("collection {name}: {problem}", name=name, problem=error.message),
                         key=name,
                     ) from None
 
@@ -122,9 +122,9 @@ class SourceSchedules:
                 except InvalidInput as error:
                     raise InvalidInput(
                         say(
-                            "collection {change}: {message}",
-                            change=change.name,
-                            message=error.message,
+                            "collection {name}: {problem}",
+                            name=change.name,
+                            problem=error.message,
                         ),
                         field=error.field,
                         code=error.code,

@@ -8,7 +8,7 @@ from functools import partial
 
 from chimes.app.composition import Services
 from chimes.app.declared import Complete, draft, updated
-from chimes.app.reading import unknown
+from chimes.app.reading import with_nearest
 from chimes.errors import AlreadyExists, InvalidInput, NotFound, StoreUnavailable
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId, declared_id
@@ -40,7 +40,13 @@ class Syncing:
         if found is None:
             query = ScheduleQuery(namespace=self._namespace, limit=_NAMES_FOR_HINT)
             page = await self._services.schedules.find(self._actor, query)
-            raise NotFound(unknown("schedule", name, (each.name for each in page.items)))
+            raise NotFound(
+                with_nearest(
+                    say("there is no schedule {name!r}", name=name),
+                    name,
+                    (each.name for each in page.items),
+                )
+            )
         return found
 
     async def id_of(self, name: str) -> ScheduleId:

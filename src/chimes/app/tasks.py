@@ -19,7 +19,7 @@ from chimes.service.orders import Order
 from chimes.service.rules import check_priority
 from chimes.targets.python_task.arguments import dump, parameters_of
 from chimes.targets.python_task.registry import DEFAULT_QUEUE, DEFAULT_TIMEOUT, Function, Task
-from chimes.wording import say
+from chimes.wording import counted, say
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -145,9 +145,9 @@ def task_of(
     except InvalidInput as error:
         raise InvalidInput(
             say(
-                "{chosen!r} cannot be the name of a task: {message}",
-                chosen=chosen,
-                message=error.message,
+                "{name!r} cannot be the name of a task: {why}",
+                name=chosen,
+                why=error.message,
             ),
             field="name",
         ) from None
@@ -209,12 +209,17 @@ def named_arguments(
     names = list(parameters_of(task.function).named)
     if len(args) > len(names):
         raise InvalidInput(
-            say(
-                "task {task!r} takes {count} arguments ({names}), not {count2}",
+            counted(
+                "task {task!r} takes {count} argument ({names}), not {given}",
+                "task {task!r} takes {count} arguments ({names}), not {given}",
+                len(names),
                 task=task.name,
-                count=len(names),
-                names=", ".join(names) or "none",
-                count2=len(args),
+                names=", ".join(names),
+                given=len(args),
+            )
+            if names
+            else say(
+                "task {task!r} takes no arguments, not {given}", task=task.name, given=len(args)
             ),
             code="too_many",
         )

@@ -25,7 +25,7 @@ from chimes.store.sql.joining import add_run_in
 from chimes.wording import say
 
 T = TypeVar("T")
-FORMS = (
+FORMS = say(
     "a SQLAlchemy Connection, Session, AsyncConnection or AsyncSession, or an asyncpg connection"
 )
 #: How the dialects of SQLAlchemy are called here.
@@ -78,7 +78,7 @@ async def _in_asyncpg(runtime: Runtime, given: object, on: _On[T]) -> T:
     from chimes.app.raw_asyncpg import in_transaction, is_asyncpg, with_raw
 
     if not is_asyncpg(given):
-        raise _refused(say("it is {name}, not {forms}", name=type(given).__name__, forms=FORMS))
+        raise _refused(say("it is {type}, not {forms}", type=type(given).__name__, forms=FORMS))
     if runtime.location.kind != "postgresql":
         raise _refused(say("the store is on {kind}, not on PostgreSQL", kind=runtime.location.kind))
     _check_open(in_transaction(given))
@@ -100,9 +100,9 @@ class _On(Generic[T]):
         if name != self._dialect.name:
             raise _refused(
                 say(
-                    "it is on {name}, and the store on {dialect}",
+                    "it is on {name}, and the store on {other}",
                     name=name,
-                    dialect=self._dialect.name,
+                    other=self._dialect.name,
                 )
             )
         if self._own_driver and name == "postgresql" and theirs.driver != "asyncpg":
@@ -142,7 +142,7 @@ def _unknown_table(error: DBAPIError) -> Exception:
     """The commonest mistake, in words."""
     text = str(error.orig).lower()
     if "runs" in text and ("exist" in text or "no such table" in text):
-        return _refused(f"it does not reach the store: {error.orig}")
+        return _refused(say("it does not reach the store: {error}", error=str(error.orig)))
     return error
 
 

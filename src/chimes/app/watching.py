@@ -12,6 +12,7 @@ from chimes.errors import InvalidInput, StoreError
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.model.target_rules import check_target
+from chimes.wording import joined, say
 
 logger = logging.getLogger("chimes.app")
 LOOK_EVERY = 5.0
@@ -74,5 +75,10 @@ class Troubles:
     @property
     def reason(self) -> str:
         """Empty if all is well."""
-        parts = [f"{duty} fails: {error}" for duty, error in sorted(self._failing.items())]
-        return "; ".join(parts)
+        return joined(
+            "; ",
+            (
+                say("{duty} fails: {error}", duty=duty, error=error)
+                for duty, error in sorted(self._failing.items())
+            ),
+        )
