@@ -30,6 +30,7 @@ IMPORTED = (
     "chimes.app.serving",
     "chimes.cli.root",
     "chimes.cli.serve",
+    "chimes.doors.dashboard.site",
     "chimes.store.jsonfile",
     "chimes.store.redis",
     "chimes.store.sql",

@@ -36,7 +36,7 @@ from chimes.doors.dashboard.live import Live, events_route
 from chimes.doors.dashboard.pages import Page
 from chimes.doors.dashboard.speaking import speaking_to
 from chimes.doors.dashboard.templating import rendered
-from chimes.doors.dashboard.visit import local_address
+from chimes.doors.dashboard.visit import HTML_HEADERS, local_address
 from chimes.doors.problems import Problem, request_id
 from chimes.service.signins import SignInService
 from chimes.service.users import UserService
@@ -122,7 +122,7 @@ class Site:
         if partial:
             # Beside the list, not in its place.
             headers |= {"HX-Retarget": "#toasts", "HX-Reswap": "beforeend"}
-        headers["Content-Language"] = look.language
+        headers |= {**HTML_HEADERS, "Content-Language": look.language}
         return HTMLResponse(text, status_code=problem.status, headers=headers)
 
 

@@ -224,12 +224,17 @@
     option?.scrollIntoView({ block: "nearest" });
   }
 
-  async function narrow(text) {
-    const list = $("#palette-list"), wanted = text.trim().toLowerCase(), mine = ++asked;
+  function narrow(text) {
+    const list = $("#palette-list"), wanted = text.trim().toLowerCase();
+    asked += 1;
     all("[data-found]", list).forEach((each) => each.remove());
     for (const each of all("[role=option]", list)) each.hidden = !each.textContent.toLowerCase().includes(wanted);
     choose(options()[0]);
-    if (!wanted) return;
+  }
+
+  async function find(text) {
+    const list = $("#palette-list"), mine = asked;
+    if (!text.trim()) return;
     const answer = await fetch(`/ui/palette?q=${encodeURIComponent(text.trim())}`, { headers: { Accept: "application/json" } }).catch(() => null);
     if (!answer?.ok || mine !== asked) return;
     (await answer.json()).items.forEach((item, index) => {
@@ -246,8 +251,10 @@
   if (palette) {
     let waiting;
     palette.addEventListener("input", (event) => {
+      const text = event.target.value;
+      narrow(text);
       clearTimeout(waiting);
-      waiting = setTimeout(() => narrow(event.target.value), 120);
+      waiting = setTimeout(() => find(text), 120);
     });
     palette.addEventListener("keydown", (event) => {
       const found = options(), at = found.findIndex((each) => each.getAttribute("aria-selected") === "true");

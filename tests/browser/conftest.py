@@ -1,0 +1,173 @@
+"""A real browser on a real node. One browser for each test worker, a context for each test.
+
+Playwright's own loop stays "running" between two calls, so it is put aside after each test:
+otherwise no test with a loop of its own could follow in the same worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.browser.watching import Watch
+from tests.system.node import Node
+
+CHROMIUM = os.environ.get("CHIMES_CHROMIUM", "/usr/bin/chromium")
+PHONE, DESK = 375, 1280
+LANGUAGES = ("en", "th", "zh")
+THEMES = ("light", "dark")
+#: All that each page is looked at in: themes × widths × languages, without every combination.
+LOOKS = (
+    ("en", "light", DESK),
+    ("th", "dark", PHONE),
+    ("zh", "light", PHONE),
+    ("zh", "dark", DESK),
+)
+ZONE = "Asia/Bangkok"
+_MILLISECONDS = 15_000
+
+
+class _Running:
+    def __init__(self) -> None:
+        self._playwright = sync_playwright().start()
+        self.browser: Browser = self._playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
+        )
+        self._loop = asyncio._get_running_loop()
+        self.rest()
+
+    def wake(self) -> None:
+        asyncio._set_running_loop(self._loop)
+
+    def rest(self) -> None:
+        asyncio._set_running_loop(None)
+
+    def close(self) -> None:
+        self.wake()
+        self.browser.close()
+        self._playwright.stop()
+        self.rest()
+
+
+@pytest.fixture(scope="session")
+def running_browser() -> Iterator[_Running]:
+    running = _Running()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def browser(running_browser: _Running) -> Iterator[Browser]:
+    running_browser.wake()
+    yield running_browser.browser
+    running_browser.rest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A served node, and its API for making what pages show."""
+
+    node: Node
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.node.port}"
+
+    def post(self, path: str, body: object = None, **headers: str) -> Any:
+        answer = self.node.call("POST", f"/api/v1{path}", body, headers or None)
+        assert answer.status < 300, answer.text
+        return answer.json
+
+    def get(self, path: str, **headers: str) -> Any:
+        answer = self.node.call("GET", f"/api/v1{path}", headers=headers or None)
+        assert answer.status < 300, answer.text
+        return answer.json
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    """Starts nodes with settings of their own: `serve(CHIMES_ADMIN_TOKEN="…")`."""
+    nodes: list[Node] = []
+
+    def start(store: str = "sqlite:///chimes.db", **environment: str) -> Site:
+        node = Node(store, tmp_path / f"node{len(nodes)}", **environment)
+        nodes.append(node)
+        node.start()
+        return Site(node=node)
+
+    yield start
+    for node in nodes:
+        node.close()
+
+
+@pytest.fixture
+def site(serve: Callable[..., Site]) -> Site:
+    """Open mode, SQLite, empty."""
+    return serve()
+
+
+@pytest.fixture(scope="session")
+def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """For tests that change nothing that others would miss: one for each worker."""
+    node = Node("sqlite:///chimes.db", tmp_path_factory.mktemp("shared"))
+    node.start()
+    yield Site(node=node)
+    node.close()
+
+
+class Visitor:
+    """Somebody at a browser, with a context of their own."""
+
+    def __init__(self, browser: Browser, site: Site, **options: Any) -> None:
+        look = {
+            "language": options.pop("language", "en"),
+            "theme": options.pop("theme", "light"),
+            "seen_zone": options.get("timezone_id", ZONE),
+        } | options.pop("look", {})
+        width = options.pop("width", DESK)
+        self.site = site
+        self.context: BrowserContext = browser.new_context(
+            base_url=site.url,
+            viewport={"width": width, "height": 800},
+            has_touch=width == PHONE,
+            timezone_id=options.pop("timezone_id", ZONE),
+            java_script_enabled=options.pop("scripts", True),
+            **options,
+        )
+        self.context.set_default_timeout(_MILLISECONDS)
+        self.context.add_cookies(
+            [{"name": "chimes_look", "value": urlencode(look), "url": site.url}]
+        )
+        self.watch = Watch(self.context, site.url)
+        self.page: Page = self.context.new_page()
+
+    def open(self, path: str) -> Page:
+        answer = self.page.goto(path, wait_until="domcontentloaded")
+        assert answer is not None
+        return self.page
+
+
+@pytest.fixture
+def visitor(browser: Browser) -> Iterator[Callable[..., Visitor]]:
+    """`visitor(site, language="th", theme="dark", width=PHONE, scripts=False)`. At the end of the
+    test everything that a page did wrong is an error."""
+    found: list[Visitor] = []
+
+    def enter(site: Site, **options: Any) -> Visitor:
+        found.append(Visitor(browser, site, **options))
+        return found[-1]
+
+    yield enter
+    for each in found:
+        each.context.close()
+    for each in found:
+        each.watch.check()

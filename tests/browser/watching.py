@@ -1,0 +1,111 @@
+"""What a page must never do: ask anybody else, break its own policy, leave an error behind
+(UX D.1 row 18, S47)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Page, Request, Route
+
+_AXE = Path(__file__).parent / "vendor" / "axe.js"
+_SERIOUS = ("serious", "critical")
+_RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+
+
+class Watch:
+    """Collects complaints; `check` raises them."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self._url = url
+        self._allowed: list[str] = []
+        self.complaints: list[str] = []
+        #: Every address that was asked for, for tests of what a page costs.
+        self.asked: list[str] = []
+        context.route(lambda address: not self._ours(address), self._refuse)
+        context.on("request", self._note)
+        context.on("console", self._heard)
+        context.on("page", self._new_page)
+
+    def _ours(self, address: str) -> bool:
+        return address.startswith((self._url, "data:", "blob:", "about:"))
+
+    def _refuse(self, route: Route) -> None:
+        self.complaints.append(f"asked {route.request.url}")
+        route.abort()
+
+    def _note(self, request: Request) -> None:
+        self.asked.append(request.url)
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"console {message.type}: {message.text}")
+
+    def _new_page(self, page: Page) -> None:
+        page.on("pageerror", lambda error: self.complaints.append(f"script: {error}"))
+        page.on("dialog", self._dialog)
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def allow(self, *parts: str) -> None:
+        """Complaints with one of these in them are meant: a page for an error, say."""
+        self._allowed.extend(parts)
+
+    def check(self) -> None:
+        left = [each for each in self.complaints if not any(part in each for part in self._allowed)]
+        assert not left, "\n".join(left)
+
+
+@cache
+def _axe() -> str:
+    return _AXE.read_text(encoding="utf-8")
+
+
+def accessible(page: Page, *, besides: Sequence[str] = ()) -> None:
+    """Nothing serious for axe (UX D.1 row 16). `besides`: rules that are not asked about here."""
+    page.evaluate(_axe())
+    options = {
+        "runOnly": {"type": "tag", "values": list(_RULES)},
+        "rules": {rule: {"enabled": False} for rule in besides},
+        "resultTypes": ["violations"],
+    }
+    found: list[dict[str, Any]] = page.evaluate(
+        "async (options) => (await axe.run(document, options)).violations", options
+    )
+    serious = [
+        {
+            "rule": each["id"],
+            "help": each["help"],
+            "where": [
+                {"html": node["html"][:300], "why": node["failureSummary"][:500]}
+                for node in each["nodes"][:3]
+            ],
+        }
+        for each in found
+        if each["impact"] in _SERIOUS
+    ]
+    assert not serious, json.dumps(serious, indent=1, ensure_ascii=False)
+
+
+def fits(page: Page) -> None:
+    """No sideways scroll of the page (UX D.1 row 17)."""
+    wide, room = page.evaluate(
+        "() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+    )
+    assert wide <= room, f"{wide} px of content in {room}"
+
+
+def zoned(page: Page) -> None:
+    """No `<time>` without the zone it is in (UX D.1 row 1)."""
+    bare = page.evaluate(
+        """() => [...document.querySelectorAll("time")]
+            .filter((each) => !each.dateTime || !/(UTC|[+-]\\d{2}|[A-Z]{2,5})\\b/.test(
+                each.querySelector(".when")?.textContent || ""))
+            .map((each) => each.outerHTML)"""
+    )
+    assert not bare, bare
