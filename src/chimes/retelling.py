@@ -8,7 +8,8 @@ or their programs wrote fits no template and stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from string import Formatter
@@ -21,6 +22,7 @@ _LONGEST = 4000
 _LEAST_LETTERS = 8
 _DEEPEST = 4
 _BETWEEN_SENTENCES = ("\n", "; ")
+_LITTLE_ENDIAN = b"\xde\x12\x04\x95"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +90,27 @@ def _retold(text: str, language: str, depth: int) -> str:
 @cache
 def _messages(language: str) -> Mapping[str, str]:
     """Each English template with the one of this language; a plural under both of its forms."""
-    from babel.messages.mofile import read_mo
-
     found: dict[str, str] = {}
-    with (LOCALE / language / "LC_MESSAGES" / "chimes.mo").open("rb") as file:
-        for message in read_mo(file):
-            forms = (message.id,) if isinstance(message.id, str) else message.id
-            texts = message.string if isinstance(message.string, list | tuple) else [message.string]
-            found.update({form: texts[0] for form in forms if form and texts[0]})
+    for english, translated in _pairs(
+        (LOCALE / language / "LC_MESSAGES" / "chimes.mo").read_bytes()
+    ):
+        text = translated.partition("\0")[0]
+        found.update({form: text for form in english.split("\0") if form and text})
     return found
+
+
+def _pairs(data: bytes) -> Iterator[tuple[str, str]]:
+    """All that a compiled catalogue holds, plurals parted by NUL. gettext looks single messages
+    up only, and Babel, which can list them, takes half a second to load: too long for a message
+    to a chat."""
+    order = "<" if data.startswith(_LITTLE_ENDIAN) else ">"
+    count, english, translated = struct.unpack_from(f"{order}3I", data, 8)
+
+    def text(table: int, number: int) -> str:
+        length, start = struct.unpack_from(f"{order}2I", data, table + 8 * number)
+        return data[start : start + length].decode()
+
+    return ((text(english, number), text(translated, number)) for number in range(count))
 
 
 @cache
