@@ -23,11 +23,11 @@ from chimes.doors.api.outputs import (
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import moment_from, time_out
 from chimes.doors.api.wire_runs import run_out
-from chimes.doors.language import Spoken
+from chimes.doors.language import Spoken, in_language, language_of_headers
 from chimes.errors import InvalidInput
 from chimes.model.ids import ScheduleId
 from chimes.model.run import Run
-from chimes.wording import say
+from chimes.wording import ENGLISH, say
 
 router = APIRouter(
     prefix="/api/v1/schedules/{schedule_id}",
@@ -79,7 +79,7 @@ async def run_schedule(
         beside_others=bool(body and body.beside_others),
         run_id=new_run_id(request),
     )
-    return new_run_answer(run, created=created)
+    return new_run_answer(request, run, created=created)
 
 
 @router.post("/skip", responses=gives(ScheduleOut))
@@ -129,9 +129,12 @@ async def backfill(schedule_id: str, body: BackfillIn, door: ToDoorway, actor: C
     )
 
 
-def new_run_answer(run: Run, *, created: bool) -> Response:
-    return JSONResponse(
-        run_out(run),
+def new_run_answer(request: Request, run: Run, *, created: bool) -> Response:
+    """Nobody's preference is asked for: a new run has no words in it yet."""
+    lang = language_of_headers(request) or ENGLISH
+    answer = JSONResponse(
+        run_out(run, lang),
         status_code=202 if created else 200,
         headers={"Location": f"/api/v1/runs/{run.id}"},
     )
+    return in_language(answer, lang)

@@ -25,11 +25,13 @@ from chimes.doors.api.paging import DEFAULT_LIMIT, page, position_from, question
 from chimes.doors.api.queries import Limit, Query, Word, owner_asked_for
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import Json, time_out
+from chimes.doors.language import Spoken, in_language
 from chimes.model.delivery import Delivery, DeliveryState
 from chimes.model.ids import DeliveryId, RunId, ScheduleId
 from chimes.model.listing import DeliveryQuery
 from chimes.model.recipient import Channel, Occasion
 from chimes.redaction import masked_url
+from chimes.retelling import retold
 from chimes.store.codec.schedule import owner_to_plain
 
 router = APIRouter(
@@ -91,29 +93,39 @@ class DeliveryPage(Out):
 
 @router.get("", responses=gives(DeliveryPage))
 async def list_deliveries(
-    request: Request, query: Annotated[DeliveriesQuery, InQuery()], door: ToDoorway, actor: Caller
+    request: Request,
+    query: Annotated[DeliveriesQuery, InQuery()],
+    door: ToDoorway,
+    actor: Caller,
+    lang: Spoken,
 ) -> Response:
     """A page of deliveries, newest first."""
     found = await door.messages.deliveries(actor, query.to_query(question_of(request)))
-    return page(request, [delivery_out(each) for each in found.items], found.next)
+    items = [delivery_out(each, lang) for each in found.items]
+    return in_language(page(request, items, found.next), lang)
 
 
 @router.get("/{delivery_id}", responses=gives(DeliveryOut) | MISSING)
-async def get_delivery(delivery_id: str, door: ToDoorway, actor: Caller) -> Response:
+async def get_delivery(delivery_id: str, door: ToDoorway, actor: Caller, lang: Spoken) -> Response:
     """One delivery: how often it was tried, and what came of it."""
     found = await door.messages.delivery(actor, DeliveryId(delivery_id))
-    return JSONResponse(delivery_out(found))
+    return in_language(JSONResponse(delivery_out(found, lang)), lang)
 
 
 @router.post("/{delivery_id}/retry", responses=gives(DeliveryOut) | MISSING | TAKEN | BODY)
 async def retry_delivery(
-    delivery_id: str, door: ToDoorway, actor: Caller, body: NothingIn | None = None
+    delivery_id: str,
+    door: ToDoorway,
+    actor: Caller,
+    lang: Spoken,
+    body: NothingIn | None = None,
 ) -> Response:
     """Try a dead letter again, or one that waits at once."""
-    return JSONResponse(delivery_out(await door.messages.retry(actor, DeliveryId(delivery_id))))
+    again = await door.messages.retry(actor, DeliveryId(delivery_id))
+    return in_language(JSONResponse(delivery_out(again, lang)), lang)
 
 
-def delivery_out(delivery: Delivery) -> Json:
+def delivery_out(delivery: Delivery, lang: str) -> Json:
     waits = delivery.state is DeliveryState.PENDING
     return {
         "id": delivery.id,
@@ -128,7 +140,7 @@ def delivery_out(delivery: Delivery) -> Json:
         "dead_letter": delivery.state is DeliveryState.DEAD,
         "attempts": delivery.attempts,
         "parts_sent": delivery.progress,
-        "error": delivery.error,
+        "error": retold(delivery.error, lang),
         "code": delivery.code,
         "created_at": time_out(delivery.created_at),
         "next_attempt_at": time_out(delivery.available_at) if waits else None,

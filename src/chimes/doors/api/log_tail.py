@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
@@ -19,6 +20,7 @@ from chimes.doors.api.wire import Json
 from chimes.doors.api.wire_runs import log_out
 from chimes.doors.auth import authenticate
 from chimes.doors.context import Doorway
+from chimes.doors.language import in_language
 from chimes.errors import InvalidInput, NotAuthenticated, NotFound, RateLimited, StoreError
 from chimes.model.access import Actor
 from chimes.model.ids import RunId
@@ -80,15 +82,16 @@ def resumed_after(request: Request, after: int) -> int:
 
 
 async def followed(
-    request: Request, door: Doorway, actor: Actor, run_id: RunId, after: int
+    request: Request, door: Doorway, actor: Actor, run_id: RunId, after: int, lang: str
 ) -> StreamingResponse:
     """Everything above `after`, until the run has ended."""
     followers: Followers = request.app.state.followers
     followers.check_room()
     await door.runs.get(actor, run_id)
-    tail = LogTail(door, actor, run_id, followers, allowed=lambda: _still_allowed(request))
+    allowed = partial(_still_allowed, request)
+    tail = LogTail(door, actor, run_id, followers, allowed=allowed, lang=lang)
     events = _nothing() if request.scope["state"].get("head") else tail.events(after)
-    return StreamingResponse(events, media_type=STREAM, headers=_HEADERS)
+    return in_language(StreamingResponse(events, media_type=STREAM, headers=_HEADERS), lang)
 
 
 class LogTail:
@@ -102,6 +105,7 @@ class LogTail:
         followers: Followers,
         *,
         allowed: Callable[[], Awaitable[bool]],
+        lang: str,
     ) -> None:
         self._runs = door.runs
         self._clock: Clock = door.clock
@@ -110,6 +114,7 @@ class LogTail:
         self._run_id = run_id
         self._followers = followers
         self._allowed = allowed
+        self._lang = lang
 
     async def events(self, after: int) -> AsyncIterator[str]:
         self._followers.count += 1
@@ -149,7 +154,7 @@ class LogTail:
             page = await self._runs.logs(self._actor, self._run_id, after=after, limit=_PAGE)
             for entry in page:
                 after = entry.number
-                yield after, _event(log_out(entry), number=after)
+                yield after, _event(log_out(entry, self._lang), number=after)
             if len(page) < _PAGE:
                 return
 

@@ -29,6 +29,7 @@ from chimes.doors.api.queries import LogsQuery, RunsQuery
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import order_from
 from chimes.doors.api.wire_runs import log_out, run_out
+from chimes.doors.language import Spoken, in_language
 from chimes.model.ids import RunId
 
 router = APIRouter(
@@ -51,22 +52,28 @@ async def start_run(request: Request, body: StartIn, door: ToDoorway, actor: Cal
     """Run something once, without a schedule."""
     order = order_from(body, door.settings)
     run, created = await door.schedules.asked_for(actor, order, run_id=new_run_id(request))
-    return new_run_answer(run, created=created)
+    return new_run_answer(request, run, created=created)
 
 
 @router.get("", responses=gives(RunPage))
 async def list_runs(
-    request: Request, query: Annotated[RunsQuery, Query()], door: ToDoorway, actor: Caller
+    request: Request,
+    query: Annotated[RunsQuery, Query()],
+    door: ToDoorway,
+    actor: Caller,
+    lang: Spoken,
 ) -> Response:
     """A page of runs, newest first."""
     found = await door.runs.find(actor, query.to_query(question_of(request)))
-    return page(request, [run_out(each) for each in found.items], found.next)
+    items = [run_out(each, lang) for each in found.items]
+    return in_language(page(request, items, found.next), lang)
 
 
 @router.get("/{run_id}", responses=gives(RunOut) | MISSING)
-async def get_run(run_id: str, door: ToDoorway, actor: Caller) -> Response:
+async def get_run(run_id: str, door: ToDoorway, actor: Caller, lang: Spoken) -> Response:
     """One run with its attempts."""
-    return JSONResponse(run_out(await door.runs.get(actor, RunId(run_id))))
+    found = await door.runs.get(actor, RunId(run_id))
+    return in_language(JSONResponse(run_out(found, lang)), lang)
 
 
 @router.get("/{run_id}/logs", responses=LOGS | MISSING)
@@ -76,29 +83,32 @@ async def get_logs(
     query: Annotated[LogsQuery, Query()],
     door: ToDoorway,
     actor: Caller,
+    lang: Spoken,
 ) -> Response:
     """The log of a run, in order; also while it is written. As events, `id` is the number of an
     entry and `data` the entry; the event `end` says how the run has ended."""
     if query.follow or wants_stream(request):
         after = resumed_after(request, query.after)
-        return await followed(request, door, actor, RunId(run_id), after)
+        return await followed(request, door, actor, RunId(run_id), after, lang)
     found = await door.runs.logs(actor, RunId(run_id), after=query.after, limit=query.limit + 1)
     shown = found[: query.limit]
     more = len(found) > query.limit
-    return JSONResponse(
+    answer = JSONResponse(
         {
-            "items": [log_out(entry) for entry in shown],
+            "items": [log_out(entry, lang) for entry in shown],
             "next_after": shown[-1].number if more else None,
         }
     )
+    return in_language(answer, lang)
 
 
 @router.post("/{run_id}/cancel", responses=gives(RunOut) | MISSING | TAKEN | BODY)
 async def cancel_run(
-    run_id: str, door: ToDoorway, actor: Caller, body: NothingIn | None = None
+    run_id: str, door: ToDoorway, actor: Caller, lang: Spoken, body: NothingIn | None = None
 ) -> Response:
     """A waiting run ends at once; a running one is asked to stop."""
-    return JSONResponse(run_out(await door.runs.cancel(actor, RunId(run_id))))
+    canceled = await door.runs.cancel(actor, RunId(run_id))
+    return in_language(JSONResponse(run_out(canceled, lang)), lang)
 
 
 @router.post(
@@ -115,4 +125,4 @@ async def retry_run(
 ) -> Response:
     """A new run that does the same again and names this one in `retry_of`."""
     again, created = await door.runs.retry(actor, RunId(run_id), new_id=new_run_id(request))
-    return new_run_answer(again, created=created)
+    return new_run_answer(request, again, created=created)

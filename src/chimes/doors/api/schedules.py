@@ -124,8 +124,10 @@ async def list_runs_of_schedule(
     query: Annotated[RunsQuery, Query()],
     door: ToDoorway,
     actor: Caller,
+    lang: Spoken,
 ) -> Response:
     """The runs of one schedule, newest first."""
     schedule = await door.schedules.get(actor, ScheduleId(schedule_id))
     found = await door.runs.find(actor, query.to_query(question_of(request), schedule.id))
-    return page(request, [run_out(each) for each in found.items], found.next)
+    items = [run_out(each, lang) for each in found.items]
+    return in_language(page(request, items, found.next), lang)

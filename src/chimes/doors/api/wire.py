@@ -25,6 +25,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, SyncTarget, Target
+from chimes.retelling import retold
 from chimes.service.orders import Order
 from chimes.service.rules import checked_text
 from chimes.service.targets import action_policy, agent_policy, usual_defaults, usual_timeout
@@ -170,7 +171,7 @@ def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
         "enabled": schedule.enabled,
         "pause": None
         if schedule.enabled
-        else {"note": schedule.pause_note, "until": time_out(schedule.pause_until)},
+        else {"note": retold(schedule.pause_note, lang), "until": time_out(schedule.pause_until)},
         "depends_on": depends_on
         and {
             "schedule_id": depends_on.schedule_id,
@@ -183,7 +184,7 @@ def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
         "last_run_at": time_out(schedule.last_run_at),
         "last_enqueued_at": time_out(schedule.last_enqueued_at),
         "last_status": schedule.last_status and schedule.last_status.value,
-        "last_error": schedule.last_error,
+        "last_error": schedule.last_error and retold(schedule.last_error, lang),
         "fired_count": schedule.fired_count,
         "version": schedule.version,
         "created_at": time_out(schedule.created_at),

@@ -10,10 +10,13 @@ from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.node import Node
 from chimes.model.run import Attempt, LogEntry, Run
+from chimes.retelling import retold
 from chimes.store.codec.schedule import owner_to_plain
+from chimes.wording import ENGLISH
 
 
-def run_out(run: Run) -> Json:
+def run_out(run: Run, lang: str = ENGLISH) -> Json:
+    """What Chimes says of it is told in the language; what the target said stays as it is."""
     return {
         "id": run.id,
         "schedule_id": run.schedule_id,
@@ -38,19 +41,19 @@ def run_out(run: Run) -> Json:
         "blocked": run.blocked,
         "cancel_requested": run.cancel_requested,
         "result": None if run.result is None else dict(run.result),
-        "error": run.error,
-        "reason": run.reason,
+        "error": run.error and retold(run.error, lang),
+        "reason": run.reason and retold(run.reason, lang),
         "missed_count": run.missed_count,
         "missed_until": time_out(run.missed_until),
         "retry_of": run.retry_of,
         "parent_id": run.parent_id,
         "step": run.step,
         "target": target_out(run.target),
-        "attempts": [attempt_out(attempt) for attempt in run.attempts],
+        "attempts": [attempt_out(attempt, lang) for attempt in run.attempts],
     }
 
 
-def attempt_out(attempt: Attempt) -> Json:
+def attempt_out(attempt: Attempt, lang: str = ENGLISH) -> Json:
     return {
         "number": attempt.number,
         "fence": attempt.fence,
@@ -59,16 +62,16 @@ def attempt_out(attempt: Attempt) -> Json:
         "finished_at": time_out(attempt.finished_at),
         "duration_ms": _milliseconds(attempt.started_at, attempt.finished_at),
         "end": attempt.end.value,
-        "error": attempt.error,
+        "error": attempt.error and retold(attempt.error, lang),
     }
 
 
-def log_out(entry: LogEntry) -> Json:
+def log_out(entry: LogEntry, lang: str = ENGLISH) -> Json:
     return {
         "number": entry.number,
         "at": time_out(entry.at),
         "level": entry.level,
-        "message": entry.message,
+        "message": retold(entry.message, lang),
     }
 
 

@@ -1,0 +1,81 @@
+"""Texts of the store, told again in the reader's language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from chimes import retelling
+from chimes.retelling import retold
+from chimes.wording import say
+
+MESSAGES = {
+    "connection refused": "การเชื่อมต่อถูกปฏิเสธ",
+    "no answer within {limit:g} s": "ไม่มีคำตอบภายใน {limit:g} วินาที",
+    "{host!r} did not answer: {why}": "{host!r} ไม่ตอบ: {why}",
+    "{host!r} did not answer: {why} (after {count} attempts)": "ลอง {count} ครั้ง {host!r}: {why}",
+    "step {step} of {flow} failed": "ขั้น {step} ใน {flow} ล้มเหลว",
+    "{field}: {detail}": "WRONG {field} {detail}",
+    "canceled": "ยกเลิก",
+    "a {count} line was left out": "ตัดออก {count} บรรทัด",
+}
+
+
+@pytest.fixture(autouse=True)
+def catalogue(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def forget() -> None:
+        retelling._retold.cache_clear()
+        retelling._templates.cache_clear()
+
+    forget()
+    monkeypatch.setattr(retelling, "_messages", lambda language: MESSAGES)
+    yield
+    forget()
+
+
+@pytest.mark.parametrize(
+    ("text", "thai"),
+    [
+        ("connection refused", "การเชื่อมต่อถูกปฏิเสธ"),
+        ("no answer within 2.5 s", "ไม่มีคำตอบภายใน 2.5 วินาที"),
+        # Values stand as they were formatted, quotes and all; a sentence among them is told too.
+        ("'a.b' did not answer: connection refused", "'a.b' ไม่ตอบ: การเชื่อมต่อถูกปฏิเสธ"),
+        # The template that says most wins.
+        ("'a.b' did not answer: who knows (after 3 attempts)", "ลอง 3 ครั้ง 'a.b': who knows"),
+        ("step x of of y of z failed", "ขั้น x ใน of y of z ล้มเหลว"),
+        # Sentences in a row.
+        ("connection refused; no answer within 1 s", "การเชื่อมต่อถูกปฏิเสธ; ไม่มีคำตอบภายใน 1 วินาที"),
+        ("Traceback:\nconnection refused", "Traceback:\nการเชื่อมต่อถูกปฏิเสธ"),
+    ],
+)
+def test_a_sentence_of_ours_is_told_again(text: str, thai: str) -> None:
+    assert retold(text, "th") == thai
+    assert retold(text, "en") == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ValueError: my own words",  # fits {field}: {detail}, which has no words of its own
+        "canceled",  # a code that programs read
+        "no answer within",
+        "NO ANSWER within 5 s",
+        "step {x} of",
+        "x" * 5000 + " y",
+        "a{b} c%s {",
+    ],
+)
+def test_what_people_wrote_stays(text: str) -> None:
+    assert retold(text, "th") == text
+
+
+def test_a_sentence_that_still_knows_its_template_needs_no_guessing() -> None:
+    assert retold(say("my {own}", own="words"), "en") == "my words"
+
+
+def test_a_long_text_takes_no_time() -> None:
+    """Looked for from the left, never going back: what a task says must not cost the reader."""
+    hostile = "step " + " of " * 900 + "failing"
+    assert retold(hostile, "th") == hostile
