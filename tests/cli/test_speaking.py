@@ -5,7 +5,10 @@ is seen."""
 
 from __future__ import annotations
 
+import gettext
+import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -101,7 +104,7 @@ def names_within(name: str) -> list[str]:
         ["pause"],
         ["deliveries", "retry", "--url", "http://127.0.0.1:1"],
         ["store", "import", "nowhere.jsonl"],
-        ["store", "copy-to", "memory:"],
+        ["store", "copy-to", "memory://"],
         ["store", "status"],
         ["store", "backfill-schedules"],
         ["apply"],
@@ -164,12 +167,7 @@ def test_an_unknown_language_is_refused_and_help_is_not(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("bracketed")
-def test_the_language_ends_with_the_command(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import gettext
-    import os
-
+def test_the_language_ends_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANGUAGE", "de:en")
     before = gettext.textdomain()
     with speaking(TH):
@@ -249,6 +247,33 @@ def test_tables_for_people(
     details = terminal_table(capsys, [SCHEDULE], schedule_details(NOON), one=True)
     assert all(line.startswith("⟦") for line in details)
     assert any(line.split() == ["⟦Last", "status⟧", "⟦failed⟧"] for line in details)
+
+
+# UX D.2 7: the answer is a letter that every keyboard has, in every language the same.
+@pytest.mark.usefixtures("bracketed")
+def test_questions(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = io.StringIO("what\nn\n")
+    for stream in (answers, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", answers)
+    found = cli("add", "@daily", "--http", "http://h.example/", *TH)
+    assert found.code == 1
+    assert "⟦Create it?⟧ [y/N]: " in found.err
+    assert "⟦Error: invalid input⟧" in found.err
+    assert found.err.endswith("⟦Nothing was created.⟧\n")
+
+
+@pytest.mark.usefixtures("bracketed")
+def test_doctor_for_people(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    found = cli("doctor", *TH, CHIMES_STOER="x", CHIMES_STORE="memory://")
+    lines = found.out.splitlines()
+    assert "! ⟦store⟧: ⟦memory: nothing outlives the process⟧" in lines
+    assert "    ⟦use sqlite⟧" in lines
+    assert "! ⟦environment⟧: ⟦CHIMES_STOER is no setting⟧" in lines
+    assert "    ⟦did you mean CHIMES_STORE?⟧" in lines
+    assert all(line.startswith("    ") or line[2] == "⟦" for line in lines)
+    assert found.err.strip() in ("⟦Everything is in order.⟧", "⟦1 problems.⟧")
 
 
 def test_every_word_of_the_api_has_one_for_people() -> None:
