@@ -1,0 +1,193 @@
+"""Scheduled actions on real nodes and real servers: R0.19-R0.24, C4 (one of several nodes
+executes; an action may take longer than the lock; who dies with the lock in its hand is replaced;
+who comes back late changes nothing)."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.system.conftest import Start
+from tests.system.node import Node, wait_until
+from tests.system.services import Asked, Service, Told, told
+
+BASE = "/knowledge-networks/kn-1/action-schedules"
+ACCOUNT = {"X-Account-Id": "u-7", "X-Account-Type": "user"}
+
+
+class ActionService(Service):
+    """Executes nothing and remembers everything. `hold` keeps executions running."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers = itertools.count(1)
+        self.keys: dict[str, str] = {}
+        self.hold = threading.Event()
+        #: Answers of execute are kept back until this is set.
+        self.answering = threading.Event()
+        self.answering.set()
+
+    def answer(self, asked: Asked) -> Told:
+        if asked.method == "POST" and asked.path.endswith("/execute"):
+            key = asked.headers["idempotency-key"]
+            execution = self.keys.setdefault(key, f"e-{next(self._numbers)}")
+            self.answering.wait(30)
+            return told({"execution_id": execution, "status": "pending"}, 202)
+        execution = asked.path.rpartition("/")[2]
+        status = "running" if self.hold.is_set() else "completed"
+        return told({"id": execution, "status": status})
+
+    def executed(self) -> list[Asked]:
+        return self.asked("/execute")
+
+
+@pytest.fixture
+def actions() -> Iterator[ActionService]:
+    with ActionService() as service:
+        yield service
+
+
+def environment(actions: ActionService, lock: str = "2s") -> dict[str, str]:
+    return {
+        "CHIMES_ACTION_URL": f"{actions.url}/api/{{kn_id}}",
+        "CHIMES_SCHEDULE_LOCK_TIMEOUT": lock,
+        "CHIMES_SCHEDULE_POLL_INTERVAL": "200ms",
+        "CHIMES_SCHEDULE_EXECUTION_TIMEOUT": "1m",
+    }
+
+
+def a_due_action(node: Node, name: str = "nightly") -> str:
+    """An active schedule whose time is now: moved there, since cron knows no seconds here."""
+    body = {
+        "name": name,
+        "action_type_id": "at-1",
+        "cron_expression": "0 3 1 1 *",
+        "_instance_identities": [{"id": "o-1"}],
+        "dynamic_params": {"level": 3},
+        "status": "active",
+    }
+    made = node.call("POST", BASE, body, ACCOUNT)
+    assert made.status == 201, made
+    found: str = made.json["id"]
+    soon = datetime.now(UTC) + timedelta(milliseconds=300)
+    moved = node.call("POST", f"/api/v1/schedules/{found}/reschedule", {"to": soon.isoformat()})
+    assert moved.status == 200, moved
+    return found
+
+
+def the_run(node: Node, schedule_id: str) -> dict[str, Any]:
+    (run,) = node.ended(schedule_id)
+    return run
+
+
+# R0.19, R0.20, R0.24
+def test_one_of_two_nodes_executes(server_url: str, start: Start, actions: ActionService) -> None:
+    one = start(server_url, **environment(actions))
+    two = start(server_url, **environment(actions))
+    made = [a_due_action(one, f"s{number}") for number in range(8)]
+    runs = [the_run(two, each) for each in made]
+    assert {run["status"] for run in runs} == {"succeeded"}
+    executed = actions.executed()
+    assert len(executed) == len(made), "an action was executed twice, or not at all"
+    first = executed[0]
+    assert first.path == "/api/kn-1/action-types/at-1/execute"
+    assert first.headers["x-account-id"] == "u-7"
+    assert first.headers["x-account-type"] == "user"
+    assert first.json["trigger_type"] == "scheduled"
+    assert first.json["_instance_identities"] == [{"id": "o-1"}]
+    assert first.json["unique_identities"] == [{"id": "o-1"}]
+    assert first.json["dynamic_params"] == {"level": 3}
+    shown = two.get(f"{BASE}/{made[0]}")
+    assert shown["last_run_time"] > 0
+    assert not shown.get("lock_holder")
+
+
+# C4, R0.33
+def test_an_action_that_outlasts_the_lock_is_not_stolen(
+    server_url: str, start: Start, actions: ActionService
+) -> None:
+    actions.hold.set()
+    # As short as a busy machine lets a heartbeat be relied on.
+    one = start(server_url, **environment(actions, lock="4s"))
+    two = start(server_url, **environment(actions, lock="4s"))
+    schedule_id = a_due_action(one)
+    wait_until(actions.executed, "the execution")
+    locked = wait_until(
+        lambda: two.get(f"{BASE}/{schedule_id}").get("lock_holder"), "the lock to show"
+    )
+    # Twice the lock: what a node of the original would have taken for abandoned.
+    time.sleep(8)
+    assert two.get(f"{BASE}/{schedule_id}")["lock_holder"] == locked
+    actions.hold.clear()
+    run = the_run(two, schedule_id)
+    assert (run["status"], run["attempt"], len(actions.executed())) == ("succeeded", 1, 1)
+    assert not two.get(f"{BASE}/{schedule_id}").get("lock_holder")
+
+
+# R0.21, F14
+def test_a_node_killed_with_the_lock_in_its_hand_is_replaced(
+    server_url: str, start: Start, actions: ActionService
+) -> None:
+    actions.hold.set()
+    victim = start(server_url, **environment(actions))
+    schedule_id = a_due_action(victim)
+    wait_until(lambda: actions.asked("/e-1"), "a look at the execution")
+    victim.kill()
+    heir = start(server_url, **environment(actions))
+    wait_until(
+        lambda: any(run["attempt"] == 2 for run in heir.runs(schedule_id)), "the takeover", 30
+    )
+    actions.hold.clear()
+    run = the_run(heir, schedule_id)
+    assert run["status"] == "succeeded"
+    # It was accepted before the node died, so it is watched, not executed again.
+    assert len(actions.executed()) == 1
+    assert run["result"]["execution_id"] == "e-1"
+
+
+# F13: between the effect and the note of it.
+def test_a_node_killed_before_the_answer_executes_under_the_same_key(
+    server_url: str, start: Start, actions: ActionService
+) -> None:
+    actions.answering.clear()
+    victim = start(server_url, **environment(actions))
+    schedule_id = a_due_action(victim)
+    wait_until(actions.executed, "the call")
+    victim.kill()
+    actions.answering.set()
+    heir = start(server_url, **environment(actions))
+    run = the_run(heir, schedule_id)
+    assert (run["status"], run["attempt"]) == ("succeeded", 2)
+    assert len({each.headers["idempotency-key"] for each in actions.executed()}) == 1
+
+
+# R0.23
+def test_a_late_release_is_harmless(server_url: str, start: Start, actions: ActionService) -> None:
+    actions.hold.set()
+    sleeper = start(server_url, **environment(actions, lock="1s"))
+    heir = start(server_url, **environment(actions, lock="1s"))
+    schedule_id = a_due_action(heir)
+    wait_until(lambda: actions.asked("/e-1"), "a look at the execution")
+    holder = heir.get(f"{BASE}/{schedule_id}")["lock_holder"]
+    if f"-{sleeper.pid}-" not in holder:
+        sleeper, heir = heir, sleeper
+    sleeper.send(signal.SIGSTOP)
+    try:
+        wait_until(
+            lambda: any(run["attempt"] == 2 for run in heir.runs(schedule_id)), "the takeover", 30
+        )
+        actions.hold.clear()
+        before = the_run(heir, schedule_id)
+    finally:
+        sleeper.send(signal.SIGCONT)
+    wait_until(lambda: sleeper.try_get("/ready"), "the sleeper to be back")
+    after = the_run(heir, schedule_id)
+    assert before == after
+    assert (after["status"], len(actions.executed())) == ("succeeded", 1)
