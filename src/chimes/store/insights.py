@@ -62,7 +62,8 @@ class Insights(Protocol):
     async def needing_attention(
         self, owner: Owner | None = None, *, late: timedelta, limit: int
     ) -> Attentions:
-        """Schedules with a reason to look at them (`Cause`), the gravest and newest first:
+        """Schedules with a reason to look at them (`Cause`), the gravest and newest first, at most
+        `MOST_SCHEDULES`:
 
         STOPPED: `stopped_by_error`. FAILING: enabled, and `is_failing`. MISSED: slots that were
         found to be in the last 24 hours. LATE: enabled, and a slot of the last hour that began more

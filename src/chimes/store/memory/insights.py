@@ -11,6 +11,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.insights import (
     EVERY_RUN,
     GLANCE_RESULTS,
+    MOST_SCHEDULES,
     ErrorGroups,
     LagBucket,
     Result,
@@ -141,7 +142,7 @@ class MemoryInsights(MemoryBase):
                     schedule=present[sign.schedule_id],
                     sign=counted_in_a_row(sign, results.get(sign.schedule_id, ())[:GLANCE_RESULTS]),
                 )
-                for sign in found[:limit]
+                for sign in found[: min(limit, MOST_SCHEDULES)]
             )
         return Attentions(total=len(found), items=items)
 

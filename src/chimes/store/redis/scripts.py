@@ -40,7 +40,9 @@ def _script(first: str, names: tuple[str, ...]) -> Script:
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-READING = _script(_READING, (*_BASE, *_MESSAGES, "20_schedules", "50_reading", *_END))
+READING = _script(
+    _READING, (*_BASE, *_MESSAGES, "20_schedules", "50_reading", "51_insights", *_END)
+)
 URGENT = {
     "beat": _script(_URGENT, (*_BASE, *_MESSAGES, "20_schedules", "46_records", *_END)),
     "commit": _script(_URGENT, (*_BASE, *_MESSAGES, "20_schedules", "30_commit", *_END)),

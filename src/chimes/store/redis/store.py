@@ -18,6 +18,7 @@ from chimes.store.redis.address import Address
 from chimes.store.redis.connections import Connections
 from chimes.store.redis.durability import checked
 from chimes.store.redis.identity import LAYOUT, Marker, exchanged, opened, present, set_up_anew
+from chimes.store.redis.insights import RedisInsights
 from chimes.store.redis.listener import Listener
 from chimes.store.redis.moving import RedisMoving
 from chimes.store.redis.records import RedisRecords
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 RECENT_SECONDS = 30.0
 
 
-class RedisStore(RedisSchedules, RedisRecords, RedisMoving):
+class RedisStore(RedisSchedules, RedisRecords, RedisMoving, RedisInsights):
     def __init__(
         self,
         address: Address,

@@ -21,7 +21,7 @@ from chimes.model.attention import (
     gravest,
 )
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.insights import BAD, FAILING, GLANCE_RESULTS, JUDGED
+from chimes.model.insights import BAD, FAILING, GLANCE_RESULTS, JUDGED, MOST_SCHEDULES
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.counting import Seen, counted_in_a_row, overdue_signs, own_signs, signs_of
@@ -59,7 +59,7 @@ def _judged(column: Any) -> Select[Any]:
 
 
 def needing_attention(tx: Tx, owner: Owner | None, late: timedelta, limit: int) -> Attentions:
-    now = tx.now()
+    limit, now = min(limit, MOST_SCHEDULES), tx.now()
     mine = [text(f"schedules.{PRESENT}"), *([owned(schedules.c, owner)] if owner else [])]
     signs = [
         *_own(tx, mine, now),

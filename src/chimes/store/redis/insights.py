@@ -1,0 +1,226 @@
+"""What is counted, by walking the sorted set that holds the fewest runs which matter. There are no
+sums here: a window costs as much as there are runs in it (ADR 30)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from chimes.model.access import Owner
+from chimes.model.attention import (
+    LATE_WITHIN,
+    MISSED_WITHIN,
+    Attention,
+    Attentions,
+    Cause,
+    Sign,
+    gravest,
+)
+from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.insights import (
+    BAD,
+    EVERY_RUN,
+    FAILING,
+    GLANCE_RESULTS,
+    MADE_BEFORE,
+    MOST_ERRORS,
+    MOST_SCHEDULES,
+    ErrorGroups,
+    LagBucket,
+    Result,
+    RunFilter,
+    ScheduleCounts,
+    Tally,
+    Window,
+    within,
+)
+from chimes.model.listing import ScheduleQuery
+from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.store.counting import (
+    Failure,
+    begun,
+    check_newest,
+    counted_in_a_row,
+    counted_schedules,
+    failures_in,
+    grouped,
+    in_window,
+    lag_buckets,
+    late_in,
+    may_be_failing,
+    missed_in,
+    overdue_signs,
+    own_signs,
+    signs_of,
+    tallied,
+)
+from chimes.store.redis.listing import MOST, RedisListing, Walk
+from chimes.store.redis.wire import maybe_moment, micros, moment, rows, texts
+
+_STATUSES = {status.value: status for status in RunStatus}
+_ORIGINS = {origin.value: origin for origin in Origin}
+
+
+class RedisInsights(RedisListing):
+    async def schedule_counts(self, query: ScheduleQuery) -> ScheduleCounts:
+        matching = await self._every_schedule(query)
+        failing = await self._failing([each.id for each in matching if may_be_failing(each)])
+        return counted_schedules(matching, len(failing), await self._asking_now(None))
+
+    async def count_runs(
+        self, window: Window, filter_: RunFilter = EVERY_RUN, *, step: timedelta | None = None
+    ) -> tuple[Tally, ...]:
+        window.starts(step)
+        found = [
+            (run.planned_at, run.status, 1)
+            async for run in self._planned_in(window, filter_.schedule_id)
+            if in_window(run, window, filter_)
+        ]
+        return tallied(found, window, step)
+
+    async def run_lags(
+        self,
+        window: Window,
+        owner: Owner | None = None,
+        *,
+        step: timedelta | None = None,
+        by_node: bool = False,
+    ) -> tuple[LagBucket, ...]:
+        window.starts(step)
+        found: list[tuple[datetime, NodeId | None, int, int]] = []
+        async for run in self._planned_in(window):
+            each = begun(run, by_node=by_node) if owner in (None, run.owner) else None
+            if each is not None:
+                found.append(each)
+        return lag_buckets(found, window, step)
+
+    def _planned_in(
+        self, window: Window, schedule_id: ScheduleId | None = None
+    ) -> AsyncIterator[Run]:
+        facet = "runs:planned" if schedule_id is None else f"runs:planned:schedule:{schedule_id}"
+        highest = f"({micros(window.until)}"
+        walk = Walk(facet=facet, kind="run", lowest=micros(window.since), highest=highest)
+        return self._walk(walk, self._run, None, MOST)
+
+    async def newest_results(
+        self, schedule_ids: Collection[ScheduleId], *, each: int, owner: Owner | None = None
+    ) -> dict[ScheduleId, tuple[Result, ...]]:
+        ids = check_newest(schedule_ids, each)
+        whose = (owner.type.value, owner.id) if owner is not None else ("", "")
+        _, (answer,) = await self._ask("newest", list(ids), str(each), *whose)
+        found: dict[ScheduleId, list[Result]] = {}
+        for row in rows(answer):
+            schedule_id, result = _result(texts(row))
+            found.setdefault(schedule_id, []).append(result)
+        return {schedule_id: tuple(results) for schedule_id, results in found.items()}
+
+    async def running_now(self, owner: Owner | None = None, *, limit: int) -> tuple[Run, ...]:
+        now = await self._asking_now(None)
+        walk = Walk(facet=f"runs:status:{RunStatus.RUNNING}", kind="run")
+        found = [
+            (run.started_at, run.id, run)
+            async for run in self._walk(walk, self._run, None, MOST)
+            if run.started_at is not None and run.started_at <= now and owner in (None, run.owner)
+        ]
+        return tuple(run for _, _, run in sorted(found, key=lambda each: each[:2])[:limit])
+
+    # --- attention ----------------------------------------------------------------------------
+    async def needing_attention(
+        self, owner: Owner | None = None, *, late: timedelta, limit: int
+    ) -> Attentions:
+        limit = min(limit, MOST_SCHEDULES)
+        now = await self._asking_now(None)
+        schedules = await self._every_schedule(ScheduleQuery(owner=owner))
+        present = {schedule.id: schedule for schedule in schedules}
+        doubtful = [each.id for each in schedules if each.enabled and may_be_failing(each)]
+        signs = own_signs(schedules, now)
+        signs += [
+            Sign(schedule_id=name, cause=Cause.FAILING, at=at, count=FAILING)
+            for name, at in (await self._failing(doubtful)).items()
+        ]
+        missed = await self._of_status(RunStatus.MISSED, now - MISSED_WITHIN)
+        signs += signs_of(Cause.MISSED, missed_in(missed, now))
+        signs += await self._late(present, now, late)
+        found = gravest(sign for sign in signs if sign.schedule_id in present)
+        chosen = found[:limit]
+        failed = [sign.schedule_id for sign in chosen if sign.cause is Cause.FAILING]
+        results = await self.newest_results(failed, each=GLANCE_RESULTS) if failed else {}
+        items = tuple(
+            Attention(
+                schedule=present[sign.schedule_id],
+                sign=counted_in_a_row(sign, results.get(sign.schedule_id, ())),
+            )
+            for sign in chosen
+        )
+        return Attentions(total=len(found), items=items)
+
+    async def _late(
+        self, present: dict[ScheduleId, Schedule], now: datetime, late: timedelta
+    ) -> list[Sign]:
+        enabled = {schedule_id for schedule_id, each in present.items() if each.enabled}
+        recent = [run async for run in self._planned_in(Window.last(LATE_WITHIN, now))]
+        waiting = await self._of_status(RunStatus.QUEUED)
+        runs = {run.id: run for run in (*recent, *waiting) if run.schedule_id in enabled}
+        signs = signs_of(Cause.LATE, late_in(runs.values(), now, late))
+        due = {
+            name: at
+            for name in enabled
+            if (at := present[name].next_run_at) is not None and now - at > late
+        }
+        return [*signs, *overdue_signs(due, signs, now)]
+
+    async def _failing(self, ids: Sequence[ScheduleId]) -> dict[ScheduleId, datetime]:
+        """When the newest failure was planned."""
+        found: dict[ScheduleId, datetime] = {}
+        for start in range(0, len(ids), MOST):
+            part = ids[start : start + MOST]
+            _, (answer,) = await self._ask("failing", list(part), str(FAILING))
+            pairs = zip(part, texts(answer), strict=True)
+            found |= {name: moment(planned) for name, planned in pairs if planned}
+        return found
+
+    async def _of_status(self, status: RunStatus, since: datetime | None = None) -> list[Run]:
+        walk = Walk(facet=f"runs:status:{status}", kind="run", lowest=micros(since))
+        return [run async for run in self._walk(walk, self._run, None, MOST)]
+
+    async def _every_schedule(self, query: ScheduleQuery) -> Sequence[Schedule]:
+        return (await self.list_schedules(replace(query, after=None, limit=None))).items
+
+    # --- errors -------------------------------------------------------------------------------
+    async def error_groups(
+        self, window: Window, filter_: RunFilter = EVERY_RUN, *, limit: int
+    ) -> ErrorGroups:
+        found: list[Failure] = []
+        for status in sorted(BAD):
+            walk = Walk(
+                facet=f"runs:status:{status}",
+                kind="run",
+                descending=True,
+                lowest=micros(window.since - MADE_BEFORE),
+            )
+            runs = []
+            async for run in self._walk(walk, self._run, None, MOST):
+                if within(run, filter_, window):
+                    runs.append(run)
+                if len(runs) > MOST_ERRORS:
+                    break
+            found += failures_in(runs, window, filter_)
+        return grouped(found, limit)
+
+    async def roll_up(self, *, limit: int) -> int:
+        return 0
+
+
+def _result(row: Sequence[str]) -> tuple[ScheduleId, Result]:
+    schedule_id, run_id, status, origin, created, planned, first, finished = row
+    return ScheduleId(schedule_id), Result(
+        run_id=RunId(run_id),
+        status=_STATUSES[status],
+        origin=_ORIGINS.get(origin, Origin.MANUAL),
+        created_at=moment(created),
+        planned_at=moment(planned),
+        started_at=maybe_moment(first),
+        finished_at=maybe_moment(finished),
+    )

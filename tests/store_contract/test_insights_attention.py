@@ -1,0 +1,183 @@
+"""Which schedules need attention: the same ones, for the same reasons, on every store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from chimes.model.attention import Attention, Attentions, Cause, Sign
+from chimes.model.planning import plan
+from chimes.model.run import AttemptEnd, Origin, Run, RunStatus
+from chimes.model.schedule import Schedule, paused, set_aside
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from chimes.triggers import Once
+from tests.builders import (
+    ALICE,
+    BOB,
+    HOUR,
+    MINUTE,
+    NOW,
+    SECOND,
+    a_run,
+    a_schedule,
+    a_verdict,
+    places,
+)
+from tests.store_contract.scenes import joined, running_slot
+from tests.store_contract.test_insights import FAILED, MISSED, OK, SKIPPED, TIMEOUT, ended
+
+DAY = timedelta(days=1)
+
+
+async def attention(store: Store, **given: Any) -> Attentions:
+    return await store.needing_attention(**({"late": MINUTE, "limit": 50} | given))
+
+
+def sign(schedule: Schedule, cause: Cause, **given: Any) -> Attention:
+    return Attention(schedule=schedule, sign=Sign(schedule_id=schedule.id, cause=cause, **given))
+
+
+def past(schedule: Schedule, *statuses: RunStatus) -> list[Run]:
+    """The newest last, of a day that is long over."""
+    first = NOW - 3 * DAY
+    return [ended(first + n * MINUTE, each, schedule) for n, each in enumerate(statuses)]
+
+
+async def test_all_is_well(store: Store) -> None:
+    fine = a_schedule(last_status=OK)
+    await store.load([fine, a_schedule(enabled=False), *past(fine, FAILED, FAILED, OK)])
+    assert await attention(store) == Attentions()
+
+
+async def test_failures_in_a_row(store: Store) -> None:
+    failing = a_schedule(owner=ALICE, last_status=TIMEOUT)
+    skipped = a_schedule(owner=BOB, last_status=SKIPPED)
+    off = a_schedule(enabled=False, last_status=FAILED)
+    once = a_schedule(last_status=FAILED)
+    gone = a_schedule(last_status=FAILED, deleted_at=NOW)
+    runs = past(failing, OK, FAILED, FAILED, TIMEOUT)
+    others = past(skipped, FAILED, FAILED, SKIPPED)
+    await store.load([failing, skipped, off, once, gone, *runs, *others])
+    await store.load([*past(off, FAILED, FAILED), *past(once, OK, FAILED)])
+    await store.load(past(gone, FAILED, FAILED))
+    first = sign(failing, Cause.FAILING, at=runs[3].planned_at, count=3, run_id=runs[3].id)
+    second = sign(skipped, Cause.FAILING, at=others[1].planned_at, count=2, run_id=others[1].id)
+    assert await attention(store) == Attentions(total=2, items=(first, second))
+    assert await attention(store, limit=1) == Attentions(total=2, items=(first,))
+    assert await attention(store, owner=BOB) == Attentions(total=1, items=(second,))
+
+
+async def test_failures_of_real_runs(store: Store, clock: SettableClock) -> None:
+    """Through fire, claim and finish, as it happens."""
+    schedule, run = await running_slot(store)
+    await store.finish([a_verdict(run, clock.advance(1), AttemptEnd.FAILED)])
+    assert (await attention(store)).total == 0
+    clock.advance(59)
+    await joined(store, "node-2")
+    (run,) = (await store.fire_due(plan, limit=5, places=places("node-2"))).claimed
+    await store.finish([a_verdict(run, clock.advance(1), AttemptEnd.FAILED)])
+    (item,) = (await attention(store)).items
+    expected = Sign(
+        schedule_id=schedule.id,
+        cause=Cause.FAILING,
+        at=run.planned_at,
+        count=2,
+        run_id=run.id,
+    )
+    assert item == Attention(schedule=await _now(store, schedule), sign=expected)
+
+
+async def test_missed_slots(store: Store) -> None:
+    one, other, old = (a_schedule() for _ in range(3))
+    recent = NOW - DAY
+    many = ended(NOW - 2 * DAY, MISSED, one, created_at=NOW - HOUR, missed_count=7)
+    single = ended(NOW - HOUR, MISSED, one, missed_count=0)
+    edge = ended(recent, MISSED, other, missed_count=1)
+    await store.load([one, other, old, many, single, edge])
+    await store.load([ended(recent - SECOND, MISSED, old), ended(NOW - HOUR, MISSED)])
+    assert await attention(store) == Attentions(
+        total=2,
+        items=(
+            sign(one, Cause.MISSED, at=single.planned_at, count=8, run_id=single.id),
+            sign(other, Cause.MISSED, at=recent, count=1, run_id=edge.id),
+        ),
+    )
+
+
+async def test_late_slots(store: Store) -> None:
+    begun, waiting, overdue, ok, off = (
+        a_schedule(),
+        a_schedule(),
+        a_schedule(next_run_at=NOW - 3 * MINUTE),
+        a_schedule(next_run_at=NOW - MINUTE),
+        a_schedule(enabled=False),
+    )
+    late = ended(NOW - HOUR, schedule=begun, lag=2 * MINUTE)
+    later = ended(NOW - HOUR / 2, FAILED, begun, lag=MINUTE + SECOND)
+    queued = a_run(waiting, origin=Origin.SCHEDULE, planned_at=NOW - 2 * HOUR)
+    await store.load([begun, waiting, overdue, ok, off, late, later, queued])
+    await store.load(
+        [
+            ended(NOW - HOUR - SECOND, schedule=ok, lag=HOUR),
+            ended(NOW - MINUTE, schedule=ok, lag=MINUTE),
+            ended(NOW - 2 * MINUTE, schedule=ok, slot=None, lag=HOUR, origin=Origin.BACKFILL),
+            ended(NOW - 3 * MINUTE, schedule=off, lag=HOUR),
+            a_run(ok, origin=Origin.SCHEDULE, planned_at=NOW - HOUR, blocked=True),
+            a_run(ok, planned_at=NOW - HOUR),
+            a_run(ok, origin=Origin.SCHEDULE, planned_at=NOW - HOUR, started_at=NOW - HOUR),
+        ]
+    )
+    assert await attention(store) == Attentions(
+        total=3,
+        items=(
+            sign(overdue, Cause.LATE, at=NOW - 3 * MINUTE, lag=3 * MINUTE),
+            sign(begun, Cause.LATE, at=later.planned_at, count=2, lag=2 * MINUTE, run_id=later.id),
+            sign(waiting, Cause.LATE, at=queued.planned_at, lag=2 * HOUR, run_id=queued.id),
+        ),
+    )
+    assert (await attention(store, late=DAY)).total == 0
+
+
+async def test_what_has_stopped_by_itself(store: Store) -> None:
+    broken = replace(set_aside(a_schedule(), "no such zone"), updated_at=NOW + SECOND)
+    gone = paused(a_schedule(), NOW, "chimes", note="gone")
+    by_hand = paused(a_schedule(), NOW, "user:alice", note="holidays")
+    over = paused(a_schedule(), NOW, "user:alice", until=NOW - MINUTE)
+    not_yet = paused(a_schedule(), NOW, "user:alice", until=NOW + MINUTE)
+    had_its_turn = replace(
+        set_aside(a_schedule(trigger=Once(NOW - HOUR)), "it failed"),
+        last_slot=NOW - HOUR,
+        fired_count=1,
+    )
+    await store.load([broken, gone, by_hand, over, not_yet, had_its_turn])
+    assert await attention(store) == Attentions(
+        total=3,
+        items=(
+            sign(broken, Cause.STOPPED, at=NOW + SECOND),
+            sign(gone, Cause.STOPPED, at=NOW),
+            sign(over, Cause.PAUSE_OVER, at=NOW - MINUTE),
+        ),
+    )
+
+
+async def test_the_gravest_reason_counts(store: Store) -> None:
+    both = a_schedule(last_status=FAILED, next_run_at=NOW - HOUR)
+    missing = a_schedule(next_run_at=NOW - HOUR)
+    runs = past(both, FAILED, FAILED)
+    missed = ended(NOW - HOUR, MISSED, missing)
+    await store.load([both, missing, *runs, missed, ended(NOW - HOUR, MISSED, both)])
+    assert await attention(store) == Attentions(
+        total=2,
+        items=(
+            sign(both, Cause.FAILING, at=runs[1].planned_at, count=2, run_id=runs[1].id),
+            sign(missing, Cause.MISSED, at=missed.planned_at, run_id=missed.id),
+        ),
+    )
+
+
+async def _now(store: Store, schedule: Schedule) -> Schedule:
+    found = await store.get_schedule(schedule.id)
+    assert found is not None
+    return found
