@@ -85,7 +85,10 @@ async def _who(reception: Reception, request: Request) -> tuple[Actor, Guest | N
     access = reception.door.access
     if not await access.keys_on():
         gatekeeper: Gatekeeper = request.app.state.gatekeeper
-        return await gatekeeper.admit(request, door=DOOR, accepts=()), None
+        try:
+            return await gatekeeper.admit(request, door=DOOR, accepts=()), None
+        except NotAuthenticated:
+            raise _behind_a_proxy() from None
     secret = cookies.cookie(request, cookies.SESSION)
     if not secret:
         raise NotAuthenticated(presented=False)
@@ -112,6 +115,17 @@ def _foreign() -> Refusal:
         403,
         "foreign_form",
         say("This form is not from a page that is open here. Load the page again, and try again."),
+    )
+
+
+def _behind_a_proxy() -> Refusal:
+    return Refusal(
+        403,
+        "open_behind_a_proxy",
+        say(
+            "Without a key or a user only this machine may come in, and this request came through "
+            "a proxy. Make a user with `chimes user create NAME`, then sign in."
+        ),
     )
 
 
