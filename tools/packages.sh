@@ -14,11 +14,16 @@ has_postgres() {
     has initdb && has postgres
 }
 
+# Without them Thai and Chinese are boxes on screenshots.
+has_fonts() { [ -d /usr/share/fonts/truetype/noto ] && [ -d /usr/share/fonts/opentype/noto ]; }
+
 has openssl || missing="$missing openssl"
 has_postgres || missing="$missing postgresql"
 has mariadbd && has mariadb-install-db || missing="$missing mariadb-server"
 has redis-server || missing="$missing redis-server"
 has setpriv || missing="$missing util-linux"
+has "${CHIMES_CHROMIUM:-chromium}" || missing="$missing chromium"
+has_fonts || missing="$missing fonts-noto-core fonts-noto-cjk"
 [ -z "$missing" ] && exit 0
 
 if [ "$(id -u)" != 0 ] || ! has apt-get; then

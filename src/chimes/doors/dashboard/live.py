@@ -169,9 +169,9 @@ class Live:
             if clock.monotonic() - beaten >= HEARTBEAT or known is None:
                 if not await welcome():
                     return
+                beaten = clock.monotonic()
                 # An event and not a comment: the page shows by it that all is well.
                 yield f"id: {seen.id}\nevent: beat\ndata: {{}}\n\n"
-                beaten = clock.monotonic()
             known = seen
             await asyncio.sleep(LOOK_AT_MOST)
 

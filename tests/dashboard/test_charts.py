@@ -1,0 +1,235 @@
+"""Pictures: well-formed, escaped, without styles, with their table (UX 2.4, D.1 rows 6 to 8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from xml.etree import ElementTree
+
+from markupsafe import Markup
+
+from chimes.doors.dashboard.charts.drawing import Chart, element, table
+from chimes.doors.dashboard.charts.heat import HeatCell, HeatWords, heat_map, shade
+from chimes.doors.dashboard.charts.histogram import Bar, HistogramWords, histogram
+from chimes.doors.dashboard.charts.small import (
+    MOST_CELLS,
+    MOST_POINTS,
+    Result,
+    buckets,
+    result_strip,
+    sparkline,
+    thinned,
+)
+from chimes.doors.dashboard.charts.timeline import (
+    Fire,
+    Lane,
+    TimelineWords,
+    clusters,
+    timeline,
+)
+from chimes.doors.dashboard.charts.waterfall import Stretch, WaterfallWords, waterfall
+from chimes.model.run import RunStatus
+
+START = datetime(2026, 11, 16, 6, tzinfo=UTC)
+HOSTILE = "<img src=x onerror=alert(1)>\"'</svg>"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def checked(chart: Chart) -> ElementTree.Element:
+    """As XML, if all that holds for every picture holds for this one."""
+    assert "style=" not in chart.svg
+    assert "<img" not in chart.svg + chart.table
+    root = ElementTree.fromstring(str(chart.svg))
+    assert root.get("role") in ("img", "group")
+    title, description = root.findall("title")[0], root.findall("desc")[0]
+    assert title.text
+    assert description.text
+    assert root.get("aria-labelledby") == title.get("id")
+    assert root.get("aria-describedby") == description.get("id")
+    ElementTree.fromstring(str(chart.table))
+    return root
+
+
+def marks(root: ElementTree.Element, kind: str) -> list[ElementTree.Element]:
+    return [each for each in root.iter() if kind in (each.get("class") or "").split()]
+
+
+def words_of_timeline() -> TimelineWords:
+    def mark(name: str, fires: Sequence[Fire]) -> str:
+        return f"{name} ×{len(fires)}"
+
+    return TimelineWords(
+        title=HOSTILE,
+        description="what comes",
+        lane="Schedule",
+        when="When",
+        status="Result",
+        now="now",
+        change="clocks change",
+        mark=mark,
+        clock=lambda at: f"{at:%H:%M}",
+        moment=lambda at: f"{at:%H:%M} UTC",
+        state=lambda status: "planned" if status is None else status.value,
+    )
+
+
+def test_a_timeline_has_bars_dots_clusters_now_and_the_change_of_clocks() -> None:
+    hour = timedelta(hours=1)
+    lanes = [
+        Lane(
+            name=HOSTILE,
+            address="/ui/schedules/x",
+            fires=[
+                Fire(at=START + hour, length=timedelta(minutes=30), status=RunStatus.FAILED),
+                Fire(at=START + 9 * hour, length=timedelta(minutes=45)),
+                Fire(at=START + 20 * hour),
+            ],
+        ),
+        Lane(name="often", fires=[Fire(at=START + timedelta(minutes=m)) for m in range(12)]),
+        Lane(
+            name="too long",
+            fires=[Fire(at=START + each * hour, length=2 * hour) for each in (12, 13)],
+        ),
+    ]
+    chart = timeline(
+        lanes,
+        start=START,
+        end=START + 24 * hour,
+        now=START + 3 * hour,
+        ticks=[START + 6 * hour, START + 12 * hour],
+        changes=[START + 15 * hour],
+        words=words_of_timeline(),
+    )
+    root = checked(chart)
+    assert len(marks(root, "now")) == 1
+    assert len(marks(root, "dst")) == 1
+    assert len(marks(root, "overlap")) == 1
+    assert len(marks(root, "s-failed")) == 1
+    # What has been is faded: one failed, and the twelve.
+    assert len(marks(root, "past")) == 2
+    assert any(each.text == "×12" for each in root.iter("text"))
+    assert str(chart.table).count("<tr>") == 1 + 3 + 12 + 2
+
+
+def test_fires_outside_the_window_are_left_out() -> None:
+    end = START + timedelta(hours=24)
+    found = clusters([Fire(at=START - timedelta(1)), Fire(at=end), Fire(at=START)], START, end)
+    assert [each.fires for each in found] == [(Fire(at=START),)]
+
+
+def test_a_long_bar_ends_with_the_picture() -> None:
+    end = START + timedelta(hours=24)
+    (found,) = clusters([Fire(at=end - timedelta(hours=1), length=timedelta(days=9))], START, end)
+    assert round(found.x + found.width, 3) == 780
+
+
+def test_a_heat_map_has_168_cells_and_marks_failures() -> None:
+    cells = [[HeatCell() for _ in range(24)] for _ in range(7)]
+    cells[0][9] = HeatCell(count=100, failed=1, address="/ui/runs?q=x")
+    cells[1][3] = HeatCell(count=10, failed=2)
+    names = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", HOSTILE]
+    words = HeatWords(
+        title="Runs by hour",
+        description="in Asia/Tokyo",
+        rows=names,
+        day="Day",
+        hour="Hour",
+        runs="Runs",
+        failed="Failed",
+        cell=lambda name, hour, cell: f"{name} {hour:02d}: {cell.count}",
+    )
+    chart = heat_map(cells, words)
+    root = checked(chart)
+    assert sum(len(marks(root, f"h{step}")) for step in range(5)) == 168
+    assert len(marks(root, "h4")) == 1
+    assert len(marks(root, "corner")) == 2
+    assert [each.get("href") for each in root.iter("a")] == ["/ui/runs?q=x"]
+    assert str(chart.table).count("<tr>") == 3
+
+
+def test_shades_go_from_nothing_to_the_fullest() -> None:
+    assert [shade(count, 100) for count in (0, 1, 30, 60, 100)] == [0, 1, 2, 3, 4]
+    assert shade(1, 1) == 1
+
+
+def test_a_strip_shows_the_last_thirty_and_of_buckets_the_worst() -> None:
+    results = [Result(status=RunStatus.SUCCEEDED, label=f"{n}") for n in range(40)]
+    results.append(Result(status=RunStatus.FAILED, label=HOSTILE))
+    chart = result_strip(results, title="Results", heads=("Run", "Result"))
+    root = checked(chart)
+    assert len(list(root.iter("rect"))) == MOST_CELLS
+    assert len(marks(root, "s-failed")) == 1
+    states = [RunStatus.SUCCEEDED] * 299 + [RunStatus.TIMEOUT]
+    found = buckets(states)
+    assert len(found) == MOST_CELLS
+    assert found[-1] == (RunStatus.TIMEOUT, 10)
+    assert sum(count for _, count in found) == 300
+
+
+def test_a_sparkline_has_at_most_fifty_points() -> None:
+    values = [float(n % 7) for n in range(1000)]
+    chart = sparkline(values, title="Durations", say_span=lambda s: f"{s} s", heads=("#", "Time"))
+    root = checked(chart)
+    (line,) = marks(root, "line")
+    assert len((line.get("points") or "").split()) == MOST_POINTS
+    assert len(thinned([1.0, 2.0])) == 2
+    nothing = sparkline([], title="Durations", say_span=str, heads=("#", "Time"))
+    assert nothing.svg == Markup("")
+
+
+def test_a_histogram_stacks_and_links() -> None:
+    bars = [
+        Bar(
+            start=START + timedelta(hours=n),
+            end=START + timedelta(hours=n + 1),
+            counts={RunStatus.SUCCEEDED: 1000, RunStatus.FAILED: 1} if n == 2 else {},
+            address=f"/ui/runs?n={n}&x={HOSTILE}",
+        )
+        for n in range(24)
+    ]
+    words = HistogramWords(
+        title="Runs",
+        description="by hour",
+        when="When",
+        state=lambda status: status.value,
+        total="All",
+        bar=lambda bar: f"{bar.start:%H:%M}: {bar.total}",
+        clock=lambda at: f"{at:%H:%M}",
+        moment=lambda at: f"{at:%H:%M} UTC",
+        number=lambda value: f"{value:,}",
+    )
+    chart = histogram(bars, words)
+    root = checked(chart)
+    # One among a thousand is still to be seen.
+    assert [float(each.get("height") or 0) for each in marks(root, "s-failed")] == [2.0]
+    assert len(list(root.iter("a"))) == 1
+    assert str(chart.table).count("<tr>") == 2
+
+
+def test_a_waterfall_keeps_the_order_and_the_scale() -> None:
+    second = timedelta(seconds=1)
+    stretches = [
+        Stretch(name="queued", start=START, end=START + second),
+        Stretch(name=HOSTILE, start=START + second, end=START + 4 * second, depth=1,
+                status=RunStatus.SUCCEEDED, address="/ui/runs/x"),
+    ]  # fmt: skip
+    words = WaterfallWords(
+        title="What happened",
+        description="in order",
+        what="What",
+        start="Start",
+        length="Time",
+        moment=lambda at: f"{at:%H:%M:%S} UTC",
+        span=lambda length: f"{length.total_seconds()} s",
+    )
+    root = checked(waterfall(stretches, words))
+    (wait,), (run,) = marks(root, "wait"), marks(root, "s-succeeded")
+    assert float(run.get("width") or 0) == 3 * float(wait.get("width") or 0)
+    checked(waterfall([], words))
+
+
+def test_what_is_put_into_a_picture_is_escaped() -> None:
+    assert element("text", HOSTILE, title=HOSTILE).count("<img") == 0
+    assert str(table("c", ["h"], [[HOSTILE]])).count("<img") == 0
+    assert re.search(r"class=\"a b\"", element("g", class_="a b"))
