@@ -26,8 +26,11 @@ class BotApiError(Exception):
         status: int = 0,
         retry_after: timedelta | None = None,
         moved_to: str = "",
+        unreached: str = "",
     ) -> None:
         super().__init__(description)
+        #: Why it did not answer at all.
+        self.unreached = unreached
         self.status = status
         self.retry_after = retry_after
         #: The group has become another chat, with this number.
@@ -35,7 +38,8 @@ class BotApiError(Exception):
 
     @property
     def description(self) -> str:
-        return str(self.args[0])
+        found: str = self.args[0]
+        return found
 
 
 class BotApi:
@@ -87,10 +91,12 @@ class BotApi:
             ) as answer:
                 return self._result(answer.status, await _body(answer))
         except TimeoutError:
-            raise BotApiError(say("no answer in time")) from None
+            late = say("no answer in time")
+            raise BotApiError(late, unreached=late) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # Its text may hold the URL.
-            raise BotApiError(say("not reached: {name}", name=type(error).__name__)) from None
+            kind = type(error).__name__
+            raise BotApiError(say("not reached: {type}", type=kind), unreached=kind) from None
 
     def _result(self, status: int, body: bytes) -> object:
         try:
@@ -107,7 +113,7 @@ class BotApi:
         code = answer.get("error_code")
         description = str(answer.get("description", ""))[:300].replace(self._token, "***")
         raise BotApiError(
-            description or "refused",
+            description or say("refused"),
             status=code if isinstance(code, int) else status,
             retry_after=_wait(seconds),
             moved_to=str(given.get("migrate_to_chat_id", "")),

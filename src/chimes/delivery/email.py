@@ -170,7 +170,7 @@ class _Talk:
         try:
             self._send(mail)
         except smtplib.SMTPAuthenticationError:
-            error = "the server does not accept user and password: check CHIMES_SMTP_URL"
+            error = say("the server does not accept user and password: check CHIMES_SMTP_URL")
             return Retry(error=error, code="bad_login")
         except smtplib.SMTPRecipientsRefused as refused:
             return _judged(*next(iter(refused.recipients.values())))
@@ -181,9 +181,9 @@ class _Talk:
         except ssl.SSLCertVerificationError:
             return Retry(error=say("the server's certificate was not accepted"), code="tls")
         except _Unsafe as unsafe:
-            return Refused(error=str(unsafe), code="no_tls")
+            return Refused(error=unsafe.args[0], code="no_tls")
         except (smtplib.SMTPException, OSError, UnicodeError) as failed:
-            text = f"the mail server cannot be reached: {type(failed).__name__}"
+            text = say("the mail server cannot be reached: {type}", type=type(failed).__name__)
             return Retry(error=text, code="unreachable")
         return Sent(receipt=str(mail["Message-ID"]))
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import uuid
 
 from chimes.delivery.base import Letter, Result, Sent
-from chimes.delivery.words import say
+from chimes.delivery.words import CHANNELS
 from chimes.model.delivery import DELIVERY_NAMESPACE, InboxItem
 from chimes.model.ids import InboxId
 from chimes.model.recipient import Channel
 from chimes.redaction import masked_url
+from chimes.retelling import retold
+from chimes.wording import in_language, say
 
 
 class Inbox:
@@ -36,11 +38,18 @@ def undelivered(letter: Letter, error: str) -> InboxItem:
     """What the owner reads instead of a message that no other channel takes (F75)."""
     message, recipient = letter.message, letter.recipient
     language = message.language
-    channel = say(language, f"channel_{recipient.channel.value}")
-    title = say(language, "undelivered", channel=channel, title=message.title)
-    to = masked_url(recipient.to)
-    why = say(language, "undelivered_why", to=to, error=error)
-    return _item(letter, "undelivered", title, f"{why}\n\n{message.markdown}".strip())
+    title = say(
+        "Not delivered by {channel}: {title}",
+        channel=CHANNELS[recipient.channel],
+        title=message.title,
+    )
+    why = say(
+        "This message could not be delivered to {to}: {error}",
+        to=masked_url(recipient.to),
+        error=retold(error, language),
+    )
+    text = (in_language(why, language), message.markdown)
+    return _item(letter, "undelivered", in_language(title, language), "\n\n".join(text).strip())
 
 
 def _item(letter: Letter, kind: str, title: str, text: str) -> InboxItem:

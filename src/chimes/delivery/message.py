@@ -9,14 +9,16 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property
 
 from chimes.delivery.plain_text import one_line, plain, shown
-from chimes.delivery.words import language_of, say, word
+from chimes.delivery.words import CUT, headline, language_of, reason
 from chimes.errors import InvalidInput
 from chimes.model.delivery import Artifact, Delivery
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.recipient import Occasion
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import AgentTarget
+from chimes.retelling import retold
 from chimes.triggers import format_moment, parse_zone
+from chimes.wording import counted, in_language, reworded, say
 
 #: Sent as files; the others are links in the text (R1.11).
 MOST_FILES = 3
@@ -82,13 +84,14 @@ def message_of(
     about = _about(run, language, zone)
     output, is_markdown = output_of(run)
     output, cut = shown(output[:LONGEST_OUTPUT]).strip(), len(output) > LONGEST_OUTPUT
-    rest = [say(language, "cut")] if cut else []
+    rest = [in_language(CUT, language)] if cut else []
     artifacts = artifacts_of(run)
     files = artifacts[-MOST_FILES:]
     links = _links(artifacts[:-MOST_FILES], language)
-    way = (
-        [say(language, "open", url=f"{public_url}/ui/runs/{delivery.run_id}")] if public_url else []
-    )
+    way: list[str] = []
+    if public_url:
+        open_there = say("Open: {url}", url=f"{public_url}/ui/runs/{delivery.run_id}")
+        way.append(in_language(open_there, language))
     status = run.status.value if run is not None else ""
     said = _SEED_WORDS.get(run.status, status) if run and run.namespace == SEED else status
     first = f"Run {delivery.run_id}: {said}".rstrip(": ")
@@ -173,31 +176,38 @@ def _title(delivery: Delivery, run: Run | None, language: str) -> str:
     name = one_line(delivery.schedule_name)
     if not name and run is not None and isinstance(run.target, AgentTarget):
         name = one_line(run.target.prompt)
-    name = name[:LONGEST_NAME] or say(language, "a_run")
-    if delivery.occasion is Occasion.RECOVERY:
-        what = say(language, "recovery")
-    else:
-        what = say(language, run.status.value if run is not None else "ended")
-    return say(language, "headline", name=name, what=what)
+    told = headline(
+        name[:LONGEST_NAME] or say("Run"),
+        None if run is None else run.status,
+        recovered=delivery.occasion is Occasion.RECOVERY,
+    )
+    return in_language(told, language)
 
 
 def _about(run: Run | None, language: str, zone: str) -> list[str]:
     if run is None:
-        return [say(language, "forgotten")]
-    lines = []
+        return [in_language(say("The run is no longer on record."), language)]
+    lines: list[str] = []
     if run.slot is not None:
         time, named = _local(run.planned_at, zone)
-        lines.append(say(language, "planned", time=time, zone=named))
+        lines.append(say("Planned for {time} ({zone})", time=time, zone=named))
     if run.status is RunStatus.MISSED and run.missed_count > 1:
-        lines.append(say(language, "missed_many", count=run.missed_count))
+        lines.append(
+            counted(
+                "{count} planned time was missed",
+                "{count} planned times were missed",
+                run.missed_count,
+            )
+        )
     stopped = run.result.get("finish_reason") if run.result else None
     if isinstance(stopped, str) and stopped and stopped not in _USUAL_STOPS:
-        lines.append(say(language, "stopped", reason=one_line(stopped)[:LONGEST_LINE]))
+        lines.append(say("Stopped because: {reason}", reason=one_line(stopped)[:LONGEST_LINE]))
     if run.reason:
-        lines.append(say(language, "reason", reason=word(language, run.reason)))
+        lines.append(say("Reason: {reason}", reason=reason(run.reason)))
     if run.error:
-        lines.append(say(language, "error", error=one_line(run.error)[:LONGEST_LINE]))
-    return lines
+        error = one_line(retold(run.error, language))[:LONGEST_LINE]
+        lines.append(say("Error: {error}", error=error))
+    return reworded(lines, language)
 
 
 def _local(moment: datetime, zone: str) -> tuple[str, str]:
@@ -211,7 +221,7 @@ def _local(moment: datetime, zone: str) -> tuple[str, str]:
 
 def _links(artifacts: Sequence[Artifact], language: str) -> list[str]:
     lines = [link_line(each) for each in artifacts]
-    return [say(language, "files"), *lines] if lines else []
+    return [in_language(say("Files:"), language), *lines] if lines else []
 
 
 def _fenced(text: str) -> str:

@@ -9,7 +9,6 @@ import logging
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
-from chimes.delivery import words
 from chimes.delivery.base import Letter, Refused, Result, Retry, Sent
 from chimes.delivery.bot_api import BotApi, BotApiError
 from chimes.delivery.fetching import Fetcher, Fetching
@@ -17,9 +16,10 @@ from chimes.delivery.message import Message, link_line
 from chimes.delivery.plain_text import one_line
 from chimes.delivery.splitting import split
 from chimes.delivery.telegram_buttons import Action, encode
+from chimes.delivery.words import CUT
 from chimes.model.delivery import Artifact
 from chimes.model.recipient import Channel
-from chimes.wording import say
+from chimes.wording import Wording, in_language, say
 
 logger = logging.getLogger("chimes.delivery")
 
@@ -30,7 +30,7 @@ MOST_PARTS = 12
 SECONDS = 30.0
 #: How much longer a file may take.
 FILE_WAIT = timedelta(seconds=30)
-BAD_TOKEN = "Telegram does not accept the bot's token: check CHIMES_TELEGRAM_TOKEN"  # noqa: S105
+BAD_TOKEN = say("Telegram does not accept the bot's token: check CHIMES_TELEGRAM_TOKEN")
 _UNKNOWN_CHAT = ("chat not found", "user is deactivated", "chat_id is empty", "peer_id_invalid")
 
 
@@ -96,12 +96,14 @@ class Telegram:
 
     def _trouble(self, error: BotApiError) -> Retry | Refused:
         said = one_line(error.description)
-        text = f"Telegram answered {error.status}: {said}".rstrip(": ")
+        text = say("Telegram answered {status}", status=error.status)
+        if said:
+            text = say("Telegram answered {status}: {said}", status=error.status, said=said)
         match error.status:
             case 0:
-                why = said.removeprefix("not reached: ")
                 return Retry(
-                    error=say("Telegram cannot be reached: {why}", why=why), code="unreachable"
+                    error=say("Telegram cannot be reached: {why}", why=error.unreached),
+                    code="unreachable",
                 )
             case 429:
                 asked = error.retry_after
@@ -127,18 +129,21 @@ class Telegram:
 
     def buttons(self, message: Message, chat: str) -> list[dict[str, str]]:
         """Those whose object fits into one."""
-        wanted: list[tuple[str, Action, str]] = []
+        wanted: list[tuple[Wording, Action, str]] = []
         if message.schedule_id is not None:
             wanted += [
-                ("button_run", Action.RUN, message.schedule_id),
-                ("button_pause", Action.PAUSE, message.schedule_id),
-                ("button_snooze", Action.SNOOZE, message.schedule_id),
+                (say("Run again"), Action.RUN, message.schedule_id),
+                (say("Pause"), Action.PAUSE, message.schedule_id),
+                (say("Snooze 1 h"), Action.SNOOZE, message.schedule_id),
             ]
         elif message.status:
-            wanted.append(("button_run", Action.RETRY, message.run_id))
+            wanted.append((say("Run again"), Action.RETRY, message.run_id))
         made = [
-            (words.say(message.language, key), encode(action, about, chat=chat, token=self._token))
-            for key, action, about in wanted
+            (
+                in_language(name, message.language),
+                encode(action, about, chat=chat, token=self._token),
+            )
+            for name, action, about in wanted
         ]
         return [{"text": text, "callback_data": data} for text, data in made if data is not None]
 
@@ -193,7 +198,7 @@ def text_parts(message: Message) -> list[str]:
     parts = split(message.text, LONGEST_MESSAGE)
     if len(parts) <= MOST_PARTS:
         return parts
-    return [*parts[: MOST_PARTS - 1], words.say(message.language, "cut")]
+    return [*parts[: MOST_PARTS - 1], in_language(CUT, message.language)]
 
 
 def _chat(to: str) -> int | str:

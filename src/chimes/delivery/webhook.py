@@ -93,7 +93,7 @@ def _judged(reply: Reply, letter: Letter) -> Result:
         return Sent(receipt=str(status))
     text = f"HTTP {status} {reply.phrase}".rstrip()
     if 300 <= status <= 399:
-        return Refused(error=say("{text}: not followed", text=text), code="redirect")
+        return Refused(error=say("{answer}: not followed", answer=text), code="redirect")
     if status in (408, 429) or status >= 500:
         asked = wait_asked(reply.retry_after, letter.now) if status in (429, 503) else None
         holds_back = status == 429 and asked is not None

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from chimes.model.preset_texts import ENGLISH, TEXTS, Text
+from chimes.model.preset_texts import TEXTS, Text
 from chimes.model.presets import PRESETS, Plain
-
-_DEFAULT = "en"
+from chimes.wording import ENGLISH, LANGUAGES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,8 +24,10 @@ class Template:
 
 
 def _time(id: str, cron_spec: str) -> Template:
-    text = ENGLISH[id]
-    return Template(id=id, name=text.name, cron_spec=cron_spec, description=text.description)
+    text = TEXTS[id]
+    return Template(
+        id=id, name=str(text.name), cron_spec=cron_spec, description=str(text.description)
+    )
 
 
 TEMPLATES = (
@@ -58,7 +59,8 @@ class Offer:
 
 def offers(lang: str) -> list[Offer]:
     """All templates in a language; in English where there is none."""
-    texts = TEXTS.get(lang, TEXTS[_DEFAULT])
+    language = lang if lang in LANGUAGES else ENGLISH
+    texts = {id: text.said_in(language) for id, text in TEXTS.items()}
     times = [
         Offer(
             id=each.id,

@@ -11,7 +11,6 @@ from chimes.doors.api.idempotency import OneTimeAnswer
 from chimes.doors.api.outputs import BODY, EVERYWHERE, MISSING, Out, gives
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import time_out
-from chimes.doors.telegram import texts
 from chimes.doors.telegram.bot import Bot
 from chimes.doors.telegram.links import Chat
 from chimes.doors.telegram.replies import Reply
@@ -20,7 +19,7 @@ from chimes.errors import Conflict, NotAllowed, NotFound
 from chimes.model.access import Actor
 from chimes.redaction import HIDDEN
 from chimes.service.audit import entry
-from chimes.wording import say
+from chimes.wording import ENGLISH, in_language, say
 
 router = APIRouter(
     prefix="/api/v1/telegram", tags=["telegram"], route_class=NativeRoute, responses=EVERYWHERE
@@ -103,7 +102,8 @@ async def confirm_link(chat_id: str, request: Request, door: ToDoorway, actor: C
     bot = _bot(request)
     _may_link(actor)
     chat = await bot.conversation.links.confirm(actor, chat_id)
-    text = texts.say("linked", language_of(chat.language) or "en", owner=chat.owner)
+    linked = say("This chat now belongs to {owner}.", owner=chat.owner)
+    text = in_language(linked, language_of(chat.language) or ENGLISH)
     await bot.send(Reply(chat_id=chat.id, text=text))
     return JSONResponse(_chat_out(chat))
 
@@ -131,7 +131,8 @@ async def send_test(body: ChatIn, request: Request, door: ToDoorway, actor: Call
         actor, "telegram_test", "chat", chat.id, at=await door.store.now(), owner=chat.acts_for
     )
     await door.store.append_audit(note)
-    text = texts.say("test", language_of(chat.language) or "en")
+    test = say("A test message from Chimes: this chat can be reached.")
+    text = in_language(test, language_of(chat.language) or ENGLISH)
     if not await bot.send(Reply(chat_id=chat.id, text=text)):
         raise Conflict(say("Telegram did not take the message; see the log"), code="not_sent")
     return JSONResponse({"status": "sent", "chat_id": chat.id})

@@ -23,7 +23,7 @@ from chimes.doors.telegram.replies import (
     runs_text,
 )
 from chimes.doors.telegram.speaking import Doorkeeper, Settled, Speaker, too_old
-from chimes.doors.telegram.texts import EXAMPLES, Language, language_of, say
+from chimes.doors.telegram.texts import EXAMPLE, FAILED, HELP, language_of, parse_error
 from chimes.doors.telegram.updates import Incoming
 from chimes.errors import (
     AlreadyExists,
@@ -50,6 +50,7 @@ from chimes.service.runs import RunService
 from chimes.service.schedules import ScheduleService
 from chimes.store.port import Store
 from chimes.triggers.zone import parse_zone
+from chimes.wording import Wording, in_language, joined, say
 
 _log = logging.getLogger("chimes.telegram")
 SNOOZE = timedelta(hours=1)
@@ -128,9 +129,10 @@ class Conversation:
             return await self._refused(incoming, speaker)
         command = self._wanted(incoming)
         if command is None or not await self._is_meant(command):
-            return Settled(event="ignored", notice=say("not_ours", speaker.language))
+            return Settled(event="ignored", notice=in_language(say("Not found"), speaker.language))
         if command.verb.changes and too_old(incoming, speaker.now):
-            return self._settled(speaker, command, say("expired", speaker.language), ok=False)
+            late = say("This came too late to be carried out. Send it again if you still want it.")
+            return self._settled(speaker, command, late, ok=False)
         return await self._carried_out(speaker, command)
 
     def knows(self, chat_id: str) -> bool:
@@ -164,11 +166,12 @@ class Conversation:
         return command
 
     async def _carried_out(self, speaker: Speaker, command: Command) -> Settled:
-        language = speaker.language
         ok = True
+        text: str
         try:
             if command.verb is Verb.UNKNOWN:
-                text, ok = say("unknown", language, name=command.name), False
+                text = say("I do not know /{name}. /help lists what I can do.", name=command.name)
+                ok = False
             elif command.verb is Verb.WORDS:
                 text = await self._create(speaker, command.argument)
             else:
@@ -176,47 +179,52 @@ class Conversation:
         except StoreError:
             raise
         except ChimesError as error:
-            text, ok = self._told(error, command, language), False
+            text, ok = self._told(error, command), False
         except Exception:
             _log.exception("an update could not be dealt with")
-            text, ok = say("failed", language), False
+            text, ok = FAILED, False
         settled = self._settled(speaker, command, text, ok=ok)
         await note_command(self._store, speaker, command, settled)
         return settled
 
     def _settled(self, speaker: Speaker, command: Command, text: str, *, ok: bool) -> Settled:
+        """`text` is said in the language of the chat."""
+        answer = in_language(text, speaker.language)
         return Settled(
-            replies=(Reply(chat_id=speaker.chat.id, text=text),),
+            replies=(Reply(chat_id=speaker.chat.id, text=answer),),
             event="command",
             command=command.name or command.verb.value,
             ok=ok,
         )
 
-    def _told(self, error: ChimesError, command: Command, language: Language) -> str:
+    def _told(self, error: ChimesError, command: Command) -> Wording:
         argument = command.argument.split(maxsplit=1)[0] if command.argument else ""
         match error:
             case NeedsClarification():
-                lines = [say("parse_error", language, message=error.message)]
-                if error.examples:
-                    lines += [say("examples", language), *error.examples]
-                return "\n".join(lines)
+                wrong = parse_error(error.message)
+                if not error.examples:
+                    return wrong
+                return joined("\n", (wrong, say("For example:"), *error.examples))
             case NotFound() | NotAllowed():
-                return say("not_found", language, id=argument[:PREVIEW])
+                return say("Schedule not found: {id}", id=argument[:PREVIEW])
             case QuotaExceeded():
-                return say("quota", language, limit=error.details.get("limit", ""))
+                return say(
+                    "There are {limit} active schedules already. Pause or delete one first.",
+                    limit=error.details.get("limit", ""),
+                )
             case InvalidTrigger() if command.verb in (Verb.CREATE, Verb.WORDS):
-                return say("parse_error", language, message=error.message)
+                return parse_error(error.message)
             case InvalidInput() | Conflict():
-                return say("invalid", language, message=error.message)
-        return say("failed", language)
+                return say("That does not work: {message}", message=error.message)
+        return FAILED
 
     # --- what ---------------------------------------------------------------------------------
     async def _create(self, speaker: Speaker, words: str) -> str:
         if not words:
-            return say("help", speaker.language, example=EXAMPLES[speaker.language])
+            return HELP
         parsed = parse(words, now=speaker.now, timezone=speaker.zone, lang=speaker.language)
         if not parsed.task:
-            return say("no_task", speaker.language)
+            return say("What should be done then? Write it after the time.")
         there = Recipient(channel=Channel.TELEGRAM, to=speaker.chat.id, language=speaker.language)
         draft = prompt_draft(
             # The same update makes the same schedule, however often it is handled.
@@ -245,7 +253,7 @@ class Conversation:
             found += page.items
             more |= page.next is not None
         if not found:
-            return say("none", speaker.language, example=EXAMPLES[speaker.language])
+            return say("No schedules yet. Try: /schedule {example}", example=EXAMPLE)
         shown = found[:LISTED]
         return list_text(shown, more=more or len(found) > LISTED, language=speaker.language)
 
@@ -258,20 +266,20 @@ class Conversation:
     async def _pause(self, speaker: Speaker, argument: str) -> str:
         actor, schedule = await self._named(speaker, argument, Verb.PAUSE)
         await self._schedules.pause(actor, schedule.id)
-        return say("paused", speaker.language, id=schedule.id)
+        return say("Schedule paused: {id}", id=schedule.id)
 
     async def _resume(self, speaker: Speaker, argument: str) -> str:
         actor, schedule = await self._named(speaker, argument, Verb.RESUME)
         after = await self._schedules.resume(actor, schedule.id)
         at = local(after.next_run_at, after.trigger.zone) if after.next_run_at else "-"
-        return say("resumed", speaker.language, id=schedule.id, next=at)
+        return say("Schedule resumed: {id}\nNext: {next}", id=schedule.id, next=at)
 
     async def _run(self, speaker: Speaker, argument: str) -> str:
         actor, schedule = await self._named(speaker, argument, Verb.RUN)
         run = await self._schedules.run_now(
             actor, schedule.id, run_id=run_id_for(self._request(speaker))
         )
-        return say("started", speaker.language, id=schedule.id, run=run.id)
+        return say("Run started: {run}\nSchedule: {id}", id=schedule.id, run=run.id)
 
     async def _retry(self, speaker: Speaker, argument: str) -> str:
         run = None
@@ -282,25 +290,30 @@ class Conversation:
                 )
         if run is None:
             raise NotFound()
-        return say("started_again", speaker.language, run=run.id)
+        return say("Run started: {run}", run=run.id)
 
     async def _delete(self, speaker: Speaker, argument: str) -> str:
         actor, schedule = await self._named(speaker, argument, Verb.DELETE)
         await self._schedules.delete(actor, schedule.id)
-        return say("deleted", speaker.language, id=schedule.id)
+        return say("Schedule deleted: {id}", id=schedule.id)
 
     async def _snooze(self, speaker: Speaker, argument: str) -> str:
         actor, schedule = await self._named(speaker, argument, Verb.SNOOZE)
         until = speaker.now + SNOOZE
         await self._schedules.pause(actor, schedule.id, until=until)
         at = local(until, schedule.trigger.zone)
-        return say("snoozed", speaker.language, id=schedule.id, until=at)
+        return say("Schedule snoozed until {until}: {id}", id=schedule.id, until=at)
 
     async def _named(self, speaker: Speaker, argument: str, verb: Verb) -> tuple[Actor, Schedule]:
         """The schedule that is meant, and on whose behalf; one of somebody else is not found
         (S59)."""
         if not argument:
-            raise InvalidInput(say("which", speaker.language, command=f"/{verb.value}"))
+            raise InvalidInput(
+                say(
+                    "Which one? Write {command} and the id; /schedules lists them.",
+                    command=f"/{verb.value}",
+                )
+            )
         wanted = ScheduleId(argument.split(maxsplit=1)[0])
         for actor in speaker.actors:
             with contextlib.suppress(NotFound):
@@ -312,7 +325,7 @@ class Conversation:
 
     # --- the chat itself ----------------------------------------------------------------------
     async def _help(self, speaker: Speaker, argument: str) -> str:
-        return say("help", speaker.language, example=EXAMPLES[speaker.language])
+        return HELP
 
     async def _start(self, speaker: Speaker, argument: str) -> str:
         return await (self._link if argument else self._help)(speaker, argument)
@@ -323,26 +336,36 @@ class Conversation:
         if code:
             owner = await self.links.use_code(code, speaker.chat.id, speaker.sender_id)
         if owner is None:
-            return say("link_bad", speaker.language)
-        return say("link_asked", speaker.language, hint=f"chat {speaker.chat.id}")
+            return say("This code is not valid any more. Ask for a new one.")
+        return say(
+            "Almost done: confirm this chat where you are logged in (chat {id}).",
+            id=speaker.chat.id,
+        )
 
     async def _unlink(self, speaker: Speaker, argument: str) -> str:
         await self.links.unlink(speaker.actor, speaker.chat)
-        return say("unlinked", speaker.language)
+        return say("This chat is on its own again.")
 
     async def _set_language(self, speaker: Speaker, argument: str) -> str:
         language = language_of(argument)
         if language is None:
-            return say("language_which", speaker.language)
+            return say("Write /language en, /language th or /language zh.")
         await self.links.keep(replace(speaker.chat, language=language))
-        return say("language_set", language)
+        return in_language(say("Language: English"), language)
 
     async def _set_zone(self, speaker: Speaker, argument: str) -> str:
         if not argument:
-            return say("timezone_which", speaker.language, zone=speaker.zone)
+            return say(
+                "Write a zone such as /timezone Asia/Bangkok. Now it is {zone}.", zone=speaker.zone
+            )
         try:
             zone = parse_zone(argument).name
         except InvalidTrigger:
-            raise InvalidInput(say("timezone_bad", speaker.language, zone=argument[:60])) from None
+            raise InvalidInput(
+                say(
+                    "There is no time zone {zone}. Write one such as Asia/Bangkok.",
+                    zone=argument[:60],
+                )
+            ) from None
         await self.links.keep(replace(speaker.chat, timezone=zone))
-        return say("timezone_set", speaker.language, zone=zone)
+        return say("Time zone: {zone}", zone=zone)

@@ -111,7 +111,7 @@ class Links:
         """Only the owner whose code the chat has sent; NotFound otherwise."""
         waiting = {each.chat_id: each for each in await self.waiting(actor.owner)}
         if chat_id not in waiting:
-            raise NotFound(say("no chat {chat_id} waits to be confirmed", chat_id=chat_id))
+            raise NotFound(say("no chat {id} waits to be confirmed", id=chat_id))
         before = await self.chat(chat_id)
         chat = Chat(
             id=chat_id,

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from chimes.doors.telegram.texts import Language, say
+from chimes.doors.telegram.texts import Language
 from chimes.language.describing import describe
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.retelling import retold
 from chimes.triggers import Every, Once, format_duration_go
+from chimes.wording import Wording, joined, say
 
 #: C10, in the words of the seed.
 _STATUSES = {
@@ -27,11 +29,14 @@ class Reply:
     chat_id: str
 
 
-def created_text(schedule: Schedule, language: Language, *, zone: str) -> str:
+def created_text(schedule: Schedule, language: Language, *, zone: str) -> Wording:
     """`Schedule created`, and what was understood: nobody has to trust a guess. `zone`: of the
     words, also where an interval has none of its own."""
     trigger = schedule.trigger
-    lines = [say("created", language, id=schedule.id), describe(trigger, language)]
+    lines: list[str] = [
+        say("Schedule created: {id}", id=schedule.id),
+        describe(trigger, language),
+    ]
     if isinstance(trigger, Once):
         lines += ["type=one_time", f"run_at={_iso(trigger.instant)}"]
     else:
@@ -42,40 +47,40 @@ def created_text(schedule: Schedule, language: Language, *, zone: str) -> str:
             lines.append(f"cron={trigger.expression}")
     lines.append(f"timezone={zone}")
     lines.append(f"next_run_at={_iso(schedule.next_run_at)}")
-    return "\n".join(lines)
+    return joined("\n", lines)
 
 
-def list_text(schedules: Sequence[Schedule], *, more: bool, language: Language) -> str:
-    lines = [say("list", language)]
+def list_text(schedules: Sequence[Schedule], *, more: bool, language: Language) -> Wording:
+    lines: list[str] = [say("Schedules:")]
     for schedule in schedules:
         lines += [
             "",
             f"{schedule.id} · {schedule.name}",
             f"  {describe(schedule.trigger, language)}",
         ]
-        lines.append(f"  {state_text(schedule, language)}")
+        lines.append(joined("  ", ("", _state_text(schedule))))
     if more:
-        lines += ["", say("more", language)]
-    return "\n".join(lines)
+        lines += ["", say("… and more")]
+    return joined("\n", lines)
 
 
-def state_text(schedule: Schedule, language: Language) -> str:
+def _state_text(schedule: Schedule) -> Wording:
     if schedule.next_run_at is not None and schedule.enabled:
-        return say("next", language, at=local(schedule.next_run_at, schedule.trigger.zone))
-    return say("over" if schedule.enabled else "off", language)
+        return say("next {at}", at=local(schedule.next_run_at, schedule.trigger.zone))
+    return say("done") if schedule.enabled else say("paused")
 
 
-def runs_text(schedule: Schedule, runs: Sequence[Run], language: Language) -> str:
+def runs_text(schedule: Schedule, runs: Sequence[Run], language: Language) -> Wording:
     if not runs:
-        return say("no_runs", language, id=schedule.id)
-    lines = [say("runs", language, id=schedule.id)]
+        return say("No runs yet: {id}", id=schedule.id)
+    lines: list[str] = [say("Runs of {id}:", id=schedule.id)]
     for run in runs:
         status = _STATUSES.get(run.status, run.status.value)
         at = run.started_at or run.planned_at
         lines.append(f"{status} · {local(at, schedule.trigger.zone)} · {run.id}")
         if run.error:
-            lines.append(f"  {run.error[:200]}")
-    return "\n".join(lines)
+            lines.append(f"  {retold(run.error, language)[:200]}")
+    return joined("\n", lines)
 
 
 def local(moment: datetime, zone: str) -> str:

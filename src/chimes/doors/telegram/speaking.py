@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 
 from chimes.doors.telegram.links import Chat, Links
 from chimes.doors.telegram.replies import Reply
-from chimes.doors.telegram.texts import Language, language_of, language_of_text, say
+from chimes.doors.telegram.texts import Language, language_of, language_of_text
 from chimes.doors.telegram.updates import Incoming
 from chimes.doors.telegram.window import MinuteWindow
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.service.preferences import PreferenceService
 from chimes.store.port import Store
+from chimes.wording import in_language, say
 
 DOOR = "telegram"
 #: After this time nothing is changed because of an old message (S58).
@@ -83,7 +84,7 @@ class Doorkeeper:
         taken = await self._store.take_tokens(bucket, rate=_STRANGERS, burst=1)
         replies: tuple[Reply, ...] = ()
         if taken.granted and not incoming.second_hand:
-            replies = (Reply(chat_id=incoming.chat_id, text=say("unauthorized", "en")),)
+            replies = (Reply(chat_id=incoming.chat_id, text=str(say("Unauthorized chat"))),)
         return Settled(replies=replies, event="unauthorized", ok=False)
 
     async def admit(self, incoming: Incoming) -> Speaker | Settled:
@@ -126,7 +127,11 @@ class Doorkeeper:
         told = await self._store.take_tokens(f"{name}:told", rate=1 / 60, burst=1)
         replies: tuple[Reply, ...] = ()
         if told.granted:
-            text = say("busy", speaker.language, seconds=max(1, round(wait.total_seconds())))
+            busy = say(
+                "Too many messages; try again in {seconds} s.",
+                seconds=max(1, round(wait.total_seconds())),
+            )
+            text = in_language(busy, speaker.language)
             replies = (Reply(chat_id=speaker.chat.id, text=text),)
         return Settled(replies=replies, event="rate_limited", ok=False)
 
