@@ -184,7 +184,7 @@ async def test_a_spoiled_line_is_kept_and_told(tmp_path: Path) -> None:
     content[1] = b'{"run": 5}\n'
     path.write_bytes(b"".join(content))
     async with opened(tmp_path) as store:
-        assert "1 archived lines cannot be read" in (await store.status()).degraded
+        assert "1 archived line cannot be read" in (await store.status()).degraded
         assert await store.get_run(runs[1].id) is None
         assert await store.get_run(runs[2].id) == runs[2]
         await store.prune_runs(before=NOW + 9999 * SECOND, limit=9999)
