@@ -177,7 +177,7 @@ def findings(
         for file in files
         if not _spared(file)
         for found in _Module(file, places).findings()
-        if not _allowed(found, allowed)
+        if not is_allowed(found, allowed)
     )
 
 
@@ -185,18 +185,18 @@ def _files(path: Path) -> list[Path]:
     return [path] if path.is_file() else sorted(path.rglob("*.py"))
 
 
-def below_source(path: Path | str) -> str:
+def _below_source(path: Path | str) -> str:
     return str(path).rpartition("src/chimes/")[2]
 
 
 def _spared(file: Path) -> bool:
-    name = below_source(file)
+    name = _below_source(file)
     return any(name == each or (each.endswith("/") and name.startswith(each)) for each, _ in SPARED)
 
 
-def _allowed(found: Finding, allowed: Sequence[tuple[str, str, str]]) -> bool:
+def is_allowed(found: Finding, allowed: Sequence[tuple[str, str, str]]) -> bool:
     return any(
-        below_source(found.path) == file and found.text.startswith(text)
+        _below_source(found.path) == file and found.text.startswith(text)
         for file, text, _ in allowed
     )
 
