@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chimes.doors.compat.eventnative.routes import eventnative_door
+from chimes.doors.compat.kweaver.routes import kweaver_door
 from chimes.doors.compat.softnix.routes import softnix_door
 from chimes.doors.description import describe_api
 from chimes.model.access import Role
@@ -17,7 +18,12 @@ from tests.builders import ALICE, BOB, a_delivery, an_item
 from tests.doors.rig import CRON, HTTP, Rig, definition, serving
 
 SOFTNIX = "/schedules/"
-DOORS = (eventnative_door, softnix_door)
+KWEAVER = "/knowledge-networks/{kn_id}/action-schedules"
+INTERNAL = f"/in/v1{KWEAVER}"
+DOORS = (eventnative_door, softnix_door, kweaver_door)
+#: What stands for the schedule on doors that see a kind of their own.
+CANARIES = {SOFTNIX: "canary-prompt", KWEAVER: "canary-action"}
+ACTION = {"kind": "action", "action_type_id": "canary", "kn_id": "kn1", "identities": [{"id": 1}]}
 ROLES = ("none", "viewer", "member", "operator", "admin", "stranger")
 #: Codes in the order of ROLES. What is not named here fails the test: a new route needs its line.
 READ_OWN = (401, 200, 200, 200, 200, 404)
@@ -27,6 +33,7 @@ OPERATE = (401, 403, 200, 200, 200, 404)
 OPERATE_QUEUED = (401, 403, 202, 202, 202, 404)
 OPERATORS = (401, 403, 403, 200, 200, 403)
 NO_BOT = (401, 404, 404, 404, 404, 404)
+NOBODY = (401,) * 6
 ADMINS_BAD = (401, 403, 403, 403, 400, 403)
 ADMINS_MISSING = (401, 403, 403, 403, 404, 403)
 TABLE: dict[tuple[str, str], tuple[int, ...]] = {
@@ -97,6 +104,21 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("delete", "/schedules/{schedule_id}"): WRITE_OWN,
     ("post", "/schedules/{schedule_id}/run-now"): OPERATE,
     ("get", "/schedules/{schedule_id}/runs"): READ_OWN,
+    # C15: as the native ones; input that is not valid is 400.
+    ("post", KWEAVER): (401, 403, 201, 403, 201, 201),
+    ("get", KWEAVER): READ_LIST,
+    ("get", f"{KWEAVER}/{{schedule_id}}"): READ_OWN,
+    ("put", f"{KWEAVER}/{{schedule_id}}"): WRITE_OWN,
+    ("delete", f"{KWEAVER}/{{schedule_ids}}"): (401, 403, 204, 403, 204, 404),
+    ("put", f"{KWEAVER}/{{schedule_id}}/status"): OPERATE,
+    # No key opens these, and there is no internal token here; with one, see its own tests.
+    ("post", INTERNAL): NOBODY,
+    ("get", INTERNAL): NOBODY,
+    ("get", f"{INTERNAL}/due"): NOBODY,
+    ("get", f"{INTERNAL}/{{schedule_id}}"): NOBODY,
+    ("put", f"{INTERNAL}/{{schedule_id}}"): NOBODY,
+    ("delete", f"{INTERNAL}/{{schedule_ids}}"): NOBODY,
+    ("put", f"{INTERNAL}/{{schedule_id}}/status"): NOBODY,
     ("get", "/metrics"): (401, 200, 200, 200, 200, 200),
     ("get", "/health"): (200,) * 6,
     ("get", "/ready"): (200,) * 6,
@@ -120,7 +142,20 @@ BODIES: dict[str, dict[str, Any]] = {
     "/schedules/parse": {"text": "every day at 9am sum up"},
     "/schedules/from-text": {"text": "every day at 9am sum up"},
     "/schedules/{schedule_id}": {"task": "y"},
+    KWEAVER: {
+        "name": "x",
+        "action_type_id": "restart",
+        "cron_expression": "0 9 * * *",
+        "_instance_identities": [{"id": "pod-1"}],
+    },
+    f"{KWEAVER}/{{schedule_id}}": {"name": "y"},
+    f"{KWEAVER}/{{schedule_id}}/status": {"status": "inactive"},
 }
+
+
+def canary(template: str) -> str | None:
+    """Of which schedule a route of such a door is asked."""
+    return next((CANARIES[each] for each in CANARIES if template.startswith(each)), None)
 
 
 @dataclass(kw_only=True)
@@ -130,9 +165,10 @@ class Scene:
     ids: dict[str, str]
 
     async def ask(self, method: str, template: str, role: str, **ids: str) -> Any:
-        own = self.ids | ({"schedule_id": "canary-prompt"} if template.startswith(SOFTNIX) else {})
+        found = canary(template)
+        own = self.ids | (dict.fromkeys(("schedule_id", "schedule_ids"), found) if found else {})
         path = template.format(**(own | ids))
-        body = BODIES.get(template) if method in ("post", "patch") else None
+        body = BODIES.get(template) if method in ("post", "patch", "put") else None
         return await self.rig.client.request(method, path, json=body, headers=self.headers[role])
 
 
@@ -158,6 +194,11 @@ async def scene() -> AsyncIterator[Scene]:
             json=definition(id="canary-prompt", target={"kind": "agent", "prompt": "canary"}),
             headers=headers["member"],
         )
+        await rig.client.post(
+            "/api/v1/schedules",
+            json=definition(id="canary-action", target=ACTION),
+            headers=headers["member"],
+        )
         run = await rig.client.post(f"{made.headers['location']}/run", headers=headers["member"])
         keys = await rig.store.list_keys()
         dead = a_delivery(owner=ALICE, state=DeliveryState.DEAD, error="canary-error")
@@ -165,6 +206,8 @@ async def scene() -> AsyncIterator[Scene]:
         item = await rig.store.add_inbox(an_item(owner=ALICE, title="canary-title"))
         ids = {
             "schedule_id": "canary-id",
+            "schedule_ids": "canary-id",
+            "kn_id": "kn1",
             "run_id": run.json()["id"],
             "delivery_id": dead.id,
             "item_id": item.id,
@@ -209,8 +252,7 @@ async def test_other_owners_ids_look_like_no_ids(scene: Scene, route: tuple[str,
         return text.replace(own_id, "ID")
 
     theirs_id = next(scene.ids[each] for each in scene.ids if f"{{{each}}}" in route[1])
-    if route[1].startswith(SOFTNIX):
-        theirs_id = "canary-prompt"
+    theirs_id = canary(route[1]) or theirs_id
     assert anonymous(theirs, theirs_id) == anonymous(random, "no-such-id")
     assert theirs.status_code == random.status_code == 404
 
@@ -246,6 +288,8 @@ async def test_a_foreign_schedule_cannot_be_depended_on(scene: Scene) -> None:
         "/api/v1/upcoming?hours=168",
         "/schedules",
         "/schedules?owner_type=user&owner_id=alice",
+        "/knowledge-networks/kn1/action-schedules",
+        "/api/bkn-backend/v1/knowledge-networks/kn1/action-schedules?name_pattern=canary",
         "/metrics",
     ],
 )

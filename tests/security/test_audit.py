@@ -14,6 +14,7 @@ import pytest
 from chimes.doors.compat.catbird.routes import catbird_door
 from chimes.doors.compat.eventnative.routes import eventnative_door
 from chimes.doors.compat.ksana.routes import ksana_door
+from chimes.doors.compat.kweaver.routes import kweaver_door
 from chimes.doors.compat.softnix.routes import softnix_door
 from chimes.doors.description import describe_api
 from chimes.model.access import Actor, Role
@@ -28,7 +29,7 @@ from chimes.service.sources import Reloaded
 from tests.builders import ALICE, NOW, a_delivery, a_run, a_task
 from tests.doors.rig import CRON, HTTP, Rig, definition, serving
 
-DOORS = (ksana_door, catbird_door, eventnative_door, softnix_door)
+DOORS = (ksana_door, catbird_door, eventnative_door, softnix_door, kweaver_door)
 FILE = Sources(
     by_id={
         "shop": Source(
@@ -47,6 +48,14 @@ JOB = {
     "type": "http",
     "http": {"method": "POST", "url": "http://127.0.0.1:9/"},
     "schedule": {"kind": "every", "every": "1h"},
+}
+ACTIONS = "/knowledge-networks/{kn_id}/action-schedules"
+ACTION = {"kind": "action", "action_type_id": "x", "kn_id": "kn1", "identities": [{"id": 1}]}
+ACTED = {
+    "name": "x",
+    "action_type_id": "x",
+    "cron_expression": "0 9 * * *",
+    "_instance_identities": [{"id": "pod-1"}],
 }
 PROMPTED = {"task": "x", "schedule_type": "cron", "cron_expr": "0 9 * * *"}
 
@@ -91,9 +100,17 @@ CASES: dict[tuple[str, str], Case] = {
     ("patch", "/schedules/{prompt_id}"): Case(verb="update", body={"task": "y"}),
     ("delete", "/schedules/{prompt_id}"): Case(verb="delete"),
     ("post", "/schedules/{prompt_id}/run-now"): Case(verb="run"),
+    ("post", ACTIONS): Case(verb="create", body=ACTED),
+    ("put", f"{ACTIONS}/{{action_id}}"): Case(verb="update", body={"name": "y"}),
+    ("put", f"{ACTIONS}/{{action_id}}/status"): Case(verb="pause", body={"status": "inactive"}),
+    ("delete", f"{ACTIONS}/{{action_id}}"): Case(verb="delete"),
 }
 #: Saves nothing; or is not somebody's verb; or has its own test with what it needs.
 WITHOUT = {
+    ("post", f"/in/v1{ACTIONS}"): "tests/doors/compat/kweaver",
+    ("put", f"/in/v1{ACTIONS}/{{schedule_id}}"): "tests/doors/compat/kweaver",
+    ("put", f"/in/v1{ACTIONS}/{{schedule_id}}/status"): "tests/doors/compat/kweaver",
+    ("delete", f"/in/v1{ACTIONS}/{{schedule_ids}}"): "tests/doors/compat/kweaver",
     ("post", "/api/v1/preview"): "saves nothing",
     ("post", "/api/v1/explain"): "saves nothing",
     ("post", "/api/v1/parse"): "saves nothing",
@@ -110,6 +127,8 @@ WITHOUT = {
 NAMES = {
     ("/jobs/", "job_id"): "schedule_id",
     ("/schedules/", "schedule_id"): "prompt_id",
+    ("/knowledge-networks/", "schedule_id"): "action_id",
+    ("/knowledge-networks/", "schedule_ids"): "action_id",
     ("/api/v1/runs/{run_id}/retry", "run_id"): "ended_id",
 }
 
@@ -132,7 +151,7 @@ async def scene() -> AsyncIterator[Scene]:
 
         rig.doorway.sources.file = "chimes.yaml"
         rig.doorway.sources.reloaded_by(reload)
-        for schedule_id, target in (("s", HTTP), ("p", PROMPT)):
+        for schedule_id, target in (("s", HTTP), ("p", PROMPT), ("a", ACTION)):
             body = definition(id=schedule_id, trigger=CRON, target=target)
             made = await rig.client.post("/api/v1/schedules", json=body, headers=headers)
             assert made.status_code == 201, made.text
@@ -145,6 +164,8 @@ async def scene() -> AsyncIterator[Scene]:
         ids = {
             "schedule_id": "s",
             "prompt_id": "p",
+            "action_id": "a",
+            "kn_id": "kn1",
             "run_id": waiting.id,
             "ended_id": ended.id,
             "delivery_id": dead.id,
@@ -191,6 +212,7 @@ async def test_every_verb_leaves_an_entry(scene: Scene, route: tuple[str, str]) 
 
 def _door(path: str) -> str:
     doors = {"/jobs": "ksana", "/tasks": "eventnative", "/schedules": "softnix"}
+    doors["/knowledge-networks"] = "kweaver"
     return next((door for prefix, door in doors.items() if path.startswith(prefix)), "native")
 
 
@@ -219,7 +241,7 @@ async def test_the_entries_are_found_by_what_they_say(scene: Scene) -> None:
 async def test_a_changed_entry_is_found(scene: Scene) -> None:
     client, headers = scene.rig.client, scene.headers
     verdict = (await client.get("/api/v1/audit/verify", headers=headers)).json()
-    assert verdict == {"ok": True, "checked": 3, "first_bad": None}
+    assert verdict == {"ok": True, "checked": 4, "first_bad": None}
     trail = scene.rig.store._state.audit  # type: ignore[attr-defined]
     whole = list(trail)
     for number, forged in (
