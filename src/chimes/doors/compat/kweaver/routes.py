@@ -261,7 +261,7 @@ def _id(schedule_id: str) -> ScheduleId:
 
 def _unknown(schedule_id: str) -> NotFound:
     """In the words of the service: whether it is elsewhere or nowhere is nobody's business."""
-    return NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
+    return NotFound(say("schedule {id} not found", id=schedule_id))
 
 
 def _elsewhere(schedule_id: str, place: Place) -> InvalidInput:
