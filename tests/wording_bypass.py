@@ -47,6 +47,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("targets/action/runner.py", "'the run ", "told to the service that carries the action out"),
     ("triggers/expression.py", "f'every ", "an expression to try"),
     ("cli/targets.py", "f'action {name}'", "the name of the schedule that is made"),
+    ("doors/dashboard/times.py", "f'Unix ", "a name and a number"),
     ("failpoints.py", "f'sleep ", "a command of the shell, in tests of faults"),
     ("model/agent_run.py", "'completed ", "words of pipelines"),
     ("model/agent_run.py", "'failed ", "words of pipelines"),

@@ -277,6 +277,8 @@ async def test_what_is_on_record_is_told_again(everything: Rig) -> None:
         sendings = (await client.get("/api/v1/deliveries", headers=ours)).json()["items"]
         told = [shown["error"], listed["error"], kept["last_error"], sendings[0]["error"]]
         told.append(shown["attempts"][0]["error"])
+        told.append((await client.get(f"/jobs/{schedule.id}", headers=ours)).json()["last_error"])
+        told.append((await client.get("/jobs", headers=ours)).json()[0]["last_error"])
         if language == "en":
             assert set(told) == {LOST}
         else:

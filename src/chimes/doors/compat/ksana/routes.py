@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
@@ -12,14 +14,14 @@ from chimes.doors.compat.ksana.wire import Job, edited_by_job, job_from_schedule
 from chimes.doors.context import Doorway
 from chimes.doors.door import DoorRouter
 from chimes.doors.language import in_language as spoken
-from chimes.doors.language import spoken_language
+from chimes.doors.language import language_of_headers, spoken_language
 from chimes.doors.problems import Problem
 from chimes.doors.refusal import unparsable
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId, uuid7
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
-from chimes.wording import in_language, say
+from chimes.wording import ENGLISH, in_language, say
 
 DOOR = "ksana"
 _ACCEPTS = ("ApiKey", "X-API-Key", "Bearer")
@@ -72,17 +74,19 @@ class _Jobs:
         now = await self._store.now()
         new_id = uuid7(now).replace("-", "")
         draft = schedule_from_job(data, actor, self._defaults, new_id=new_id, now=now)
-        return await self._answer(actor, await self._schedules.create(actor, draft), 201)
+        return await self._answer(request, actor, await self._schedules.create(actor, draft), 201)
 
     async def all(self, request: Request) -> Response:
         actor = await _actor(request)
         page = await self._schedules.find(actor, ScheduleQuery(limit=None))
         now = await self._store.now()
-        return JSONResponse([job_from_schedule(schedule, actor, now) for schedule in page.items])
+        lang = await _language(request, page.items)
+        jobs = [job_from_schedule(schedule, actor, now, lang) for schedule in page.items]
+        return spoken(JSONResponse(jobs), lang)
 
     async def one(self, request: Request, job_id: str) -> Response:
         actor = await _actor(request)
-        return await self._answer(actor, await self._schedules.get(actor, _id(job_id)))
+        return await self._answer(request, actor, await self._schedules.get(actor, _id(job_id)))
 
     async def patch(self, request: Request, job_id: str) -> Response:
         actor = await _actor(request)
@@ -91,7 +95,7 @@ class _Jobs:
         changed = await self._schedules.change(
             actor, _id(job_id), lambda schedule: edited_by_job(schedule, data, now)
         )
-        return await self._answer(actor, changed)
+        return await self._answer(request, actor, changed)
 
     async def delete(self, request: Request, job_id: str) -> Response:
         await self._schedules.delete(await _actor(request), _id(job_id))
@@ -111,9 +115,12 @@ class _Jobs:
         await self._schedules.resume(await _actor(request), _id(job_id))
         return await _message(request, say("Job resumed successfully"))
 
-    async def _answer(self, actor: Actor, schedule: Schedule, status: int = 200) -> Response:
-        job: Job = job_from_schedule(schedule, actor, await self._store.now())
-        return JSONResponse(job, status_code=status)
+    async def _answer(
+        self, request: Request, actor: Actor, schedule: Schedule, status: int = 200
+    ) -> Response:
+        lang = await _language(request, [schedule])
+        job: Job = job_from_schedule(schedule, actor, await self._store.now(), lang)
+        return spoken(JSONResponse(job, status_code=status), lang)
 
 
 def render(request: Request, problem: Problem) -> Response:
@@ -150,6 +157,13 @@ async def _body(request: Request) -> object:
     if not isinstance(data, dict):
         raise unparsable(say("a job is an object"))
     return data
+
+
+async def _language(request: Request, schedules: Sequence[Schedule]) -> str:
+    """Nobody's preference is asked for where there is nothing to tell."""
+    if any(schedule.last_error for schedule in schedules):
+        return await spoken_language(request)
+    return language_of_headers(request) or ENGLISH
 
 
 def _id(job_id: str) -> ScheduleId:

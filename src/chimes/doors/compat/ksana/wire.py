@@ -19,6 +19,7 @@ from chimes.model.target import (
     HttpTarget,
     Target,
 )
+from chimes.retelling import retold
 from chimes.triggers import (
     Cron,
     Every,
@@ -28,7 +29,7 @@ from chimes.triggers import (
     parse_duration,
     parse_moment,
 )
-from chimes.wording import say
+from chimes.wording import ENGLISH, say
 
 NAMESPACE = "ksana"
 #: C1 on this door: an overdue once is missed, an overdue interval rolls on.
@@ -121,7 +122,7 @@ def edited_by_job(schedule: Schedule, data: object, now: datetime) -> Schedule:
     )
 
 
-def job_from_schedule(schedule: Schedule, actor: Actor, now: datetime) -> Job:
+def job_from_schedule(schedule: Schedule, actor: Actor, now: datetime, lang: str = ENGLISH) -> Job:
     """R3.15, with "" for a time that is not there. Secrets are for those who may change them."""
     policy = schedule.policy
     given = _given(schedule)
@@ -139,7 +140,7 @@ def job_from_schedule(schedule: Schedule, actor: Actor, now: datetime) -> Job:
         "last_run_at": _time_out(schedule.last_run_at),
         "next_run_at": _time_out(schedule.next_run_at),
         "last_status": _status_out(schedule, now),
-        "last_error": schedule.last_error,
+        "last_error": retold(schedule.last_error, lang),
     }
 
 
