@@ -19,7 +19,7 @@ import click
 import pytest
 
 from chimes import wording
-from chimes.cli.language import chosen_by_name, said, speaking, spoken
+from chimes.cli.language import chosen_by_name, environment_as_given, said, speaking, spoken
 from chimes.cli.output import Column, Json, Output, countdown
 from chimes.cli.root import COMMANDS
 from chimes.cli.root import cli as root
@@ -175,6 +175,9 @@ def test_the_language_ends_with_the_command(monkeypatch: pytest.MonkeyPatch) -> 
         assert os.environ["LANGUAGE"] == "th"
         assert said(say("Interrupted.")) == "⟦Interrupted.⟧"
         assert chosen_by_name() is None
+        with environment_as_given():
+            assert os.environ["LANGUAGE"] == "de:en"
+        assert os.environ["LANGUAGE"] == "th"
     assert spoken() == "en"
     assert os.environ["LANGUAGE"] == "de:en"
     assert gettext.textdomain() == before

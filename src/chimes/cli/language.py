@@ -25,6 +25,8 @@ _DOMAIN = "chimes"
 _VARIABLE = "LANGUAGE"
 _spoken: ContextVar[str] = ContextVar("spoken", default=wording.ENGLISH)
 _by_name: ContextVar[bool] = ContextVar("by_name", default=False)
+#: What the variable was before.
+_given: ContextVar[str | None] = ContextVar("given", default=None)
 
 
 def spoken() -> str:
@@ -53,7 +55,7 @@ def speaking(arguments: Sequence[str]) -> Iterator[None]:
     """While a command runs. Its arguments are looked through before they are read, since that may
     fail, and the failure is to be understood."""
     domain, directory = gettext.textdomain(), gettext.bindtextdomain(_DOMAIN)
-    before = os.environ.get(_VARIABLE)
+    given = _given.set(os.environ.get(_VARIABLE))
     language, by_name = _spoken.set(spoken()), _by_name.set(False)
     gettext.bindtextdomain(_DOMAIN, str(wording.LOCALE))
     gettext.textdomain(_DOMAIN)
@@ -61,13 +63,28 @@ def speaking(arguments: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        _spoken.reset(language)
-        _by_name.reset(by_name)
+        _give_back()
         gettext.textdomain(domain)
         gettext.bindtextdomain(_DOMAIN, directory)
-        os.environ.pop(_VARIABLE, None)
-        if before is not None:
-            os.environ[_VARIABLE] = before
+        _spoken.reset(language)
+        _by_name.reset(by_name)
+        _given.reset(given)
+
+
+@contextmanager
+def environment_as_given() -> Iterator[None]:
+    """While the server runs: what its tasks start is not to inherit our choice."""
+    _give_back()
+    try:
+        yield
+    finally:
+        _speak(spoken())
+
+
+def _give_back() -> None:
+    os.environ.pop(_VARIABLE, None)
+    if (given := _given.get()) is not None:
+        os.environ[_VARIABLE] = given
 
 
 def _speak(language: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from chimes.cli.language import spoken
+from chimes.cli.language import environment_as_given, spoken
 from chimes.cli.lazy import Command
 from chimes.cli.output import tell
 from chimes.wording import say
@@ -51,4 +51,5 @@ def start(file: Path | None, flags: dict[str, str | None], *, queues: tuple[str,
         tell(say("Warning: {warning}", warning=warning))
     from chimes.app import serve as run_server
 
-    return run_server(loaded, app, queues=queues or None, language=spoken())
+    with environment_as_given():
+        return run_server(loaded, app, queues=queues or None, language=spoken())

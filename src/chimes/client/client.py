@@ -22,6 +22,7 @@ from chimes.client.values import LogLine
 from chimes.client.verbs import Verbs
 from chimes.clock import SystemClock
 from chimes.errors import ConfigError
+from chimes.language.choosing import named
 from chimes.wording import say
 
 API = "/api/v1"
@@ -44,16 +45,19 @@ class _Connection:
         timeout: float = 30.0,
         patience: float = 15.0,
         verify: bool = True,
+        language: str | None = None,
     ) -> None:
         """`url` and `key` are those of CHIMES_URL and CHIMES_API_KEY where they are left out.
         `timeout`: seconds for one answer. `patience`: seconds to wait over all repeats of one
-        request, when the server is away or asks to come back later."""
+        request, when the server is away or asks to come back later. `language`: in which the
+        server says what is wrong, `en`, `th` or `zh`; else the one that the key's owner chose."""
         self.url = checked_url(url or os.environ.get("CHIMES_URL") or DEFAULT_URL)
         self.namespace = namespace
         self._key = key if key is not None else os.environ.get("CHIMES_API_KEY") or ""
         self._timeout = timeout
         self._patience = patience
         self._verify = verify
+        self.language = None if language is None else named(language)
         self._verbs = Verbs(
             namespace=namespace, patience=patience, monotonic=SystemClock().monotonic
         )
@@ -64,6 +68,8 @@ class _Connection:
     def _headers(self) -> dict[str, str]:
         agent = f"chimes-client/{version('chimes')}"
         headers = {"User-Agent": agent, "Accept": "application/json"}
+        if self.language is not None:
+            headers["X-Language"] = self.language
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         return headers
@@ -168,6 +174,7 @@ class Client(_Connection):
             timeout=self._timeout,
             patience=self._patience,
             verify=self._verify,
+            language=self.language,
         )
 
     def __enter__(self) -> Self:
