@@ -1,9 +1,8 @@
-"""What is easily meant otherwise: found here, worded by the languages."""
+"""What is easily meant otherwise: found here, worded by `remarks`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,12 +47,6 @@ class Caution:
     gap: int = 0
     #: every_minute, often: fires a day. short_months: the first day that some months lack.
     count: int = 0
-
-    def filled(self, words: Mapping[CautionCode, str], unit: str, larger: str) -> str:
-        """The words for it with its numbers, its unit and the next larger one filled in."""
-        return words[self.code].format(
-            step=self.step, gap=self.gap, count=self.count, unit=unit, larger=larger
-        )
 
 
 def cautions(trigger: Trigger) -> tuple[Caution, ...]:

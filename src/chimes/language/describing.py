@@ -9,8 +9,10 @@ from typing import cast
 
 from chimes.language.cautions import cautions
 from chimes.language.choosing import LANGUAGES, named
+from chimes.language.remarks import of_caution, of_note
 from chimes.language.sentence import Language, sentence
 from chimes.triggers import Note, Trigger
+from chimes.wording import in_language, say
 
 
 def describe(trigger: Trigger, lang: str = "en") -> str:
@@ -26,19 +28,19 @@ def _described(trigger: Trigger, lang: str) -> str:
 
 def note_in_words(note: Note, lang: str = "en") -> str:
     """The note of a fire (`trigger.fires`) in words."""
-    return _language(lang).note(note)
+    return in_language(of_note(note), named(lang))
 
 
 def warnings_in_words(trigger: Trigger, lang: str = "en") -> tuple[str, ...]:
     """What is easily meant otherwise, such as a step that does not divide the hour."""
-    language = _language(lang)
-    own = [language.note(note) for note in trigger.warnings()]
-    return (*own, *(language.caution(each) for each in cautions(trigger)))
+    own = [of_note(note) for note in trigger.warnings()]
+    told = (*own, *(of_caution(each) for each in cautions(trigger)))
+    return tuple(in_language(each, named(lang)) for each in told)
 
 
 def remark(words: str, lang: str = "en") -> str:
     """A warning as a line of its own: `Note: Runs in leap years only.`"""
-    return _language(lang).REMARK.format(words)
+    return in_language(say("Note: {remark}.", remark=words), named(lang))
 
 
 def short_weekday(moment: datetime, lang: str = "en") -> str:

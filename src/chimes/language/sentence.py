@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from chimes.language.cautions import Caution
 from chimes.language.days import Days, days_of
 from chimes.language.limits import shown_dates
 from chimes.language.masks import interval_of, read
 from chimes.language.times import Times, times_of
-from chimes.triggers import Calendar, Cron, Dst, Every, Note, Once, Trigger, Window, parse_duration
+from chimes.triggers import Calendar, Cron, Dst, Every, Once, Trigger, Window, parse_duration
 from chimes.triggers.calendar import OnExcluded
 
 
@@ -44,8 +43,6 @@ class Language(Protocol):
 
     #: Between the clauses of a sentence.
     BETWEEN: str
-    #: A note or caution by itself.
-    REMARK: str
     #: Sunday first.
     SHORT_WEEKDAYS: Sequence[str]
 
@@ -64,12 +61,6 @@ class Language(Protocol):
         """Goes on from `every`: each run up to this much later."""
 
     def clock_changes(self, rules: Dst) -> str: ...
-
-    def note(self, note: Note) -> str:
-        """What is special about one fire."""
-
-    def caution(self, caution: Caution) -> str:
-        """What the author of a trigger may not have meant."""
 
 
 def sentence(language: Language, trigger: Trigger) -> str:

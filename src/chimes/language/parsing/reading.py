@@ -53,15 +53,15 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
     """
     if not isinstance(text, str):
         raise InvalidInput(
-            say("text must be text, not {name}", name=type(text).__name__),
+            say("text must be text, not {type}", type=type(text).__name__),
             field="text",
             code="wrong_type",
         )
     if len(text) > LONGEST_TEXT:
         raise InvalidInput(
             say(
-                "text may have up to {longest_text} characters, not {count}",
-                longest_text=LONGEST_TEXT,
+                "text may have up to {most} characters, not {count}",
+                most=LONGEST_TEXT,
                 count=len(text),
             ),
             field="text",
