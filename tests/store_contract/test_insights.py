@@ -102,7 +102,7 @@ async def test_an_empty_store(store: Store) -> None:
     assert await store.schedule_counts(ScheduleQuery()) == ScheduleCounts()
     assert await store.count_runs(WINDOW) == (Tally(at=SINCE),)
     assert await store.run_lags(WINDOW) == (LagBucket(at=SINCE),)
-    assert await store.run_lags(WINDOW, by_node=True) == (LagBucket(at=SINCE),)
+    assert await store.run_lags(WINDOW, by_node=True) == ()
     assert await store.newest_results([ScheduleId("nobody")], each=30) == {}
     assert await store.newest_results([], each=30) == {}
     assert await store.running_now(limit=5) == ()
@@ -204,6 +204,8 @@ async def test_what_is_asked_wrongly(store: Store) -> None:
             await store.count_runs(WINDOW, step=step)
         with pytest.raises(InvalidInput):
             await store.run_lags(WINDOW, step=step)
+    with pytest.raises(InvalidInput):
+        await store.run_lags(WINDOW, ALICE, by_node=True)
     long = Window(since=SINCE - 365 * DAY, until=SINCE)
     with pytest.raises(InvalidInput):
         await store.count_runs(long, step=QUARTER)

@@ -1,5 +1,5 @@
-"""What has to be done from time to time on any node: rescue lost runs, end pauses, forget what is
-older than the retention."""
+"""What has to be done from time to time on any node: rescue lost runs, end pauses, count ended runs
+into the sums of the dashboard, forget what is older than the retention."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ PRUNE_BATCH = 1000
 PRUNE_BATCHES = 20
 PRUNE_EVERY = timedelta(minutes=1)
 PAUSED_PAGE = 500
+#: Runs that are counted in one transaction, and how often it is done at most before the rest of
+#: the maintenance has its turn.
+ROLL_BATCH, ROLL_BATCHES = 1000, 50
+ROLL_SECONDS = 15.0
 #: Looking for pauses that end takes at most this share of the time.
 PAUSE_SHARE = 0.02
 #: Seconds after which somebody looks for lost runs even if no lease has ended.
@@ -60,6 +64,7 @@ class Maintenance:
         self._poll = poll
         self._retention = retention
         self._prune_at: datetime | None = None
+        self._roll_from = 0.0
         self._pauses_seen: int | None = None
         self._pause_ends: datetime | None = None
         self._look_again = 0.0
@@ -77,6 +82,9 @@ class Maintenance:
                 await self.rescue()
                 await self._rest_from_rescuing()
             await self.end_pauses(now)
+            if self._clock.monotonic() >= self._roll_from and await self.roll_up():
+                # Not by the store's clock: a store has to notice soon that it was set back.
+                self._roll_from = self._clock.monotonic() + ROLL_SECONDS
             if self._prune_at is None or now >= self._prune_at:
                 await self.prune(now)
                 self._prune_at = now + PRUNE_EVERY
@@ -107,6 +115,13 @@ class Maintenance:
                 self._events.emit(RunRescued(run=run))
             if len(runs) < RESCUE_BATCH:
                 return
+
+    async def roll_up(self) -> bool:
+        """Whether all that has ended is counted."""
+        for _ in range(ROLL_BATCHES):
+            if await self._store.roll_up(limit=ROLL_BATCH) < ROLL_BATCH:
+                return True
+        return False
 
     async def prune(self, now: datetime) -> None:
         before = now - self._retention

@@ -22,6 +22,8 @@ QUARTER = timedelta(minutes=15)
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+#: Who began a run of which nobody knows that any more.
+NOBODY = NodeId("?")
 #: Ended badly.
 BAD = frozenset({RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN})
 #: Was carried out, and came to something; the others say nothing about how a schedule is doing.
@@ -221,9 +223,10 @@ def lag_of(run: Run | Result) -> timedelta | None:
     return max(run.started_at - run.planned_at, timedelta(0))
 
 
-def first_node(run: Run) -> NodeId | None:
+def first_node(run: Run) -> NodeId:
     """Who began it."""
-    return run.attempts[0].node if run.attempts else run.holder
+    found = run.attempts[0].node if run.attempts else run.holder
+    return found or NOBODY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

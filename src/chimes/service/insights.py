@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from chimes.errors import NotAllowed
 from chimes.model.access import Actor, Owner
 from chimes.model.attention import Attentions
 from chimes.model.ids import ScheduleId
@@ -133,6 +134,9 @@ class InsightService:
     async def lag_series(
         self, actor: Actor, window: Window, step: timedelta, *, by_node: bool = False
     ) -> tuple[LagBucket, ...]:
+        """By node: for those who see everything. NotAllowed."""
+        if by_node and not actor.sees_everything:
+            raise NotAllowed()
         return await self._store.run_lags(window, _seen_by(actor), step=step, by_node=by_node)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -41,7 +40,7 @@ from chimes.model.insights import (
     lag_of,
     within,
 )
-from chimes.model.lags import NO_LAGS, Lags, bracket_of
+from chimes.model.lags import Lags, bracket_of
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.wording import say
@@ -72,59 +71,65 @@ def in_window(run: Run, window: Window, filter_: RunFilter) -> bool:
     return made and within(run, filter_, window)
 
 
+def place_of(moment: datetime, window: Window, step: timedelta | None) -> int:
+    """The number of the bucket in which it lies."""
+    return 0 if step is None else (moment - window.since) // step
+
+
 def tallied(
-    found: Iterable[tuple[datetime, RunStatus, int]], window: Window, step: timedelta | None
+    found: Iterable[tuple[int, RunStatus, int]], window: Window, step: timedelta | None
 ) -> tuple[Tally, ...]:
-    """`found`: when planned, how it stands, how many."""
-    starts = window.starts(step)
-    numbers: list[Counter[RunStatus]] = [Counter() for _ in starts]
-    for planned_at, status, number in found:
-        numbers[_place(planned_at, window, step)][status] += number
+    """`found`: number of the bucket, how it stands, how many."""
+    numbers: dict[int, dict[RunStatus, int]] = {}
+    for place, status, number in found:
+        if number:
+            counts = numbers.setdefault(place, {})
+            counts[status] = counts.get(status, 0) + number
     return tuple(
-        Tally(at=at, statuses={status: n for status, n in counts.items() if n})
-        for at, counts in zip(starts, numbers, strict=True)
+        Tally(at=at, statuses=numbers.get(place, {}))
+        for place, at in enumerate(window.starts(step))
     )
 
 
 def lag_buckets(
-    found: Iterable[tuple[datetime, NodeId | None, int, int]],
+    found: Iterable[tuple[int, NodeId | None, int, int]],
     window: Window,
     step: timedelta | None,
+    *,
+    by_node: bool,
 ) -> tuple[LagBucket, ...]:
-    """`found`: when planned, by whom begun (None where that does not matter), bracket, how many.
-    Buckets without any are left out where it matters by whom."""
+    """`found`: number of the bucket, by whom begun (None: anybody), bracket, how many. By node,
+    buckets without any are left out."""
     starts = window.starts(step)
-    numbers: dict[tuple[int, NodeId | None], Counter[int]] = {}
-    for planned_at, node, bracket, number in found:
-        place = _place(planned_at, window, step)
-        numbers.setdefault((place, node), Counter())[bracket] += number
-    kept = {
-        key: Lags({bracket: n for bracket, n in counts.items() if n})
-        for key, counts in numbers.items()
-        if any(counts.values())
-    }
-    if all(node is None for _, node in kept):
-        kept |= {
-            (place, None): NO_LAGS for place in range(len(starts)) if (place, None) not in kept
-        }
+    numbers: dict[tuple[int, NodeId | None], dict[int, int]] = {}
+    if not by_node:
+        numbers = {(place, None): {} for place in range(len(starts))}
+    for place, node, bracket, number in found:
+        if number:
+            counts = numbers.setdefault((place, node), {})
+            counts[bracket] = counts.get(bracket, 0) + number
     return tuple(
-        LagBucket(at=starts[place], node=node, lags=lags)
-        for (place, node), lags in sorted(
-            kept.items(), key=lambda item: (item[0][0], item[0][1] or "")
-        )
+        LagBucket(at=starts[place], node=node, lags=Lags(counts))
+        for (place, node), counts in sorted(numbers.items(), key=_by_place_and_node)
     )
 
 
-def _place(moment: datetime, window: Window, step: timedelta | None) -> int:
-    return 0 if step is None else (moment - window.since) // step
+def _by_place_and_node(item: tuple[tuple[int, NodeId | None], object]) -> tuple[int, str]:
+    (place, node), _ = item
+    return place, node or ""
 
 
-def begun(run: Run, *, by_node: bool) -> tuple[datetime, NodeId | None, int, int] | None:
+def begun(run: Run, *, by_node: bool) -> tuple[NodeId | None, int] | None:
+    """By whom, and the bracket of its lag."""
     lag = lag_of(run)
     if lag is None:
         return None
-    node = first_node(run) or NodeId("") if by_node else None
-    return run.planned_at, node, bracket_of(lag), 1
+    return (first_node(run) if by_node else None), bracket_of(lag)
+
+
+def check_by_node(owner: Owner | None, *, by_node: bool) -> None:
+    if by_node and owner is not None:
+        raise InvalidInput(say("lags by node are those of all owners"), field="by_node")
 
 
 def check_newest(schedule_ids: Iterable[ScheduleId], each: int) -> list[ScheduleId]:

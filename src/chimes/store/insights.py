@@ -47,7 +47,8 @@ class Insights(Protocol):
         by_node: bool = False,
     ) -> tuple[LagBucket, ...]:
         """Of the runs planned in the window (`lag_of`), one for each bucket, empty ones too. By
-        node: one for each node that began any in a bucket, by name."""
+        node: one for each node that began any in a bucket, by name; only of all owners
+        (InvalidInput)."""
 
     async def newest_results(
         self, schedule_ids: Collection[ScheduleId], *, each: int, owner: Owner | None = None

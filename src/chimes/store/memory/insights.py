@@ -27,6 +27,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.counting import (
     begun,
+    check_by_node,
     check_newest,
     counted_in_a_row,
     counted_schedules,
@@ -42,6 +43,7 @@ from chimes.store.counting import (
     of_owner,
     overdue_signs,
     own_signs,
+    place_of,
     signs_of,
     tallied,
 )
@@ -62,7 +64,7 @@ class MemoryInsights(MemoryBase):
     ) -> tuple[Tally, ...]:
         with self._lock:
             found = (
-                (run.planned_at, run.status, 1)
+                (place_of(run.planned_at, window, step), run.status, 1)
                 for run in self._state.runs.values()
                 if in_window(run, window, filter_)
             )
@@ -76,11 +78,17 @@ class MemoryInsights(MemoryBase):
         step: timedelta | None = None,
         by_node: bool = False,
     ) -> tuple[LagBucket, ...]:
+        check_by_node(owner, by_node=by_node)
         filter_ = RunFilter(owner=owner)
         with self._lock:
             runs = [r for r in self._state.runs.values() if in_window(r, window, filter_)]
-        found = (begun(run, by_node=by_node) for run in runs)
-        return lag_buckets((each for each in found if each is not None), window, step)
+        found = ((run.planned_at, begun(run, by_node=by_node)) for run in runs)
+        return lag_buckets(
+            ((place_of(at, window, step), *each, 1) for at, each in found if each is not None),
+            window,
+            step,
+            by_node=by_node,
+        )
 
     async def newest_results(
         self, schedule_ids: Collection[ScheduleId], *, each: int, owner: Owner | None = None

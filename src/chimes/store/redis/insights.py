@@ -41,6 +41,7 @@ from chimes.model.schedule import Schedule
 from chimes.store.counting import (
     Failure,
     begun,
+    check_by_node,
     check_newest,
     counted_in_a_row,
     counted_schedules,
@@ -53,6 +54,7 @@ from chimes.store.counting import (
     missed_in,
     overdue_signs,
     own_signs,
+    place_of,
     signs_of,
     tallied,
 )
@@ -74,7 +76,7 @@ class RedisInsights(RedisListing):
     ) -> tuple[Tally, ...]:
         window.starts(step)
         found = [
-            (run.planned_at, run.status, 1)
+            (place_of(run.planned_at, window, step), run.status, 1)
             async for run in self._planned_in(window, filter_.schedule_id)
             if in_window(run, window, filter_)
         ]
@@ -89,12 +91,13 @@ class RedisInsights(RedisListing):
         by_node: bool = False,
     ) -> tuple[LagBucket, ...]:
         window.starts(step)
-        found: list[tuple[datetime, NodeId | None, int, int]] = []
+        check_by_node(owner, by_node=by_node)
+        found: list[tuple[int, NodeId | None, int, int]] = []
         async for run in self._planned_in(window):
             each = begun(run, by_node=by_node) if owner in (None, run.owner) else None
             if each is not None:
-                found.append(each)
-        return lag_buckets(found, window, step)
+                found.append((place_of(run.planned_at, window, step), *each, 1))
+        return lag_buckets(found, window, step, by_node=by_node)
 
     def _planned_in(
         self, window: Window, schedule_id: ScheduleId | None = None

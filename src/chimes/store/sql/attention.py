@@ -29,6 +29,7 @@ from chimes.store.plain import MICROSECOND
 from chimes.store.sql.database import Tx
 from chimes.store.sql.listing import Condition, owned
 from chimes.store.sql.newest import newest_results
+from chimes.store.sql.rolling import PLANNED
 from chimes.store.sql.rows.mending import readable_schedule
 from chimes.store.sql.rows.parts import maybe_moment, micros, moment_of
 from chimes.store.sql.tables import CLAIMABLE, DUE, PRESENT, runs, schedules
@@ -143,7 +144,7 @@ def _late(tx: Tx, mine: Sequence[Any], now: datetime, late: timedelta) -> list[S
         text(CLAIMABLE),
         of_slots,
         runs.c.started_at.is_(None),
-        runs.c.planned_at < micros(now - late),
+        micros(now - late) > PLANNED,
         mine=mine,
     )
     seen = [

@@ -29,16 +29,28 @@ run_tallies = Table(
 # For those that have become none when runs are forgotten.
 Index("run_tallies_by_quarter", run_tallies.c.quarter)
 
-#: The same runs, as far as they have a lag, by who began them and by its bracket.
+#: The same runs, as far as they have a lag, by its bracket.
 run_lags = Table(
     "run_lags",
     metadata,
     Column("owner_type", WORD, primary_key=True),
     Column("owner_id", IDENTITY, primary_key=True),
     Column("quarter", MOMENT, primary_key=True, autoincrement=False),
-    Column("node", IDENTITY, primary_key=True),
     Column("bracket", SmallInteger, primary_key=True, autoincrement=False),
     Column("number", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 Index("run_lags_by_quarter", run_lags.c.quarter)
+
+#: Those of all owners, by who began them.
+node_lags = Table(
+    "node_lags",
+    metadata,
+    Column("quarter", MOMENT, primary_key=True, autoincrement=False),
+    Column("node", IDENTITY, primary_key=True),
+    Column("bracket", SmallInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+SUMS = (run_tallies, run_lags, node_lags)

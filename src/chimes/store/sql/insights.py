@@ -37,15 +37,23 @@ from chimes.model.insights import (
 )
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Run, RunStatus
-from chimes.store.counting import HOUR, Failure, check_newest, grouped, lag_buckets, tallied
+from chimes.store.counting import (
+    HOUR,
+    Failure,
+    check_by_node,
+    check_newest,
+    grouped,
+    lag_buckets,
+    tallied,
+)
 from chimes.store.plain import MICROSECOND
 from chimes.store.sql.attention import failing, needing_attention
 from chimes.store.sql.base import SqlBase
 from chimes.store.sql.database import Tx
-from chimes.store.sql.insight_tables import ALL, run_lags, run_tallies
+from chimes.store.sql.insight_tables import ALL, node_lags, run_lags, run_tallies
 from chimes.store.sql.listing import Condition, owned, schedule_conditions
 from chimes.store.sql.newest import newest_results
-from chimes.store.sql.rolling import HAS_LAG, anything_to_roll_up, roll_up, rolled_until
+from chimes.store.sql.rolling import HAS_LAG, PLANNED, anything_to_roll_up, roll_up, rolled_until
 from chimes.store.sql.rows.mending import readable_run
 from chimes.store.sql.rows.parts import STATUSES, micros, moment_of
 from chimes.store.sql.tables import ACTIVE, ENDED, HELD, runs, schedules
@@ -65,7 +73,7 @@ class SqlInsights(SqlBase):
         def work(tx: Tx) -> tuple[Tally, ...]:
             place = _Places(window, step)
             found = [
-                (place.moment(row.place), STATUSES[row.status], int(row.number))
+                (int(row.place), STATUSES[row.status], int(row.number))
                 for statement in _counts(tx, window, filter_, place)
                 for row in tx.rows(statement)
             ]
@@ -82,20 +90,21 @@ class SqlInsights(SqlBase):
         by_node: bool = False,
     ) -> tuple[LagBucket, ...]:
         window.starts(step)
+        check_by_node(owner, by_node=by_node)
 
         def work(tx: Tx) -> tuple[LagBucket, ...]:
             place = _Places(window, step)
             found = [
                 (
-                    place.moment(row.place),
+                    int(row.place),
                     NodeId(row.node) if by_node else None,
-                    int(row.bracket),
+                    row.bracket,
                     int(row.number),
                 )
                 for statement in lag_statements(tx, window, owner, place, by_node=by_node)
                 for row in tx.rows(statement)
             ]
-            return lag_buckets(found, window, step)
+            return lag_buckets(found, window, step, by_node=by_node)
 
         return await self._database.read(work)
 
@@ -157,9 +166,6 @@ class _Places:
         since, step = micros(self.since), self._step // MICROSECOND
         return ((column - literal_column(str(since))) // literal_column(str(step))).label("place")
 
-    def moment(self, place: int) -> Any:
-        return self.since + int(place) * self._step
-
 
 def _counts(
     tx: Tx, window: Window, filter_: RunFilter, place: _Places
@@ -192,15 +198,21 @@ def _tally(place: _Places, conditions: Sequence[Any]) -> Select[Any]:
 def lag_statements(
     tx: Tx, window: Window, owner: Owner | None, place: _Places, *, by_node: bool
 ) -> Iterator[Select[Any]]:
+    """In the order of their columns: bucket, node, bracket, number."""
     nobody = literal("").label("node")
-    columns = run_lags.c
+    if by_node:
+        columns: Any = node_lags.c
+        conditions = list(_quarters(columns, window))
+    else:
+        columns = run_lags.c
+        conditions = list(_sums_of(columns, owner, window))
     sums: Select[Any] = select(
         place.of(columns.quarter),
         columns.node if by_node else nobody,
         columns.bracket,
         func.sum(columns.number).label("number"),
     )
-    yield sums.where(*_sums_of(columns, owner, window)).group_by(*_first_three())
+    yield sums.where(*conditions).group_by(*_first_three())
     counting = tx.dialect.counting
     names: list[ColumnElement[Any]] = [
         place.of(runs.c.planned_at),
@@ -208,10 +220,9 @@ def lag_statements(
         counting.bracket.label("bracket"),
         func.count().label("number"),
     ]
-    live = select(*names)
     for stretch in _not_in_sums(tx):
-        conditions = [*stretch, HAS_LAG, *_matching(window, RunFilter(owner=owner))]
-        yield live.where(*conditions).group_by(*_first_three())
+        wanted = [*stretch, HAS_LAG, *_matching(window, RunFilter(owner=owner))]
+        yield select(*names).where(*wanted).group_by(*_first_three())
 
 
 def _first_three() -> list[Any]:
@@ -221,6 +232,10 @@ def _first_three() -> list[Any]:
 def _sums_of(columns: Any, owner: Owner | None, window: Window) -> Iterator[Condition]:
     yield columns.owner_type == (ALL if owner is None else owner.type.value)
     yield columns.owner_id == (ALL if owner is None else owner.id)
+    yield from _quarters(columns, window)
+
+
+def _quarters(columns: Any, window: Window) -> Iterator[Condition]:
     yield columns.quarter >= micros(window.since)
     yield columns.quarter < micros(window.until)
 
@@ -231,8 +246,8 @@ def _not_in_sums(tx: Tx) -> tuple[list[Any], list[Any]]:
 
 
 def _matching(window: Window, filter_: RunFilter) -> Iterator[Condition]:
-    yield runs.c.planned_at >= micros(window.since)
-    yield runs.c.planned_at < micros(window.until)
+    yield micros(window.since) <= PLANNED
+    yield micros(window.until) > PLANNED
     if filter_.owner is not None:
         yield owned(runs.c, filter_.owner)
     for column, value in (

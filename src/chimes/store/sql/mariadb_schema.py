@@ -374,11 +374,19 @@ CREATE TABLE IF NOT EXISTS run_lags (
   `owner_type` VARCHAR(32) NOT NULL,
   `owner_id` VARCHAR(255) NOT NULL,
   `quarter` BIGINT NOT NULL,
+  `bracket` SMALLINT NOT NULL,
+  `number` BIGINT NOT NULL,
+  PRIMARY KEY (`owner_type`, `owner_id`, `quarter`, `bracket`),
+  KEY run_lags_by_quarter (`quarter`)
+) {_TABLE}
+""",
+    f"""
+CREATE TABLE IF NOT EXISTS node_lags (
+  `quarter` BIGINT NOT NULL,
   `node` VARCHAR(255) NOT NULL,
   `bracket` SMALLINT NOT NULL,
   `number` BIGINT NOT NULL,
-  PRIMARY KEY (`owner_type`, `owner_id`, `quarter`, `node`, `bracket`),
-  KEY run_lags_by_quarter (`quarter`)
+  PRIMARY KEY (`quarter`, `node`, `bracket`)
 ) {_TABLE}
 """,
     "INSERT INTO store_facts (`name`, `value`) VALUES ('rolled_until', 0)"

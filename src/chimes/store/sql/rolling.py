@@ -11,15 +11,35 @@ it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Table,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    literal_column,
+    select,
+    text,
+    update,
+)
 
 from chimes.model.run import Origin, Run
 from chimes.store.plain import MICROSECOND
 from chimes.store.sql.database import Tx
-from chimes.store.sql.insight_tables import ALL, ROLLED_UNTIL, run_lags, run_tallies
+from chimes.store.sql.insight_tables import (
+    ALL,
+    ROLLED_UNTIL,
+    SUMS,
+    node_lags,
+    run_lags,
+    run_tallies,
+)
 from chimes.store.sql.rows.parts import micros
 from chimes.store.sql.tables import ENDED, runs, store_facts
 
@@ -44,10 +64,10 @@ STRETCH = (
     .offset(bindparam("more"))
 )
 
+#: When a run was planned, for conditions that are to follow another index: how many runs a window
+#: holds is something that planners guess badly, and how few are outside the sums they do not know.
+PLANNED = runs.c.planned_at + literal_column("0")
 HAS_LAG = and_(runs.c.started_at.is_not(None), runs.c.origin == Origin.SCHEDULE.value)
-
-Tallies = Counter[tuple[str, str, int, str, str, str, str]]
-LagCounts = Counter[tuple[str, str, int, str, int]]
 
 
 def rolled_until(tx: Tx) -> int:
@@ -83,8 +103,8 @@ def anything_to_roll_up(tx: Tx) -> bool:
 
 
 def _begin_anew(tx: Tx) -> int:
-    tx.run(delete(run_tallies))
-    tx.run(delete(run_lags))
+    for table in SUMS:
+        tx.run(delete(table))
     tx.run(_MOVE_MARK, {"mark": 0})
     return 0
 
@@ -107,7 +127,7 @@ def note_forgotten(tx: Tx, ids: Collection[str]) -> None:
     if _fold(tx, passed, {"ids": tx.dialect.listed(ids)}, sign=-1):
         newest = select(func.max(runs.c.planned_at)).where(passed)
         row = tx.first(newest, {"ids": tx.dialect.listed(ids)})
-        for table in (run_tallies, run_lags):
+        for table in SUMS:
             tx.run(
                 delete(table).where(table.c.quarter <= (row[0] if row else 0), table.c.number <= 0)
             )
@@ -134,8 +154,9 @@ def _fold(
     )
     found = select(*columns, func.count().label("number")).where(which)
     found = found.group_by(*(text(str(place)) for place in range(1, len(columns) + 1)))
-    tallies: Tallies = Counter()
-    lags: LagCounts = Counter()
+    tallies: Counter[tuple[str, str, int, str, str, str, str]] = Counter()
+    lags: Counter[tuple[str, str, int, int]] = Counter()
+    nodes: Counter[tuple[int, str, int]] = Counter()
     total = 0
     for row in tx.rows(found, given):
         total += row.number
@@ -143,10 +164,17 @@ def _fold(
             what = (row.namespace, row.kind, row.origin, row.status)
             tallies[*owner, row.quarter, *what] += sign * row.number
             if row.bracket != _NONE:
-                lags[*owner, row.quarter, row.node, row.bracket] += sign * row.number
-    for table, counts in ((run_tallies, tallies), (run_lags, lags)):
-        names = [each.name for each in table.c]
-        values = [dict(zip(names, (*key, n), strict=True)) for key, n in sorted(counts.items())]
-        if values:
-            tx.run(counting.adding(table), values)
+                lags[*owner, row.quarter, row.bracket] += sign * row.number
+        if row.bracket != _NONE:
+            nodes[row.quarter, row.node, row.bracket] += sign * row.number
+    _add(tx, run_tallies, tallies)
+    _add(tx, run_lags, lags)
+    _add(tx, node_lags, nodes)
     return total
+
+
+def _add(tx: Tx, table: Table, counts: Mapping[Any, int]) -> None:
+    names = [each.name for each in table.c]
+    values = [dict(zip(names, (*key, n), strict=True)) for key, n in sorted(counts.items())]
+    if values:
+        tx.run(tx.dialect.counting.adding(table), values)

@@ -20,8 +20,8 @@ _BOUNDS = ", ".join(map(str, BOUNDS))
 class Counting(ABC):
     #: Of a run that has begun: the bracket of its lag (`bracket_of`).
     bracket: ColumnElement[int]
-    #: Who began a run: the node of its first attempt that has ended, or who holds it; or ''. What
-    #: is no JSON reads as no attempt.
+    #: Who began a run (`first_node`): the node of its first attempt that has ended, or who holds
+    #: it. What is no JSON reads as no attempt.
     node: ColumnElement[str]
 
     @abstractmethod
@@ -33,7 +33,7 @@ class SqliteCounting(Counting):
     bracket = literal_column(f"{BRACKET_FUNCTION}({_LAG})", Integer)
     node = literal_column(
         "coalesce(CASE WHEN json_valid(runs.attempts)"
-        " THEN json_extract(runs.attempts, '$[0].node') END, runs.holder, '')",
+        " THEN json_extract(runs.attempts, '$[0].node') END, runs.holder, '?')",
         Text,
     )
 
@@ -49,7 +49,7 @@ class PostgresCounting(Counting):
     # Not as JSON: one damaged row would fail the whole statement.
     node = literal_column(
         "coalesce(nullif(split_part(split_part(runs.attempts, '\"node\":\"', 2), '\"', 1), ''),"
-        " runs.holder, '')",
+        " runs.holder, '?')",
         Text,
     )
 
@@ -62,7 +62,9 @@ class PostgresCounting(Counting):
 
 class MariadbCounting(Counting):
     bracket = literal_column(f"INTERVAL({_LAG}, {_BOUNDS})", Integer)
-    node = literal_column("coalesce(JSON_VALUE(runs.attempts, '$[0].node'), runs.holder, '')", Text)
+    node = literal_column(
+        "coalesce(JSON_VALUE(runs.attempts, '$[0].node'), runs.holder, '?')", Text
+    )
 
     @cache  # noqa: B019 there is one of each
     def adding(self, table: Table) -> Insert:

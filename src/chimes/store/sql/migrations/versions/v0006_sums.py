@@ -32,12 +32,19 @@ def upgrade() -> None:
         sa.Column("owner_type", WORD, primary_key=True),
         sa.Column("owner_id", IDENTITY, primary_key=True),
         sa.Column("quarter", MOMENT, primary_key=True, autoincrement=False),
-        sa.Column("node", IDENTITY, primary_key=True),
         sa.Column("bracket", sa.SmallInteger(), primary_key=True, autoincrement=False),
         sa.Column("number", sa.BigInteger(), nullable=False),
         sqlite_with_rowid=False,
     )
     create_index("run_lags_by_quarter", "run_lags", ["quarter"])
+    create_table(
+        "node_lags",
+        sa.Column("quarter", MOMENT, primary_key=True, autoincrement=False),
+        sa.Column("node", IDENTITY, primary_key=True),
+        sa.Column("bracket", sa.SmallInteger(), primary_key=True, autoincrement=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sqlite_with_rowid=False,
+    )
     execute(
         "INSERT INTO store_facts (name, value) SELECT 'rolled_until', 0"
         " WHERE NOT EXISTS (SELECT 1 FROM store_facts WHERE name = 'rolled_until')"

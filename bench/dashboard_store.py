@@ -1,0 +1,320 @@
+"""What the numbers behind the dashboard cost with 10,000 schedules and 1,000,000 runs.
+
+    python bench/dashboard_store.py                     both databases, about six minutes
+    python bench/dashboard_store.py --store sqlite --runs 200000
+
+Builds two weeks of history by bulk inserts, rolls it up as maintenance does, and times every verb
+of `store/insights.py`: the best and the median of several rounds, because the machine may be
+shared. Exits with 1 if the best is over the budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from suite.postgres import Postgres
+
+from chimes.model.access import Owner, OwnerType
+from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.insights import QUARTER, RunFilter, Window
+from chimes.model.listing import ScheduleQuery, ScheduleSort
+from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.model.target import HttpTarget
+from chimes.store.sql import SqlStore, open_postgres, open_sqlite
+from chimes.store.sql.rows.parts import TargetTexts
+from chimes.store.sql.rows.run import run_values
+from chimes.store.sql.rows.schedule import schedule_values
+from chimes.store.sql.tables import runs as runs_table
+from chimes.store.sql.tables import schedules as schedules_table
+from chimes.testing import SettableClock
+from chimes.triggers import Every
+
+NOW = datetime(2030, 1, 15, 9, 7, tzinfo=UTC)
+SPAN = timedelta(days=14)
+OWNERS = [Owner(type=OwnerType.USER, id=f"user-{number}") for number in range(20)]
+NODES = [NodeId(f"node-{number}") for number in range(3)]
+#: Milliseconds that a page may take in all (UX A.0), which no single verb may exceed.
+BUDGET = 100.0
+#: One schedule in so many has had nothing but failures lately.
+FAILING = 20
+DAY, WEEK = timedelta(days=1), timedelta(days=7)
+
+
+def schedules(number: int) -> Iterator[Schedule]:
+    for n in range(number):
+        due = NOW + timedelta(seconds=n % 3600 + 1)
+        failing = n % FAILING == 0
+        yield Schedule(
+            id=ScheduleId(f"0193b2c4-0000-7000-8000-{n:012d}"),
+            name=f"schedule {n}",
+            owner=OWNERS[n % len(OWNERS)],
+            trigger=Every("3h", anchor=NOW),
+            target=HttpTarget(url=f"https://example.com/hooks/{n}", body='{"n": 1}'),
+            labels={"team": f"team-{n % 7}"},
+            next_slot=due,
+            next_run_at=due,
+            last_run_at=NOW - timedelta(hours=1),
+            last_status=RunStatus.FAILED if failing else RunStatus.SUCCEEDED,
+            last_error="connection refused" if failing else "",
+            created_at=NOW - SPAN,
+            updated_at=NOW - SPAN,
+        )
+
+
+def ended_runs(every: list[Schedule], number: int) -> Iterator[Run]:
+    """Oldest first, as they would have come; about one in thirty failed, a few were missed."""
+    chance = random.Random(7)
+    gap = SPAN / number
+    for n in range(number):
+        schedule = every[n % len(every)]
+        planned = NOW - SPAN + n * gap
+        lag = timedelta(milliseconds=chance.lognormvariate(2.5, 1.2))
+        took = timedelta(milliseconds=chance.lognormvariate(6, 1))
+        status, error = RunStatus.SUCCEEDED, ""
+        if schedule.last_error or chance.random() < 0.01:
+            status, error = RunStatus.FAILED, f"error number {chance.randrange(40)}"
+        elif chance.random() < 0.002:
+            status = RunStatus.MISSED
+        begun = None if status is RunStatus.MISSED else planned + lag
+        attempt = Attempt(
+            number=1,
+            fence=1,
+            node=NODES[n % len(NODES)],
+            started_at=planned + lag,
+            finished_at=planned + lag + took,
+            end=AttemptEnd.FAILED if error else AttemptEnd.SUCCEEDED,
+            error=error,
+        )
+        yield Run(
+            id=RunId(f"{chance.getrandbits(128):032x}"),
+            schedule_id=schedule.id,
+            schedule_name=schedule.name,
+            schedule_version=1,
+            owner=schedule.owner,
+            slot=planned,
+            origin=Origin.SCHEDULE,
+            target=schedule.target,
+            policy=schedule.policy,
+            status=status,
+            attempt=1,
+            fence=1,
+            created_at=planned,
+            planned_at=planned,
+            available_at=planned,
+            claimed_at=begun,
+            started_at=begun,
+            finished_at=planned + lag + took,
+            error=error,
+            result=None if error else {"status": 200, "body": "ok"},
+            attempts=(attempt,) if begun else (),
+        )
+
+
+def active_runs(every: list[Schedule]) -> list[Run]:
+    history = list(ended_runs(every[:300], 300))
+    return [
+        replace(
+            run,
+            id=RunId(f"active-{n}"),
+            slot=NOW,
+            planned_at=NOW,
+            created_at=NOW,
+            available_at=NOW,
+            started_at=NOW if n % 2 else None,
+            claimed_at=NOW if n % 2 else None,
+            finished_at=None,
+            holder=NODES[0] if n % 2 else None,
+            status=RunStatus.RUNNING if n % 2 else RunStatus.QUEUED,
+            result=None,
+            error="",
+            attempts=(),
+        )
+        for n, run in enumerate(history)
+    ]
+
+
+def rows_of(every: list[Schedule], number: int) -> Iterator[tuple[object, ...]]:
+    texts = TargetTexts()
+    names = [column.name for column in runs_table.c]
+    for run in (*ended_runs(every, number), *active_runs(every)):
+        values = run_values(run, texts)
+        yield tuple(values[name] for name in names)
+
+
+def schedule_rows(every: list[Schedule]) -> list[tuple[object, ...]]:
+    names = [column.name for column in schedules_table.c]
+    return [tuple(schedule_values(each)[name] for name in names) for each in every]
+
+
+def fill_sqlite(path: Path, every: list[Schedule], number: int) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA cache_size = -400000")
+        _insert(connection, "schedules", len(schedules_table.c), schedule_rows(every))
+        _insert(connection, "runs", len(runs_table.c), rows_of(every, number))
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _insert(
+    connection: sqlite3.Connection,
+    table: str,
+    width: int,
+    rows: Iterator[tuple[object, ...]] | list[tuple[object, ...]],
+) -> None:
+    marks = ", ".join("?" * width)
+    connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+
+
+async def fill_postgres(url: str, every: list[Schedule], number: int) -> None:
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.copy_records_to_table("schedules", records=schedule_rows(every))
+        await connection.copy_records_to_table("runs", records=rows_of(every, number))
+        await connection.execute("VACUUM ANALYZE")
+    finally:
+        await connection.close()
+
+
+Question = Callable[[], Awaitable[object]]
+
+
+def questions(store: SqlStore, every: list[Schedule]) -> dict[str, Question]:
+    day, week = Window.last(DAY, NOW), Window.last(WEEK, NOW)
+    fortnight = Window.last(SPAN, NOW)
+    ids = [schedule.id for schedule in every]
+    one, mine = RunFilter(schedule_id=ids[3]), RunFilter(owner=OWNERS[3])
+    hour, late = timedelta(hours=1), timedelta(minutes=1)
+    label = ScheduleQuery(label="team", label_value="team-3")
+    sort = ScheduleQuery(sort=ScheduleSort.NEXT_RUN_AT, limit=100)
+    return {
+        "schedule counts, all": lambda: store.schedule_counts(ScheduleQuery()),
+        "schedule counts, one owner": lambda: store.schedule_counts(ScheduleQuery(owner=OWNERS[3])),
+        "schedule counts, one label": lambda: store.schedule_counts(label),
+        "runs by status, 24 h": lambda: store.count_runs(day),
+        "runs by status, 7 d": lambda: store.count_runs(week),
+        "runs by status, 7 d, one owner": lambda: store.count_runs(week, mine),
+        "runs by status, 7 d, one schedule": lambda: store.count_runs(week, one),
+        "histogram, 24 h by 15 min": lambda: store.count_runs(day, step=QUARTER),
+        "heat map, 7 d by 15 min": lambda: store.count_runs(week, step=QUARTER),
+        "heat map, 14 d by 15 min": lambda: store.count_runs(fortnight, step=QUARTER),
+        "lag, 24 h": lambda: store.run_lags(day),
+        "lag, 24 h by 15 min": lambda: store.run_lags(day, step=QUARTER),
+        "lag, 24 h by 15 min and node": lambda: store.run_lags(day, step=QUARTER, by_node=True),
+        "lag, 7 d by 1 h": lambda: store.run_lags(week, step=hour),
+        "glances at 100 schedules": lambda: store.newest_results(ids[:100], each=30),
+        "durations of 200 schedules": lambda: store.newest_results(ids[:200], each=30),
+        "200 points of one schedule": lambda: store.newest_results(ids[3:4], each=200),
+        "running now": lambda: store.running_now(limit=20),
+        "needs attention": lambda: store.needing_attention(late=late, limit=20),
+        "needs attention, one owner": lambda: store.needing_attention(
+            OWNERS[3], late=late, limit=20
+        ),
+        "error groups, 24 h": lambda: store.error_groups(day, limit=20),
+        "error groups, 7 d": lambda: store.error_groups(week, limit=20),
+        "page of schedules (list_schedules)": lambda: store.list_schedules(sort),
+    }
+
+
+async def timed(question: Question, rounds: int) -> list[float]:
+    await question()
+    took = []
+    for _ in range(rounds):
+        begun = perf_counter()
+        await question()
+        took.append(perf_counter() - begun)
+    return [each * 1000 for each in took]
+
+
+async def measure(store: SqlStore, every: list[Schedule], number: int, rounds: int) -> list[str]:
+    slow = []
+    begun = perf_counter()
+    batches = []
+    while True:
+        start = perf_counter()
+        rolled = await store.roll_up(limit=1000)
+        batches.append(perf_counter() - start)
+        if rolled < 1000:
+            break
+    rolling = perf_counter() - begun
+    print(
+        f"  rolled up in {rolling:.0f} s: {rolling / number * 1e6:.1f} us a run,"
+        f" {median(batches) * 1000:.1f} ms (at most {max(batches) * 1000:.0f}) a batch of 1000"
+    )
+    for name, question in questions(store, every).items():
+        took = await timed(question, rounds)
+        late = min(took) > BUDGET
+        best, usual = min(took), median(took)
+        print(f"  {name:40} {best:8.1f} ms {usual:8.1f} ms{'  over budget' if late else ''}")
+        if late:
+            slow.append(name)
+    return slow
+
+
+async def on_sqlite(folder: Path, number: int, many: int, rounds: int) -> list[str]:
+    path, clock = folder / "chimes.db", SettableClock(NOW)
+    store = open_sqlite(path, clock=clock)
+    await store.open()
+    await store.close()
+    every, begun = list(schedules(many)), perf_counter()
+    await asyncio.to_thread(fill_sqlite, path, every, number)
+    print(
+        f"SQLite: {number} runs in {perf_counter() - begun:.0f} s, {path.stat().st_size >> 20} MB"
+    )
+    store = open_sqlite(path, clock=clock)
+    await store.open()
+    try:
+        return await measure(store, every, number, rounds)
+    finally:
+        await store.close()
+
+
+async def on_postgres(url: str, number: int, many: int, rounds: int) -> list[str]:
+    store = open_postgres(url, clock=SettableClock(NOW))
+    await store.open()
+    try:
+        every, begun = list(schedules(many)), perf_counter()
+        await fill_postgres(url, every, number)
+        print(f"PostgreSQL: {number} runs in {perf_counter() - begun:.0f} s")
+        return await measure(store, every, number, rounds)
+    finally:
+        await store.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", choices=("sqlite", "postgresql"), help="only this one")
+    parser.add_argument("--runs", type=int, default=1_000_000)
+    parser.add_argument("--schedules", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=9)
+    given = parser.parse_args()
+    sizes = (given.runs, given.schedules, given.rounds)
+    slow: list[str] = []
+    print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}", flush=True)
+    if given.store != "postgresql":
+        with tempfile.TemporaryDirectory(prefix="chimes-dashboard-") as folder:
+            slow += asyncio.run(on_sqlite(Path(folder), *sizes))
+    if given.store != "sqlite":
+        with Postgres() as server:
+            url = server.fresh_database("dashboard")
+            slow += asyncio.run(on_postgres(url, *sizes))
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
