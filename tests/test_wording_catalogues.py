@@ -6,11 +6,13 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from string import Formatter
 from types import ModuleType
 
 import pytest
 from babel.messages.catalog import Message
 
+from chimes.retelling import retold
 from chimes.wording import LANGUAGES, LOCALE
 
 ROOT = Path(__file__).parent.parent
@@ -102,6 +104,33 @@ def test_white_space_at_the_ends_is_kept(language: str) -> None:
         != (text[:1].isspace(), text[-1:].isspace())
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("language", TRANSLATED)
+def test_a_sentence_on_record_is_known_by_its_words(language: str) -> None:
+    """Whatever stands in its fields, it is taken for itself and for no other."""
+    wrong = []
+    for english, text in translated(language):
+        fields = {name for _, name, _, _ in _parsed(english) if name}
+        values = {name: f"value{place}" for place, name in enumerate(sorted(fields))}
+        written, expected = _filled(english, values), _filled(text, values)
+        own = sum(char.isalpha() for char in _filled(english, {}))
+        if not text or " " not in written or (fields and own < 8):
+            continue  # not enough to be sure of
+        if retold(written, language) != expected:
+            wrong.append((written, retold(written, language)))
+    assert wrong == []
+
+
+def _parsed(template: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    try:
+        return list(Formatter().parse(template))
+    except ValueError:  # a brace that is one
+        return [(template, None, None, None)]
+
+
+def _filled(template: str, values: dict[str, str]) -> str:
+    return "".join(text + values.get(name or "", "") for text, name, _, _ in _parsed(template))
 
 
 def test_what_the_tool_finds() -> None:

@@ -44,6 +44,8 @@ def catalogue(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         # The template that says most wins.
         ("'a.b' did not answer: who knows (after 3 attempts)", "ลอง 3 ครั้ง 'a.b': who knows"),
         ("step x of of y of z failed", "ขั้น x ใน of y of z ล้มเหลว"),
+        # A name is nobody's sentence, even if the catalogue has the word.
+        ("step canceled of my-flow failed", "ขั้น canceled ใน my-flow ล้มเหลว"),
         # Sentences in a row.
         ("connection refused; no answer within 1 s", "การเชื่อมต่อถูกปฏิเสธ; ไม่มีคำตอบภายใน 1 วินาที"),
         ("Traceback:\nconnection refused", "Traceback:\nการเชื่อมต่อถูกปฏิเสธ"),
@@ -65,6 +67,7 @@ def test_a_sentence_of_ours_is_told_again(text: str, thai: str) -> None:
         "step {x} of",
         "x" * 5000 + " y",
         "a{b} c%s {",
+        "step canceled of canceled",
     ],
 )
 def test_what_people_wrote_stays(text: str) -> None:

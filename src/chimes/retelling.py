@@ -62,19 +62,16 @@ def retold(text: str, language: str) -> str:
         return text
     if isinstance(text, Wording):
         return text.in_language(language)
-    # A single word is a name or a code, and programs read it.
-    if " " not in text or len(text) > _LONGEST:
-        return text
-    return _retold(text, language, _DEEPEST)
+    return text if len(text) > _LONGEST else _retold(text, language, _DEEPEST)
 
 
 @lru_cache(maxsize=4096)
 def _retold(text: str, language: str, depth: int) -> str:
-    exact = _messages(language).get(text)
-    if exact:
-        return exact
-    if not depth or " " not in text:
+    # A single word is a name or a code, and programs read it.
+    if " " not in text or not depth:
         return text
+    if exact := _messages(language).get(text):
+        return exact
     for template in _templates(language):
         values = template.values_in(text)
         if values is not None:
