@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -26,7 +26,7 @@ from chimes.model.insights import (
 )
 from chimes.model.lags import Lags, bracket_of
 from chimes.model.listing import ScheduleQuery
-from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
+from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.port import Store
 from chimes.testing import SettableClock
@@ -43,6 +43,7 @@ from tests.builders import (
     a_verdict,
     places,
 )
+from tests.ended_runs import ended
 from tests.store_contract.scenes import joined, running_run, running_slot
 
 DAY = timedelta(days=1)
@@ -50,44 +51,6 @@ SINCE = quarter_of(NOW) - HOUR
 WINDOW = Window(since=SINCE, until=SINCE + HOUR)
 OK, FAILED, TIMEOUT = RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.TIMEOUT
 MISSED, SKIPPED, CANCELED = RunStatus.MISSED, RunStatus.SKIPPED, RunStatus.CANCELED
-
-
-def ended(
-    planned_at: datetime,
-    status: RunStatus = OK,
-    schedule: Schedule | None = None,
-    *,
-    lag: timedelta = timedelta(0),
-    took: timedelta = SECOND,
-    node: str = "node-1",
-    **given: Any,
-) -> Run:
-    """A run of a slot that is over."""
-    begun = None if status in (MISSED, SKIPPED) else planned_at + lag
-    finished = (begun or planned_at) + took
-    attempt = Attempt(
-        number=1,
-        fence=1,
-        node=NodeId(node),
-        started_at=begun or planned_at,
-        finished_at=finished,
-        end=AttemptEnd.SUCCEEDED if status is OK else AttemptEnd.FAILED,
-        error="" if status is OK else 'it said "no" \\ น้ำ',
-    )
-    values: dict[str, Any] = {
-        "origin": Origin.SCHEDULE,
-        "status": status,
-        "slot": planned_at if schedule else None,
-        "created_at": planned_at,
-        "planned_at": planned_at,
-        "available_at": planned_at,
-        "started_at": begun,
-        "finished_at": finished,
-        "attempt": 1 if begun else 0,
-        "fence": 1 if begun else 0,
-        "attempts": (attempt,) if begun else (),
-    }
-    return a_run(schedule, **(values | given))
 
 
 async def rolled_up(store: Store, clock: SettableClock) -> None:

@@ -25,8 +25,9 @@ from tests.builders import (
     a_verdict,
     places,
 )
+from tests.ended_runs import ended
 from tests.store_contract.scenes import joined, running_slot
-from tests.store_contract.test_insights import FAILED, MISSED, OK, SKIPPED, TIMEOUT, ended
+from tests.store_contract.test_insights import FAILED, MISSED, OK, SKIPPED, TIMEOUT
 
 DAY = timedelta(days=1)
 
