@@ -189,6 +189,7 @@ def test_json_is_the_api_and_its_errors_are_in_the_language(cli: Cli, tmp_path: 
     problem = json.loads(cli("ls", "--json", *TH).err)
     assert problem["exit_code"] == 7
     assert problem["title"].startswith("⟦The server at ")
+    assert cli("config", "show", "--json", *TH).out == cli("config", "show", "--json").out
     doctor = json.loads(cli("doctor", "--json", *TH).out)
     assert {each["id"] for each in doctor} >= {"python", "packages", "time zones", "configuration"}
     assert {each["state"] for each in doctor} <= {"ok", "warning", "problem"}

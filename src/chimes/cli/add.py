@@ -12,7 +12,7 @@ from chimes.cli.backend import Backend, post
 from chimes.cli.failure import FAILED
 from chimes.cli.language import chosen_by_name, spoken
 from chimes.cli.lazy import Command
-from chimes.cli.options import form_options, reach_options, yes_option
+from chimes.cli.options import Whole, form_options, reach_options, yes_option
 from chimes.cli.output import Json, Output, echo, tell
 from chimes.cli.shapes import schedule_details
 from chimes.cli.targets import target_from_options
@@ -62,8 +62,8 @@ _NO_PIPELINE = say(
 @click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
 @click.option("--name", help="Else made from the method and the URL.")
 @click.option("--label", multiple=True, metavar="NAME[=VALUE]")
-@click.option("--priority", type=int)
-@click.option("--retry", type=click.IntRange(0), help="Extra attempts after the first.")
+@click.option("--priority", type=Whole(-(2**31), 2**31 - 1))
+@click.option("--retry", type=Whole(0), help="Extra attempts after the first.")
 @click.option("--timeout", metavar="DURATION", help="Of one attempt.")
 @click.option("--overlap", type=click.Choice(["allow", "skip", "queue", "cancel_old"]))
 @click.option("--misfire", type=click.Choice(["skip", "one", "all"]))

@@ -7,7 +7,7 @@ import click
 from chimes.cli.backend import Backend, get, items_of
 from chimes.cli.failure import FAILED
 from chimes.cli.lazy import Command
-from chimes.cli.options import client_options, output_options
+from chimes.cli.options import Whole, client_options, output_options
 from chimes.cli.output import Column, Json, Output, echo, pick, tell
 from chimes.wording import Wording, counted, say
 
@@ -31,7 +31,7 @@ _COLUMNS = [
 @click.option("--verb", metavar="VERB", help="Such as create, pause or refused.")
 @click.option("--object", "object_id", metavar="ID", help="Of one schedule, run or key.")
 @click.option("--owner", metavar="TYPE:ID", help="Of the objects of one owner.")
-@click.option("--limit", "-n", type=click.IntRange(1), default=50, show_default=True)
+@click.option("--limit", "-n", type=Whole(1), default=50, show_default=True)
 @output_options
 @client_options
 @click.pass_context

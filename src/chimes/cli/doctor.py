@@ -63,8 +63,8 @@ def _all(findings: Findings) -> Iterator[Callable[[], list[Check]]]:
 
 
 def _row(check: Check) -> Json:
-    found: Json = {"id": str(check.name), "state": check.state, "detail": check.detail}
-    return found | ({"fix": check.fix} if check.fix else {})
+    found: Json = {"id": check.name, "state": check.state, "detail": said(check.detail)}
+    return found | ({"fix": said(check.fix)} if check.fix else {})
 
 
 def _print(found: list[Check], *, people: bool) -> None:

@@ -9,7 +9,7 @@ import click
 from chimes.cli.backend import Backend, pages, patch, path_of, post
 from chimes.cli.finding import find_delivery, find_message, find_run
 from chimes.cli.lazy import Command
-from chimes.cli.options import client_options, output_options
+from chimes.cli.options import Whole, client_options, output_options
 from chimes.cli.output import Column, Json, Output, echo, pick
 from chimes.cli.words import DELIVERY_STATES
 from chimes.redaction import escaped
@@ -43,7 +43,7 @@ _DELIVERY_COLUMNS = [
 @click.option("--read", metavar="ID", help="Mark this message as read.")
 @click.option("--read-all", is_flag=True, help="Mark everything as read.")
 @click.option("--owner", metavar="TYPE:ID", help="Whose inbox, such as user:alice; else your own.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option("-n", "--limit", type=Whole(1), default=50, show_default=True)
 @output_options
 @client_options
 def inbox(
@@ -92,7 +92,7 @@ def _of(owner: str | None) -> str:
 @click.argument("delivery", required=False)
 @click.option("--dead", is_flag=True, help="Only the dead letters.")
 @click.option("--channel", help="inbox, telegram, webhook or email.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option("-n", "--limit", type=Whole(1), default=50, show_default=True)
 @output_options
 @client_options
 def deliveries(

@@ -24,6 +24,21 @@ R = TypeVar("R")
 Wrapped = Callable[..., R]
 
 
+class Whole(click.IntRange):
+    """A whole number. Click names what it wanted in English."""
+
+    name = "number"
+
+    def convert(
+        self, value: int | str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(said(say("{value!r} is not a whole number.", value=value)), param, ctx)
+        return super().convert(number, param, ctx)
+
+
 def output_options(function: Wrapped[R]) -> Wrapped[R]:
     """`--json`, `--ndjson`, `-q`, `--utc`, `--tz`; the command gets `output`."""
     zoned = click.option("--tz", "shown_in", metavar="ZONE", help="Show times in this zone.")

@@ -13,9 +13,9 @@ from typing import Literal
 import click
 
 from chimes.cli.display import columns_of, padded
-from chimes.cli.language import said, spoken
+from chimes.cli.language import said
 from chimes.redaction import escaped
-from chimes.wording import Wording, reworded, say
+from chimes.wording import Wording, say
 
 Json = dict[str, object]
 Form = Literal["table", "tsv", "json", "ndjson", "ids"]
@@ -143,7 +143,7 @@ def tell(text: str) -> None:
 
 
 def _dumped(value: object, *, indent: int | None = 2) -> str:
-    text = json.dumps(reworded(value, spoken()), ensure_ascii=False, indent=indent)
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
     if all(char.isprintable() or char == "\n" for char in text):
         return text
     # What is left unescaped can only be inside a string, where JSON has its own way to say it.

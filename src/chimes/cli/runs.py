@@ -8,7 +8,7 @@ from chimes.cli.backend import Backend, pages, path_of, post
 from chimes.cli.failure import NOT_FOUND, Failure
 from chimes.cli.finding import find_run, find_schedule
 from chimes.cli.lazy import Command
-from chimes.cli.options import client_options, output_options
+from chimes.cli.options import Whole, client_options, output_options
 from chimes.cli.output import Json, Output, echo
 from chimes.cli.shapes import RUN_COLUMNS
 from chimes.cli.waiting import log_lines
@@ -24,7 +24,7 @@ _LEVELS = ("debug", "info", "warning", "error", "critical")
 @click.option("--parent", metavar="RUN", help="Only the steps of this run of a flow.")
 @click.option("--since", metavar="TIME", help="Planned at or after this moment.")
 @click.option("--until", metavar="TIME", help="Planned before this moment.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option("-n", "--limit", type=Whole(1), default=50, show_default=True)
 @output_options
 @client_options
 def runs(

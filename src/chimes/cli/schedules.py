@@ -11,7 +11,7 @@ from chimes.cli.backend import Backend, delete, get, items_of, pages, path_of
 from chimes.cli.failure import FAILED
 from chimes.cli.finding import find_schedule
 from chimes.cli.lazy import Command
-from chimes.cli.options import client_options, output_options, yes_option
+from chimes.cli.options import Whole, client_options, output_options, yes_option
 from chimes.cli.output import Column, Json, Output, countdown, echo, parsed, pick, tell
 from chimes.cli.shapes import piped_schedule_columns, schedule_columns, schedule_details
 from chimes.clock import SystemClock
@@ -33,7 +33,7 @@ _BAR = 48
 @click.option("--active", "enabled", flag_value=True, type=bool, help="Only active.")
 @click.option("--label", metavar="NAME[=VALUE]", help="Only with this label.")
 @click.option("--sort", type=click.Choice(list(_SORTS)), default="next", show_default=True)
-@click.option("-n", "--limit", type=click.IntRange(1), default=None, help="At most this many.")
+@click.option("-n", "--limit", type=Whole(1), default=None, help="At most this many.")
 @output_options
 @client_options
 def ls(

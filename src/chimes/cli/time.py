@@ -10,7 +10,7 @@ import click
 from chimes.cli.failure import INVALID, Failure
 from chimes.cli.language import spoken
 from chimes.cli.lazy import Command
-from chimes.cli.options import named_zone
+from chimes.cli.options import Whole, named_zone
 from chimes.cli.output import Column, Json, Output, countdown, echo, pick, tell
 from chimes.clock import SystemClock
 from chimes.language import (
@@ -37,7 +37,7 @@ def default_zone() -> str:
 @click.argument("expression")
 @click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
 @click.option("--also", multiple=True, metavar="ZONE", help="Show the fires in this zone too.")
-@click.option("-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True)
+@click.option("-n", "count", type=Whole(1, 1000), default=5, show_default=True)
 @click.option("--from", "start", metavar="TIME", help="Fires after this moment; else after now.")
 @click.option("--dialect", type=_DIALECTS, default="auto")
 @click.option("--json", "json_fields", default=None, help="As the API's preview.")
