@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chimes.service.rules import PRIORITY_LIMIT
 from tests.cli.conftest import Cli, Server
 
 
@@ -132,3 +133,10 @@ def test_a_run_on_a_server_without_a_pipeline_says_what_is_missing(
     ran = cli("run", made.out.strip(), "--wait", CHIMES_URL=server.url)
     assert ran.code == 8
     assert "CHIMES_AGENT_PIPELINE" in ran.err + ran.out
+
+
+def test_a_priority_is_within_what_the_service_takes(cli: Cli) -> None:
+    target = ("--http", "http://h.example/", "--dry-run", "--json")
+    for given, code in ((PRIORITY_LIMIT, 0), (-PRIORITY_LIMIT, 0), (PRIORITY_LIMIT + 1, 2)):
+        assert cli("add", "@daily", "--priority", str(given), *target).code == code
+    assert "not a whole number" in cli("add", "@daily", "--priority", "high", *target).err

@@ -62,7 +62,7 @@ _NO_PIPELINE = say(
 @click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
 @click.option("--name", help="Else made from the method and the URL.")
 @click.option("--label", multiple=True, metavar="NAME[=VALUE]")
-@click.option("--priority", type=Whole(-(2**31), 2**31 - 1))
+@click.option("--priority", type=Whole(-1000, 1000))
 @click.option("--retry", type=Whole(0), help="Extra attempts after the first.")
 @click.option("--timeout", metavar="DURATION", help="Of one attempt.")
 @click.option("--overlap", type=click.Choice(["allow", "skip", "queue", "cancel_old"]))
