@@ -68,6 +68,7 @@ SPARED: tuple[tuple[str, str], ...] = (
     ("doors/docs.py", "OpenAPI, as a page"),
     ("doors/api/outputs.py", "OpenAPI"),
     ("doors/api/outputs_targets.py", "OpenAPI"),
+    ("doors/compat/kweaver/described.py", "OpenAPI"),
     ("testing.py", "for those who write tests"),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import product
 from typing import Any
 
@@ -16,7 +17,7 @@ from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, deleted
 from chimes.model.target import ActionTarget
 from chimes.store.port import Store
-from tests.builders import ALICE, BOB, MINUTE, NOW, SECOND, a_run, a_schedule
+from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
 
 
 async def listed(store: Store, **query: Any) -> list[str]:
@@ -117,6 +118,25 @@ async def test_schedules_by_what_their_targets_say(store: Store) -> None:
     assert await found(kn_id="kn") == []
     assert await found(kn_id=odd) == ["odd"]
     assert await found(action_type_id="at", branch="dev") == ["two"]
+
+
+# R0.31
+@pytest.mark.parametrize("sort", ScheduleSort)
+async def test_schedules_by_when_they_are_due(store: Store, sort: ScheduleSort) -> None:
+    for name, minutes in (("a", 3), ("b", 1), ("c", 2), ("d", None)):
+        due = None if minutes is None else NOW + minutes * MINUTE
+        await store.add_schedule(a_schedule(name=name, next_slot=due, next_run_at=due))
+
+    async def found(moment: datetime, **query: Any) -> list[str]:
+        names = await listed(store, due_by=moment, sort=sort, **query)
+        return names if sort is ScheduleSort.NEXT_RUN_AT else sorted(names)
+
+    assert await found(NOW + 2 * MINUTE) == ["b", "c"]
+    assert await found(NOW + MINUTE) == ["b"]
+    assert await found(NOW + MINUTE - timedelta(microseconds=1)) == []
+    assert set(await found(NOW + HOUR)) == {"a", "b", "c"}
+    backwards = await listed(store, due_by=NOW + 2 * MINUTE, sort=sort, descending=True)
+    assert sorted(backwards) == ["b", "c"]
 
 
 async def test_deleted_schedules_are_not_listed(store: Store) -> None:

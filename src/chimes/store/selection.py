@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Protocol, TypeVar
 
 from chimes.model.delivery import Delivery, InboxItem
@@ -99,9 +100,14 @@ def matches_schedule(row: Schedule, query: ScheduleQuery) -> bool:
         and query.enabled in (None, row.enabled)
         and query.kind in (None, row.target.kind)
         and all(getattr(row.target, name, None) == value for name, value in query.target)
+        and (query.due_by is None or _due_by(row, query.due_by))
         and (query.label is None or query.label in row.labels)
         and (query.label_value is None or row.labels.get(query.label or "") == query.label_value)
     )
+
+
+def _due_by(row: Schedule, moment: datetime) -> bool:
+    return row.next_run_at is not None and row.next_run_at <= moment
 
 
 def matches_run(row: Run, query: RunQuery) -> bool:

@@ -267,8 +267,16 @@ def _schedule_walks(query: ScheduleQuery, facet: str) -> list[Walk]:
     if query.sort is ScheduleSort.NAME:
         return [Walk(facet="schedules:name", kind="name", descending=down, lexical=True)]
     if query.sort is ScheduleSort.NEXT_RUN_AT:
+        planned = Walk(
+            facet="schedules:next",
+            kind="schedule",
+            descending=down,
+            highest=micros(query.due_by),
+        )
+        if query.due_by is not None:
+            return [planned]
         return [
-            Walk(facet="schedules:next", kind="schedule", descending=down),
+            planned,
             Walk(facet="schedules:idle", kind="schedule", descending=down, lexical=True),
         ]
     if query.sort is ScheduleSort.UPDATED_AT:

@@ -69,6 +69,8 @@ def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Conditio
         found.append(schedules.c.kind == query.kind)
     for name, value in query.target:
         found.append(_in_target(dialect, name, value))
+    if query.due_by is not None:
+        found.append(schedules.c.next_run_at <= micros(query.due_by))
     if query.label is not None:
         found.append(dialect.has_entry(schedules.c.labels, query.label, query.label_value))
     return found

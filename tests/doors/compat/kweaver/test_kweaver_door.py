@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chimes.doors.description import describe_api
 from chimes.model.access import Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery
@@ -314,7 +315,7 @@ async def test_what_is_due(on_any_store: Rig) -> None:
     assert (await rig.client.get(due)).json() == {"entries": []}
 
 
-async def test_more_are_due_than_fit_on_a_page(kweaver: Rig) -> None:
+async def test_many_are_due_and_one_is_not_planned_yet(kweaver: Rig) -> None:
     for number in range(205):
         schedule = a_schedule(
             id=ScheduleId(f"s{number:03}"),
@@ -430,6 +431,18 @@ async def test_a_cron_that_was_changed_elsewhere_is_shown_as_it_is_now(kweaver: 
     await kweaver.client.patch(f"/api/v1/schedules/{schedule_id}", json={"trigger": zone})
     told = (await shown(kweaver, schedule_id))["cron_expression"]
     assert told == "CRON_TZ=Asia/Bangkok * 9 * * *"
+
+
+async def test_the_document_says_what_can_be_asked(kweaver: Rig) -> None:
+    paths = describe_api(kweaver.app)["paths"]
+    seed = "/knowledge-networks/{kn_id}/action-schedules"
+    ours = {path for path in paths if "action-schedules" in path}
+    assert {path for path in ours if not path.startswith(("/in/v1", seed))} == set()
+    asked = {each["name"] for each in paths[seed]["get"]["parameters"]}
+    assert {"kn_id", "branch", "name_pattern", "limit", "sort", "direction"} <= asked
+    schema = paths[seed]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert "cron_expression" in schema["required"]
+    assert "/in/v1/knowledge-networks/{kn_id}/action-schedules/due" in ours
 
 
 # C3: not the zone of the server

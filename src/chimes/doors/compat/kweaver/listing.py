@@ -29,6 +29,9 @@ _SORTS: Mapping[str, ScheduleSort | None] = {
 }
 
 
+SORTED_BY = tuple(_SORTS)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
     """What GET asks for (R0.26)."""
@@ -92,7 +95,7 @@ def listing_from(given: Mapping[str, str]) -> Listing:
         raise _wrong(say("limit must be -1 or lie between 1 and {most}", most=MOST_LISTED), "limit")
     sort = given.get("sort") or "create_time"
     if sort not in _SORTS:
-        raise _wrong(say("sort must be one of {known}", known=", ".join(_SORTS)), "sort")
+        raise _wrong(say("sort must be one of {known}", known=", ".join(SORTED_BY)), "sort")
     direction = given.get("direction") or "desc"
     if direction not in _DIRECTIONS:
         raise _wrong(say("direction must be desc or asc"), "direction")

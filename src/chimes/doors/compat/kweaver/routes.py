@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from chimes.doors import refusal
 from chimes.doors.body import read_json
 from chimes.doors.compat.kweaver.access import DOOR, Admission, Caller, by_key, by_token
+from chimes.doors.compat.kweaver.described import DESCRIBED
 from chimes.doors.compat.kweaver.errors import render
 from chimes.doors.compat.kweaver.facts import ACTION
 from chimes.doors.compat.kweaver.listing import MOST_LISTED, listing_from
@@ -46,7 +47,6 @@ INTERNAL_PREFIXES = ("/in/v1", "/api/ontology-manager/in/v1", "/api/bkn-backend/
 #: Below these nobody else has anything.
 OWN_PATHS = ("/knowledge-networks", "/in/v1", "/api/ontology-manager", "/api/bkn-backend")
 SCHEDULES = "/knowledge-networks/{kn_id}/action-schedules"
-_PAGE = 200
 Handler = Callable[..., Awaitable[Response]]
 Route = tuple[str, str, Handler, int, str]
 
@@ -86,6 +86,7 @@ def _add(door: DoorRouter, prefixes: Sequence[str], routes: Iterable[Route], nam
                 response_model=None,
                 status_code=status,
                 name=f"{named}{name}",
+                openapi_extra=DESCRIBED[name],
                 include_in_schema=number == 0,
             )
 
@@ -185,19 +186,14 @@ class _Schedules:
             kind=ACTION,
             target=place.fields,
             enabled=True,
+            due_by=now,
             sort=ScheduleSort.NEXT_RUN_AT,
-            limit=_PAGE,
+            limit=MOST_LISTED,
         )
-        found: list[Schedule] = []
-        while len(found) < MOST_LISTED:
-            page = await self._schedules.find(caller.actor, query)
-            ready = [each for each in page.items if each.next_run_at and each.next_run_at <= now]
-            # Without a slot it was switched on by SQL, and is yet to be planned from now (C8).
-            found += [each for each in ready if each.next_slot is not None]
-            if page.next is None or len(ready) < len(page.items):
-                break
-            query = replace(query, after=page.next)
-        return JSONResponse({"entries": await self._shown(caller.actor, found[:MOST_LISTED])})
+        page = await self._schedules.find(caller.actor, query)
+        # Without a slot it was switched on by SQL, and is yet to be planned from now (C8).
+        found = [each for each in page.items if each.next_slot is not None]
+        return JSONResponse({"entries": await self._shown(caller.actor, found)})
 
     # --- what they share ------------------------------------------------------------------------
     async def _asked(self, request: Request, kn_id: str) -> tuple[Caller, Place]:
