@@ -14,6 +14,7 @@ import pytest
 from chimes.doors.compat.catbird.routes import catbird_door
 from chimes.doors.compat.eventnative.routes import eventnative_door
 from chimes.doors.compat.ksana.routes import ksana_door
+from chimes.doors.compat.kweaver.routes import kweaver_door
 from chimes.doors.compat.softnix.routes import softnix_door
 from chimes.doors.limits import BODY_LIMIT
 from chimes.errors import StoreUnavailable
@@ -28,8 +29,12 @@ from tests.doors.rig import Rig, definition, serving
 SCRIPTS = {"th": re.compile("[\u0e01-\u0e5b]"), "zh": re.compile("[\u4e00-\u9fff]")}
 TAGS = {"th": "th-TH", "zh": "zh-CN"}
 #: What people read in an answer, by name.
-READ = frozenset({"title", "detail", "message", "hint"})
+READ = frozenset(
+    {"title", "detail", "message", "hint", "error", "description", "solution", "error_details"}
+)
 JOB = {"name": "a", "schedule": {"kind": "every", "every": "1h"}, "http": {"url": "x"}}
+
+ACTIONS = "/api/bkn-backend/v1/knowledge-networks/kn/action-schedules"
 
 #: Door, request and status. What each says has to be said in every language.
 BAD: Mapping[str, tuple[str, str, Mapping[str, Any], int]] = {
@@ -97,13 +102,16 @@ BAD: Mapping[str, tuple[str, str, Mapping[str, Any], int]] = {
     "eventnative: a source": ("GET", "/tasks", {}, 400),
     "eventnative: a moment": ("GET", "/tasks?source=a&start=b&end=c", {}, 400),
     "eventnative: a task": ("GET", "/tasks/nobody", {}, 404),
+    "kweaver: an action": ("POST", ACTIONS, {"json": {"name": "a"}}, 400),
+    "kweaver: a media type": ("POST", ACTIONS, {"content": b"{}"}, 406),
+    "kweaver: an id": ("GET", f"{ACTIONS}/nobody", {}, 404),
     "catbird: a method": ("POST", "/api/schedules", {"json": {}}, 405),
 }
 
 
 @pytest.fixture
 async def everything() -> AsyncIterator[Rig]:
-    doors = [ksana_door, softnix_door, eventnative_door, catbird_door]
+    doors = [ksana_door, softnix_door, eventnative_door, kweaver_door, catbird_door]
     async with serving(doors=doors) as rig:
         yield rig
 
@@ -116,7 +124,7 @@ def sentences(answer: object, name: str = "") -> Iterator[str]:
     elif isinstance(answer, list):
         for each in answer:
             yield from sentences(each, name)
-    elif isinstance(answer, str) and answer and (name in READ or (name == "error")):
+    elif isinstance(answer, str) and answer and name in READ:
         yield answer
 
 
@@ -144,7 +152,9 @@ def check(answer: httpx2.Response, language: str) -> None:
         assert not any(script.search(each) for each in said for script in SCRIPTS.values())
 
 
-@pytest.mark.parametrize("door", ["native", "ksana", "softnix", "eventnative", "catbird"])
+@pytest.mark.parametrize(
+    "door", ["native", "ksana", "softnix", "eventnative", "kweaver", "catbird"]
+)
 async def test_each_mistake_is_told_in_each_language(everything: Rig, door: str) -> None:
     for bad in (each for each in BAD if each.startswith(f"{door}:")):
         for language, tag in TAGS.items():
@@ -160,6 +170,7 @@ FIRST_OF_EACH_DOOR = [
     "ksana: an id",
     "softnix: an id",
     "eventnative: a task",
+    "kweaver: an id",
     "catbird: a method",
 ]
 
