@@ -85,6 +85,7 @@ def server_of(
         store=services.store,
         sources=services.sources,
         settings=runtime.settings,
+        origins=runtime.origins,
         clock=runtime.clock,
         metrics=node.metrics.registry,
         version=__version__,

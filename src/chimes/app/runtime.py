@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from chimes.app.composition import Services
@@ -21,4 +22,6 @@ class Runtime:
     clock: Clock
     services: Services
     actor: Actor = APP_ACTOR
+    #: Where each setting came from.
+    origins: Mapping[str, str] = field(default_factory=dict)
     endings: Endings = field(default_factory=Endings)

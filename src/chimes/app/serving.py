@@ -85,7 +85,13 @@ async def _serve(
             listener = listen(settings)
             settings = replace(settings, port=listener.getsockname()[1])
             services = await build(settings)
-        runtime = Runtime(settings=settings, location=location, clock=clock, services=services)
+        runtime = Runtime(
+            settings=settings,
+            location=location,
+            clock=clock,
+            services=services,
+            origins=sources.origins,
+        )
         if app is not None:
             app.attach(runtime)
         syncs = queues is None or DEFAULT_QUEUE in queues

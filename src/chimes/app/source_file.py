@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from chimes.app.source_schedules import SourceSchedules
@@ -56,6 +56,11 @@ class SourceFile:
         self._one_at_a_time = asyncio.Lock()
         #: Set while the store does not have what the file says.
         self._unwritten = asyncio.Event()
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Where each setting of this node came from."""
+        return self._loaded.origins
 
     @property
     def secrets(self) -> tuple[str, ...]:

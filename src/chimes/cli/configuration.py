@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -10,10 +9,8 @@ import click
 from chimes.cli.lazy import Command, Lazy, LazyGroup
 from chimes.cli.options import form_options
 from chimes.cli.output import Column, Json, Output, echo, pick, tell
-from chimes.config import LoadedSettings, load_settings, masked_store_url, resolve_store_url
-from chimes.config.fields import FIELDS, Field
-from chimes.errors import ConfigError
-from chimes.triggers import format_duration_go
+from chimes.config import LoadedSettings, load_settings
+from chimes.config.shown import shown_settings
 from chimes.wording import say
 
 _SETTINGS = (
@@ -77,28 +74,10 @@ def path(file: Path | None, data_dir: str | None) -> None:
 def setting_rows(loaded: LoadedSettings) -> list[Json]:
     return [
         {
-            "id": name,
-            "value": _shown(loaded, field),
-            "origin": loaded.origins[name],
-            "variables": list(field.variables),
+            "id": each.name,
+            "value": each.value,
+            "origin": each.origin,
+            "variables": list(each.variables),
         }
-        for name, field in FIELDS.items()
+        for each in shown_settings(loaded.settings, loaded.origins)
     ]
-
-
-def _shown(loaded: LoadedSettings, field: Field) -> str:
-    value = getattr(loaded.settings, field.name)
-    if field.name == "store":
-        try:
-            return masked_store_url(resolve_store_url(loaded.settings))
-        except ConfigError:
-            return say("(cannot be used)")
-    if field.secret:
-        return "***" if value else ""
-    if field.secret_part:
-        return masked_store_url(value)
-    if isinstance(value, timedelta):
-        return format_duration_go(value)
-    if isinstance(value, tuple):
-        return ",".join(value)
-    return "" if value is None else str(value)

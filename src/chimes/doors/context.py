@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
@@ -34,6 +34,8 @@ class Doorway:
     not_ready: Callable[[], str]
     #: The sources of this node's file.
     sources: KnownSources = field(default_factory=KnownSources)
+    #: Where each setting came from; for people who wonder.
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def preferences(self) -> PreferenceService:
