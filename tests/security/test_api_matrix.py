@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from chimes.doors.compat.softnix.routes import softnix_door
 from chimes.doors.description import describe_api
 from chimes.model.access import Role
 from chimes.model.delivery import DeliveryState
+from chimes.service.access import USERS
 from tests.builders import ALICE, BOB, a_delivery, an_item
 from tests.doors.rig import CRON, HTTP, Rig, definition, serving
 
@@ -77,6 +79,10 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("get", "/api/v1/keys"): (401, 403, 403, 403, 200, 403),
     ("post", "/api/v1/keys"): (401, 403, 403, 403, 201, 403),
     ("delete", "/api/v1/keys/{key_id}"): (401, 403, 403, 403, 204, 403),
+    ("get", "/api/v1/users"): (401, 403, 403, 403, 200, 403),
+    ("post", "/api/v1/users"): (401, 403, 403, 403, 201, 403),
+    ("patch", "/api/v1/users/{name}"): (401, 403, 403, 403, 200, 403),
+    ("delete", "/api/v1/users/{name}"): (401, 403, 403, 403, 204, 403),
     ("get", "/api/v1/sources"): OPERATORS,
     # There is no file here to read.
     ("post", "/api/v1/sources/reload"): (401, 403, 403, 403, 409, 403),
@@ -123,6 +129,7 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("get", "/health"): (200,) * 6,
     ("get", "/ready"): (200,) * 6,
 }
+USER = {"password": "x", "role": "viewer", "created_at": "2030-01-01T00:00:00Z", "created_by": "x"}
 MOMENT = "2030-01-16T01:00:00Z"
 BODIES: dict[str, dict[str, Any]] = {
     "/api/v1/schedules": definition(),
@@ -135,6 +142,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/v1/preview": {"trigger": CRON},
     "/api/v1/explain": {"expression": "* * * * *"},
     "/api/v1/keys": {"name": "x", "role": "viewer"},
+    "/api/v1/users": {"name": "x", "role": "viewer", "password": "long enough"},
+    "/api/v1/users/{name}": {"role": "viewer"},
     "/api/v1/telegram/test": {"chat_id": "1"},
     "/api/v1/parse": {"text": "every day at 9am sum up"},
     "/api/v1/me": {"timezone": "Asia/Bangkok"},
@@ -204,6 +213,7 @@ async def scene() -> AsyncIterator[Scene]:
         dead = a_delivery(owner=ALICE, state=DeliveryState.DEAD, error="canary-error")
         await rig.store.load([dead])
         item = await rig.store.add_inbox(an_item(owner=ALICE, title="canary-title"))
+        await rig.store.set_state(USERS, json.dumps({"zoe": USER}))
         ids = {
             "schedule_id": "canary-id",
             "schedule_ids": "canary-id",
@@ -212,6 +222,7 @@ async def scene() -> AsyncIterator[Scene]:
             "delivery_id": dead.id,
             "item_id": item.id,
             "key_id": keys[0].id,
+            "name": "zoe",
             "task_id": "x",
             "chat_id": "1",
         }

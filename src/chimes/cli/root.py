@@ -53,6 +53,7 @@ COMMANDS = {
     "upcoming": Lazy("chimes.cli.schedules", "upcoming", "Show what comes next."),
     "store": Lazy("chimes.cli.store", "store", "Migrate, export, import and copy the store."),
     "key": Lazy("chimes.cli.keys", "key", "Create, list and revoke API keys."),
+    "user": Lazy("chimes.cli.users", "user", "Let people sign in at the dashboard."),
     "audit": Lazy("chimes.cli.audit", "audit", "Show who did what, and verify the trail."),
     "telegram": Lazy("chimes.cli.telegram", "telegram", "Link chats to you, and try one out."),
     "config": Lazy("chimes.cli.configuration", "config", "Show the configuration."),

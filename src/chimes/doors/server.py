@@ -26,6 +26,7 @@ from chimes.doors.api import (
     system,
     telegram,
     times,
+    users,
 )
 from chimes.doors.api.log_tail import Followers
 from chimes.doors.auth import Gatekeeper
@@ -52,6 +53,7 @@ NATIVE_ROUTERS = (
     me.router,
     sources.router,
     system.router,
+    users.router,
     telegram.router,
     agent_callbacks.router,
 )

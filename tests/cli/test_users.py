@@ -1,0 +1,48 @@
+"""People who sign in at the dashboard, from the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+PASSWORD = "correct horse battery\n"
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """What stands in standard input."""
+    return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+
+def test_users_are_made_changed_and_removed(cli: Cli, typed: Callable[[str], None]) -> None:
+    typed(PASSWORD)
+    made = cli("user", "create", "anna", "--role", "admin", "--password-stdin")
+    assert (made.code, made.out.strip()) == (0, "anna")
+    typed(PASSWORD)
+    again = cli("user", "create", "anna", "--password-stdin")
+    assert again.code == 5
+    assert cli("user", "change", "anna", "--role", "viewer").code == 0
+    [row] = json.loads(cli("user", "list", "--json").out)
+    assert (row["name"], row["role"]) == ("anna", "viewer")
+    assert "password" not in row
+    assert cli("user", "change", "anna").code == 2
+    assert cli("user", "change", "nobody", "--role", "viewer").code == 3
+    assert cli("user", "remove", "anna", "--yes").code == 0
+    assert json.loads(cli("user", "list", "--json").out) == []
+
+
+def test_a_password_is_never_an_argument_and_never_too_short(
+    cli: Cli, typed: Callable[[str], None]
+) -> None:
+    # S64
+    typed("")
+    assert cli("user", "create", "anna").code == 2
+    typed("short\n")
+    short = cli("user", "create", "anna", "--password-stdin")
+    assert short.code == 6
+    assert "10" in short.err
