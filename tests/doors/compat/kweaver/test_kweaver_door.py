@@ -360,7 +360,7 @@ async def test_the_lock_is_seen_while_a_run_is_under_way(on_any_store: Rig) -> N
 
 # C22: one store behind all doors
 async def test_it_is_the_same_schedule_natively(kweaver: Rig) -> None:
-    schedule_id = await made(kweaver, status="active")
+    schedule_id = await made(kweaver, headers=U1, status="active")
     native = (await kweaver.client.get(f"/api/v1/schedules/{schedule_id}")).json()
     assert (native["id"], native["target"]["kind"]) == (schedule_id, "action")
     assert native["trigger"]["expression"] == "*/5 * * * *"
