@@ -30,11 +30,11 @@ from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import QUARTER, RunFilter, Window
 from chimes.model.listing import ScheduleQuery, ScheduleSort
-from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
+from chimes.model.run import Origin, Run, RunStatus, claimed
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
-from chimes.store.sql.rows.parts import TargetTexts
+from chimes.store.sql.rows.parts import TargetTexts, micros
 from chimes.store.sql.rows.run import run_values
 from chimes.store.sql.rows.schedule import schedule_values
 from chimes.store.sql.tables import runs as runs_table
@@ -42,12 +42,19 @@ from chimes.store.sql.tables import schedules as schedules_table
 from chimes.testing import SettableClock
 from chimes.triggers import Every
 
+Row = tuple[object, ...]
+
 NOW = datetime(2030, 1, 15, 9, 7, tzinfo=UTC)
 SPAN = timedelta(days=14)
 OWNERS = [Owner(type=OwnerType.USER, id=f"user-{number}") for number in range(20)]
 NODES = [NodeId(f"node-{number}") for number in range(3)]
 #: Milliseconds that a page may take in all (UX A.0), which no single verb may exceed.
 BUDGET = 100.0
+ATTEMPTS = [
+    f'[{{"number":1,"fence":1,"node":"{node}","started_at":"2030-01-01T00:00:00Z"'
+    ',"finished_at":"2030-01-01T00:00:01Z","end":"succeeded"}]'
+    for node in NODES
+]
 #: One schedule in so many has had nothing but failures lately.
 FAILING = 20
 DAY, WEEK = timedelta(days=1), timedelta(days=7)
@@ -74,87 +81,74 @@ def schedules(number: int) -> Iterator[Schedule]:
         )
 
 
-def ended_runs(every: list[Schedule], number: int) -> Iterator[Run]:
-    """Oldest first, as they would have come; about one in thirty failed, a few were missed."""
+def a_run(schedule: Schedule) -> Run:
+    """One that has succeeded on time."""
+    return Run(
+        id=RunId("-"),
+        schedule_id=schedule.id,
+        schedule_name=schedule.name,
+        schedule_version=1,
+        owner=schedule.owner,
+        slot=NOW,
+        origin=Origin.SCHEDULE,
+        target=schedule.target,
+        policy=schedule.policy,
+        status=RunStatus.SUCCEEDED,
+        attempt=1,
+        fence=1,
+        created_at=NOW,
+        planned_at=NOW,
+        available_at=NOW,
+        result={"status": 200, "body": "ok"},
+    )
+
+
+def ended_rows(every: list[Schedule], number: int) -> Iterator[Row]:
+    """Rows of the table, oldest first, as they would have come: copies of one for each schedule,
+    because making a million values takes longer than all the rest. One schedule in twenty fails,
+    others now and then; a few slots were missed."""
     chance = random.Random(7)
-    gap = SPAN / number
-    for n in range(number):
-        schedule = every[n % len(every)]
-        planned = NOW - SPAN + n * gap
-        lag = timedelta(milliseconds=chance.lognormvariate(2.5, 1.2))
-        took = timedelta(milliseconds=chance.lognormvariate(6, 1))
-        status, error = RunStatus.SUCCEEDED, ""
-        if schedule.last_error or chance.random() < 0.01:
-            status, error = RunStatus.FAILED, f"error number {chance.randrange(40)}"
-        elif chance.random() < 0.002:
-            status = RunStatus.MISSED
-        begun = None if status is RunStatus.MISSED else planned + lag
-        attempt = Attempt(
-            number=1,
-            fence=1,
-            node=NODES[n % len(NODES)],
-            started_at=planned + lag,
-            finished_at=planned + lag + took,
-            end=AttemptEnd.FAILED if error else AttemptEnd.SUCCEEDED,
-            error=error,
-        )
-        yield Run(
-            id=RunId(f"{chance.getrandbits(128):032x}"),
-            schedule_id=schedule.id,
-            schedule_name=schedule.name,
-            schedule_version=1,
-            owner=schedule.owner,
-            slot=planned,
-            origin=Origin.SCHEDULE,
-            target=schedule.target,
-            policy=schedule.policy,
-            status=status,
-            attempt=1,
-            fence=1,
-            created_at=planned,
-            planned_at=planned,
-            available_at=planned,
-            claimed_at=begun,
-            started_at=begun,
-            finished_at=planned + lag + took,
-            error=error,
-            result=None if error else {"status": 200, "body": "ok"},
-            attempts=(attempt,) if begun else (),
-        )
-
-
-def active_runs(every: list[Schedule]) -> list[Run]:
-    history = list(ended_runs(every[:300], 300))
-    return [
-        replace(
-            run,
-            id=RunId(f"active-{n}"),
-            slot=NOW,
-            planned_at=NOW,
-            created_at=NOW,
-            available_at=NOW,
-            started_at=NOW if n % 2 else None,
-            claimed_at=NOW if n % 2 else None,
-            finished_at=None,
-            holder=NODES[0] if n % 2 else None,
-            status=RunStatus.RUNNING if n % 2 else RunStatus.QUEUED,
-            result=None,
-            error="",
-            attempts=(),
-        )
-        for n, run in enumerate(history)
-    ]
-
-
-def rows_of(every: list[Schedule], number: int) -> Iterator[tuple[object, ...]]:
-    texts = TargetTexts()
     names = [column.name for column in runs_table.c]
-    for run in (*ended_runs(every, number), *active_runs(every)):
-        values = run_values(run, texts)
-        yield tuple(values[name] for name in names)
+    places = {name: place for place, name in enumerate(names)}
+    texts = TargetTexts()
+    known = [[run_values(a_run(each), texts)[name] for name in names] for each in every]
+    first, gap = micros(NOW - SPAN), SPAN / timedelta(microseconds=1) / number
+    for n in range(number):
+        row = known[n % len(every)].copy()
+        planned = int(first + n * gap)
+        begun = planned + int(1000 * chance.lognormvariate(2.5, 1.2))
+        finished = begun + int(1000 * chance.lognormvariate(6, 1))
+        row[places["id"]] = f"{chance.getrandbits(128):032x}"
+        for name in ("slot", "created_at", "planned_at", "available_at"):
+            row[places[name]] = planned
+        row[places["finished_at"]] = finished
+        drawn = chance.random()
+        if drawn < 0.002:
+            row[places["status"]] = RunStatus.MISSED.value
+        else:
+            row[places["started_at"]] = row[places["claimed_at"]] = begun
+            row[places["attempts"]] = ATTEMPTS[n % len(ATTEMPTS)]
+            if n % len(every) % FAILING == 0 or drawn < 0.01:
+                row[places["status"]] = RunStatus.FAILED.value
+                row[places["error"]] = f"error number {chance.randrange(40)}"
+        yield tuple(row)
 
 
-def schedule_rows(every: list[Schedule]) -> list[tuple[object, ...]]:
+def active_rows(every: list[Schedule]) -> Iterator[Row]:
+    texts = TargetTexts()
+    for n, schedule in enumerate(every[:300]):
+        run = replace(a_run(schedule), id=RunId(f"active-{n}"), result=None)
+        run = replace(run, status=RunStatus.QUEUED, attempt=0, fence=0)
+        values = run_values(claimed(run, NODES[0], NOW) if n % 2 else run, texts)
+        yield tuple(values[column.name] for column in runs_table.c)
+
+
+def rows_of(every: list[Schedule], number: int) -> Iterator[Row]:
+    yield from ended_rows(every, number)
+    yield from active_rows(every)
+
+
+def schedule_rows(every: list[Schedule]) -> list[Row]:
     names = [column.name for column in schedules_table.c]
     return [tuple(schedule_values(each)[name] for name in names) for each in every]
 
@@ -173,7 +167,7 @@ def _insert(
     connection: sqlite3.Connection,
     table: str,
     width: int,
-    rows: Iterator[tuple[object, ...]] | list[tuple[object, ...]],
+    rows: Iterator[Row] | list[Row],
 ) -> None:
     marks = ", ".join("?" * width)
     connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)

@@ -1,0 +1,129 @@
+"""What the dashboard asks walks an index: its cost must not grow with all the runs there are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text
+
+from chimes.model.ids import ScheduleId
+from chimes.model.insights import QUARTER, RunFilter, Window
+from chimes.model.listing import ScheduleQuery
+from chimes.model.run import Origin
+from chimes.store.sql import SqlStore, open_sqlite
+from chimes.store.sql.database import Tx
+from chimes.testing import SettableClock
+from tests.builders import ALICE, HOUR, MINUTE, NOW, a_schedule
+from tests.ended_runs import ended
+
+Question = Callable[[SqlStore], Awaitable[object]]
+
+WINDOW = Window.last(timedelta(days=7), NOW)
+IDS = [ScheduleId(f"schedule {number}") for number in range(20)]
+QUESTIONS: dict[str, tuple[Question, set[str]]] = {
+    "counts": (
+        lambda store: store.count_runs(WINDOW, step=QUARTER),
+        {"PRIMARY KEY", "runs_ended", "runs_by_status"},
+    ),
+    "counts of an owner": (
+        lambda store: store.count_runs(WINDOW, RunFilter(owner=ALICE, origin=Origin.SCHEDULE)),
+        {"PRIMARY KEY", "runs_ended", "runs_by_status"},
+    ),
+    "counts of a schedule": (
+        lambda store: store.count_runs(WINDOW, RunFilter(schedule_id=IDS[0])),
+        {"runs_by_schedule"},
+    ),
+    "lags": (
+        lambda store: store.run_lags(WINDOW, ALICE, step=HOUR),
+        {"PRIMARY KEY", "runs_ended", "runs_by_status"},
+    ),
+    "lags by node": (
+        lambda store: store.run_lags(WINDOW, step=HOUR, by_node=True),
+        {"PRIMARY KEY", "runs_ended", "runs_by_status"},
+    ),
+    "newest results": (
+        lambda store: store.newest_results(IDS, each=30),
+        {"runs_by_schedule"},
+    ),
+    "running": (lambda store: store.running_now(limit=5), {"runs_by_status"}),
+    "attention": (
+        lambda store: store.needing_attention(late=MINUTE, limit=5),
+        {"runs_by_schedule", "runs_by_status", "runs_planned", "schedules_due"},
+    ),
+    "errors": (lambda store: store.error_groups(WINDOW, limit=5), {"runs_by_status"}),
+    "schedules": (
+        lambda store: store.schedule_counts(ScheduleQuery(owner=ALICE)),
+        {"schedules_owned", "runs_by_schedule"},
+    ),
+    "rolling up": (lambda store: store.roll_up(limit=1), {"runs_ended"}),
+}
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    opened = open_sqlite(tmp_path / "chimes.db", clock=SettableClock())
+    await opened.open()
+    schedule = a_schedule()
+    await opened.load([schedule, *(ended(NOW - n * MINUTE, schedule=schedule) for n in range(200))])
+    yield opened
+    await opened.close()
+
+
+@contextmanager
+def listening(store: SqlStore) -> Iterator[list[tuple[str, Any]]]:
+    """The statements that are sent meanwhile."""
+    found: list[tuple[str, Any]] = []
+
+    def note(_c: Any, _k: Any, statement: str, given: Any, _x: Any, many: bool) -> None:
+        if not many and not statement.startswith("EXPLAIN"):
+            found.append((statement, given))
+
+    engine = store._database._engine  # type: ignore[attr-defined]
+    event.listen(engine, "before_cursor_execute", note)
+    yield found
+    event.remove(engine, "before_cursor_execute", note)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_a_question_walks_indexes(opened: SqlStore, name: str) -> None:
+    ask, indexes = QUESTIONS[name]
+    with listening(opened) as asked:
+        await ask(opened)
+
+    def work(tx: Tx) -> list[str]:
+        plans = []
+        for statement, given in asked:
+            rows = tx.connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)
+            plans += [row[3] for row in rows]
+        return plans
+
+    plan = await opened._database.read(work)
+    assert asked
+    used = " ".join(plan)
+    assert {index for index in indexes if index not in used} == set(), plan
+    whole = ("SCAN runs", "SCAN run_tallies", "SCAN run_lags", "SCAN node_lags")
+    assert [line for line in plan if line.startswith(whole)] == []
+
+
+async def test_rows_that_cannot_be_read_are_counted(opened: SqlStore) -> None:
+    """One damaged row must not keep the others from being counted."""
+
+    def spoil(tx: Tx) -> None:
+        tx.run(text("UPDATE runs SET attempts = '{oops', target = '' WHERE id LIKE '%7'"))
+
+    await opened._database.write(spoil)
+    (before,) = await opened.count_runs(WINDOW)
+    by_node = await opened.run_lags(WINDOW, by_node=True)
+    assert before.total == 200
+    assert {bucket.node for bucket in by_node} == {"node-1", "?"}
+    clock = opened._database._clock  # type: ignore[attr-defined]
+    clock.advance(3600)
+    while await opened.roll_up(limit=100):
+        pass
+    assert await opened.count_runs(WINDOW) == (before,)
+    assert await opened.run_lags(WINDOW, by_node=True) == by_node
