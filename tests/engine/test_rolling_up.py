@@ -1,0 +1,69 @@
+"""Maintenance rolls ended runs up, in batches that keep nothing else waiting."""
+
+from __future__ import annotations
+
+import pytest
+
+from chimes.engine.maintenance import ROLL_BATCH, ROLL_BATCHES, ROLL_SECONDS
+from tests.builders import NOW
+from tests.engine.test_membership import Node, maintenance_of
+
+
+class Rolling:
+    """So many runs are left to be rolled up."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.asked = 0
+
+    async def roll_up(self, *, limit: int) -> int:
+        assert limit == ROLL_BATCH
+        self.asked += 1
+        rolled = min(limit, self.left)
+        self.left -= rolled
+        return rolled
+
+
+@pytest.fixture
+async def node() -> Node:
+    node = Node()
+    await node.membership.join()
+    return node
+
+
+async def test_it_is_done_every_few_seconds(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    rolling = Rolling(10)
+    monkeypatch.setattr(node.memory, "roll_up", rolling.roll_up)
+    maintenance = maintenance_of(node)
+    for _ in range(3):
+        await maintenance.once()
+    assert (rolling.asked, rolling.left) == (1, 0)
+    node.clock.advance(ROLL_SECONDS)
+    await maintenance.once()
+    assert rolling.asked == 2
+
+
+# A store has to notice soon that its clock was set back
+async def test_the_stores_clock_does_not_matter(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rolling = Rolling(0)
+    monkeypatch.setattr(node.memory, "roll_up", rolling.roll_up)
+    maintenance = maintenance_of(node)
+    await maintenance.once()
+    node.clock.advance(ROLL_SECONDS)
+    node.clock.set(NOW.replace(year=2029))
+    await maintenance.once()
+    assert rolling.asked == 2
+
+
+async def test_who_is_behind_goes_on_at_once_but_not_without_end(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rolling = Rolling((ROLL_BATCHES + 5) * ROLL_BATCH)
+    monkeypatch.setattr(node.memory, "roll_up", rolling.roll_up)
+    maintenance = maintenance_of(node)
+    await maintenance.once()
+    assert rolling.left == 5 * ROLL_BATCH
+    await maintenance.once()
+    assert rolling.left == 0
