@@ -177,9 +177,9 @@ class _Process:
         if self._listener is not None:
             host, port = self._listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            lines.append(
-                say("  API    {url}/api/v1   (docs: {url}/docs)", url=f"http://{shown}:{port}")
-            )
+            url = f"http://{shown}:{port}"
+            lines.append(say("  Pages  {url}/ui/", url=url))
+            lines.append(say("  API    {url}/api/v1   (docs: {url}/docs)", url=url))
         location, settings = self._runtime.location, self._runtime.settings
         lines.append(say("  Data   {place} ({kind})", place=location.shown, kind=location.kind))
         lines.append(say("  Zone   {zone}", zone=settings.default_timezone))

@@ -45,6 +45,8 @@ async def arrive(reception: Reception, request: Request, *, public: bool = False
         actor, guest = NOBODY, None
     request.state.actor = actor
     preferred = await door.preferences.of(actor.owner) if guest is not None else None
+    look = seen_look(door, request, preferred)
+    request.state.language = look.language
     return Visit(
         request=request,
         door=door,
@@ -52,7 +54,7 @@ async def arrive(reception: Reception, request: Request, *, public: bool = False
         sign_ins=reception.sign_ins,
         actor=actor,
         guest=guest,
-        look=seen_look(door, request, preferred),
+        look=look,
         now=await door.store.now(),
         guard=_guard(request, guest),
     )

@@ -22,6 +22,9 @@ from chimes.doors.dashboard import (
     routes_schedule,
     routes_schedules,
     routes_system,
+    routes_system_access,
+    routes_system_audit,
+    routes_system_settings,
     routes_today,
     routes_wizard,
 )
@@ -51,6 +54,9 @@ ALL_PAGES = (
     routes_run.pages,
     routes_inbox.pages,
     routes_system.pages,
+    routes_system_audit.pages,
+    routes_system_access.pages,
+    routes_system_settings.pages,
     routes_palette.pages,
     routes_choices.pages,
     routes_account.pages,
@@ -78,6 +84,8 @@ class Site:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # What goes wrong on the way is told in the language of the page.
+        scope["state"]["language"] = seen_look(self._door, Request(scope)).language
         await self._router(scope, receive, send)
 
     def _route(self, page: Page) -> Route:

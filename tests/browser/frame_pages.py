@@ -1,0 +1,145 @@
+"""Pages of the frame's own tests: a list that is changed, asked about and undone.
+
+Served in this process, so that a test can put them among the real ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+from jinja2 import FileSystemLoader
+from prometheus_client import CollectorRegistry
+from starlette.responses import JSONResponse, Response
+
+from chimes.clock import SystemClock
+from chimes.config import Settings
+from chimes.doors.context import Doorway
+from chimes.doors.dashboard import site
+from chimes.doors.dashboard.asking import Question
+from chimes.doors.dashboard.door import dashboard_door
+from chimes.doors.dashboard.flash import Undo
+from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.templating import environment
+from chimes.doors.dashboard.visit import Visit
+from chimes.doors.server import build_app
+from chimes.errors import Conflict
+from chimes.service.access import AccessService
+from chimes.service.runs import RunService
+from chimes.service.schedules import ScheduleService
+from chimes.store.memory import MemoryStore
+from chimes.wording import counted, say
+
+TEMPLATES = Path(__file__).parent / "templates"
+HOSTILE = '<img src=x onerror=alert(1)>"></script><svg onload=alert(2)>'
+
+
+class Trial:
+    """What the pages show and change."""
+
+    def __init__(self) -> None:
+        self.names = ["one", "two", HOSTILE]
+        self.pages = Pages()
+        self.pages.get("/trial")(self.show)
+        self.pages.get("/trial/newer")(self.newer)
+        self.pages.post("/trial/remove")(self.remove)
+        self.pages.post("/trial/add")(self.add)
+        self.pages.post("/trial/fail")(self.fail)
+
+    async def show(self, visit: Visit) -> Response:
+        return visit.page_or_part("trial.html", "rows", names=self.names)
+
+    async def newer(self, visit: Visit) -> Response:
+        return JSONResponse({"count": 3, "text": "3 new rows – show"})
+
+    async def remove(self, visit: Visit) -> Response:
+        names = visit.form.all("name")
+        if not visit.sure:
+            return visit.ask(
+                Question(
+                    title=counted("Remove {count} row?", "Remove {count} rows?", len(names)),
+                    button=say("Remove"),
+                    names=names,
+                    reason=True,
+                )
+            )
+        self.names = [each for each in self.names if each not in names]
+        return visit.done(
+            say("Removed: {reason}", reason=visit.form.text("reason")),
+            to=visit.back("/ui/trial"),
+            undo=Undo(action="/ui/trial/add", fields={"name": names[0]}),
+        )
+
+    async def add(self, visit: Visit) -> Response:
+        self.names.append(visit.form.raw("name"))
+        return visit.done(say("There again."), to=visit.back("/ui/trial"))
+
+    async def fail(self, visit: Visit) -> Response:
+        raise Conflict(say("not now: {name}", name=HOSTILE))
+
+
+class Served:
+    """As `Site` of conftest, in this process."""
+
+    def __init__(self, trial: Trial, store: MemoryStore, server: uvicorn.Server) -> None:
+        self.trial = trial
+        self.store = store
+        self._server = server
+
+    @property
+    def url(self) -> str:
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{port}"
+
+
+class _Server(uvicorn.Server):
+    """Says when it is there."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+
+    async def main_loop(self) -> None:
+        self.ready.set()
+        await super().main_loop()
+
+
+@contextmanager
+def served_trial() -> Iterator[Served]:
+    trial, clock = Trial(), SystemClock()
+    store = MemoryStore(clock)
+    loader = environment().loader
+    assert isinstance(loader, FileSystemLoader)
+    door = Doorway(
+        schedules=ScheduleService(store, check_target=lambda target: None),
+        runs=RunService(store),
+        access=AccessService(store, clock),
+        store=store,
+        settings=Settings(),
+        clock=clock,
+        metrics=CollectorRegistry(),
+        version="1.2.3",
+        port=0,
+        not_ready=lambda: "",
+    )
+    before = site.ALL_PAGES
+    loader.searchpath.append(str(TEMPLATES))
+    site.ALL_PAGES = (*before, trial.pages)
+    app = build_app(door, compat=[dashboard_door(door)])
+    config = uvicorn.Config(
+        app, port=0, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
+    )
+    server = _Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        assert server.ready.wait(30)
+        yield Served(trial, store, server)
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        site.ALL_PAGES = before
+        loader.searchpath.remove(str(TEMPLATES))
