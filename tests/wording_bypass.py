@@ -146,7 +146,7 @@ _MARKUP = re.compile(r"^\s*<|https?://|\\[bsdw]|\(\?|^#!")
 _WIRE = re.compile(
     r"^(Host|User-Agent|Accept|Accept-Encoding|Content-(Type|Length)|X-[\w-]+|webhook-\w+"
     r"|Idempotency-Key|event): |^(Bearer|[\w=]*@every) |^[a-z]+/[a-z+.-]+[,;] |max-age="
-    r"|^/[a-z]+ |^: |data: |^gzip, "
+    r"|^/[a-z]+ |^: |data: |^gzip, |^attachment; "
 )
 
 
