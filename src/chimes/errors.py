@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from chimes.wording import say
+from chimes.wording import Wording, say
 
 
 class ChimesError(Exception):
@@ -54,8 +54,12 @@ class ChimesError(Exception):
 
 
 def told(error: BaseException) -> str:
-    """What an error says; one of ours can still be said in every language."""
-    return error.message if isinstance(error, ChimesError) else str(error)
+    """What an error says; a sentence of ours can still be said in every language."""
+    match error.args:
+        case (Wording() as sentence, *_):
+            return sentence
+        case _:
+            return str(error)
 
 
 class InvalidInput(ChimesError):

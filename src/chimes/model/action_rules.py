@@ -36,9 +36,9 @@ def check_action_id(value: str, field: str) -> None:
     if len(value) > MAX_ID_LENGTH:
         raise InvalidInput(
             say(
-                "{field} has at most {max_id_length} characters",
+                "{field} has at most {most} characters",
                 field=field,
-                max_id_length=MAX_ID_LENGTH,
+                most=MAX_ID_LENGTH,
             ),
             field=field,
             code="too_long",
@@ -60,7 +60,7 @@ def check_action_id(value: str, field: str) -> None:
 def _check_identities(identities: tuple[object, ...]) -> None:
     if len(identities) > MAX_IDENTITIES:
         raise InvalidInput(
-            say("more than {max_identities} identities", max_identities=MAX_IDENTITIES),
+            say("more than {most} identities", most=MAX_IDENTITIES),
             field="identities",
             code="too_many",
         )

@@ -24,9 +24,9 @@ def check_size(value: object, field: str, most: int) -> None:
     if len(json.dumps(value, ensure_ascii=False).encode()) > most:
         raise InvalidInput(
             say(
-                "{field} is longer than {max_argument_bytes} bytes",
+                "{field} is longer than {most} bytes",
                 field=field,
-                max_argument_bytes=most,
+                most=most,
             ),
             field=field,
             code="too_long",
@@ -37,8 +37,8 @@ def check_json(value: object, field: str, depth: int = 0) -> None:
     if depth > MAX_ARGUMENT_DEPTH:
         raise InvalidInput(
             say(
-                "nested deeper than {max_argument_depth} levels",
-                max_argument_depth=MAX_ARGUMENT_DEPTH,
+                "nested deeper than {most} levels",
+                most=MAX_ARGUMENT_DEPTH,
             ),
             field=field,
             code="json_too_deep",
@@ -70,7 +70,7 @@ def check_json(value: object, field: str, depth: int = 0) -> None:
                 check_json(inner, f"{field}[{place}]", depth + 1)
         case _:
             raise InvalidInput(
-                say("{name} cannot be written as JSON", name=type(value).__name__),
+                say("{type} cannot be written as JSON", type=type(value).__name__),
                 field=field,
                 code="wrong_type",
             )

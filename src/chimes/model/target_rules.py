@@ -83,7 +83,7 @@ def check_prompt(target: AgentTarget) -> None:
         raise InvalidInput(say("a prompt is needed"), field="prompt", code="missing")
     if len(encoded(target.prompt, "prompt")) > MAX_PROMPT_BYTES:
         raise InvalidInput(
-            say("a prompt has at most {max_prompt_bytes} bytes", max_prompt_bytes=MAX_PROMPT_BYTES),
+            say("a prompt has at most {most} bytes", most=MAX_PROMPT_BYTES),
             field="prompt",
             code="too_long",
         )
@@ -95,15 +95,13 @@ def check_prompt(target: AgentTarget) -> None:
         )
     if len(target.model) > MAX_NAME_LENGTH or _CONTROL.search(target.model):
         raise InvalidInput(
-            say(
-                "a model has at most {max_name_length} characters", max_name_length=MAX_NAME_LENGTH
-            ),
+            say("a model has at most {most} characters", most=MAX_NAME_LENGTH),
             field="model",
             code="bad_name",
         )
     if target.max_tokens is not None and not 1 <= target.max_tokens <= MAX_TOKENS:
         raise InvalidInput(
-            say("max_tokens lies between 1 and {max_tokens}", max_tokens=MAX_TOKENS),
+            say("max_tokens lies between 1 and {most}", most=MAX_TOKENS),
             field="max_tokens",
             code="out_of_range",
         )
@@ -114,8 +112,8 @@ def check_name(name: str) -> None:
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
         raise InvalidInput(
             say(
-                "a name has 1 to {max_name_length} letters, digits and any of _ . -",
-                max_name_length=MAX_NAME_LENGTH,
+                "a name has 1 to {most} letters, digits and any of _ . -",
+                most=MAX_NAME_LENGTH,
             ),
             field="name",
             code="bad_name",
@@ -127,9 +125,9 @@ def check_source_name(name: str, field: str) -> None:
     if len(name) > MAX_SOURCE_NAME_LENGTH or not _NAME.fullmatch(name):
         raise InvalidInput(
             say(
-                "{field}: 1 to {max_source_name_length} letters, digits and any of _ . -",
+                "{field}: 1 to {most} letters, digits and any of _ . -",
                 field=field,
-                max_source_name_length=MAX_SOURCE_NAME_LENGTH,
+                most=MAX_SOURCE_NAME_LENGTH,
             ),
             field=field,
             code="bad_name",
@@ -163,9 +161,9 @@ def signing_key(secret: str) -> bytes:
     if len(key) not in SECRET_BYTES:
         raise _bad_secret(
             say(
-                "a signing secret must hold {secret_bytes} to {secret_bytes2} bytes, not {count}",
-                secret_bytes=SECRET_BYTES[0],
-                secret_bytes2=SECRET_BYTES[-1],
+                "a signing secret must hold {least} to {most} bytes, not {count}",
+                least=SECRET_BYTES[0],
+                most=SECRET_BYTES[-1],
                 count=len(key),
             )
         )
@@ -190,7 +188,7 @@ def check_method(method: str) -> None:
 def _check_headers(target: HttpTarget) -> None:
     if len(target.headers) > MAX_HEADERS:
         raise InvalidInput(
-            say("more than {max_headers} headers", max_headers=MAX_HEADERS),
+            say("more than {most} headers", most=MAX_HEADERS),
             field="headers",
             code="too_many_headers",
         )
@@ -223,9 +221,9 @@ def _check_header_value(name: str, value: str) -> None:
         raise _bad_header(
             name,
             say(
-                "{name} is longer than {max_header_value_bytes} bytes",
+                "{name} is longer than {most} bytes",
                 name=name,
-                max_header_value_bytes=MAX_HEADER_VALUE_BYTES,
+                most=MAX_HEADER_VALUE_BYTES,
             ),
             "header_too_long",
         )
@@ -238,7 +236,7 @@ def _bad_header(name: str, message: str, code: str) -> InvalidInput:
 def _check_body(body: str) -> None:
     if len(encoded(body, "body")) > MAX_BODY_BYTES:
         raise InvalidInput(
-            say("the body is longer than {max_body_bytes} bytes", max_body_bytes=MAX_BODY_BYTES),
+            say("the body is longer than {most} bytes", most=MAX_BODY_BYTES),
             field="body",
             code="body_too_long",
         )
@@ -252,8 +250,8 @@ def _check_expected_status(statuses: tuple[int, ...]) -> None:
     ):
         raise InvalidInput(
             say(
-                "expected_status must be at most {max_expected_statuses} numbers from 200 to 599",
-                max_expected_statuses=MAX_EXPECTED_STATUSES,
+                "expected_status must be at most {most} numbers from 200 to 599",
+                most=MAX_EXPECTED_STATUSES,
             ),
             field="expected_status",
             code="expected_status",
@@ -264,8 +262,8 @@ def check_signing(secrets: tuple[str, ...]) -> None:
     if len(secrets) > MAX_SIGNING_SECRETS:
         raise _bad_secret(
             say(
-                "more than {max_signing_secrets} signing secrets",
-                max_signing_secrets=MAX_SIGNING_SECRETS,
+                "more than {most} signing secrets",
+                most=MAX_SIGNING_SECRETS,
             )
         )
     for secret in secrets:

@@ -91,7 +91,7 @@ async def fire_log(
     """Newest first; refused changes are not in it. NotFound, also for what others own."""
     schedule = await store.get_schedule(schedule_id)
     if schedule is None or not actor.may_see(schedule.owner):
-        raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
+        raise NotFound(say("schedule {id} not found", id=schedule_id))
     after = after or FireLogPosition()
     runs = await store.list_runs(
         RunQuery(

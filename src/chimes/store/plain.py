@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from chimes.errors import InvalidInput
+from chimes.errors import InvalidInput, told
 from chimes.wording import say
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Reader:
 
     def __init__(self, data: object) -> None:
         if not isinstance(data, Mapping):
-            raise InvalidInput(say("expected an object, got {name}", name=type(data).__name__))
+            raise InvalidInput(say("expected an object, got {type}", type=type(data).__name__))
         self._data = data
         self._asked: set[str] = set()
 
@@ -95,7 +95,7 @@ class Reader:
         except InvalidInput as error:
             raise error.within(name) from None
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidInput(str(error), field=name) from None
+            raise InvalidInput(told(error), field=name) from None
 
     def _present(self, name: str) -> bool:
         self._asked.add(name)
@@ -106,14 +106,16 @@ class Reader:
         value = self._data.get(name)
         if value is None:
             if default is None:
-                raise InvalidInput(say("{name} is missing", name=name), field=name, code="missing")
+                raise InvalidInput(
+                    say("{field} is missing", field=name), field=name, code="missing"
+                )
             return default
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             expected, given = kind.__name__, type(value).__name__
             raise InvalidInput(
                 say(
-                    "{name}: expected {expected}, got {given}",
-                    name=name,
+                    "{field}: expected {expected}, got {given}",
+                    field=name,
                     expected=expected,
                     given=given,
                 ),
@@ -124,7 +126,7 @@ class Reader:
 
 def moment(value: object) -> datetime:
     if not isinstance(value, str):
-        raise InvalidInput(say("expected a time, got {name}", name=type(value).__name__))
+        raise InvalidInput(say("expected a time, got {type}", type=type(value).__name__))
     parsed = datetime.fromisoformat(value)
     if parsed.tzinfo is None:
         raise InvalidInput(say("{value!r} has no offset", value=value), code="naive_time")

@@ -187,8 +187,8 @@ def _choice(value: object, known: tuple[str, ...], name: str) -> str:
         return value
     raise InvalidTrigger(
         say(
-            "{name} must be one of {known}, not {value}",
-            name=name,
+            "{field} must be one of {known}, not {value}",
+            field=name,
             known=", ".join(known),
             value=shown(value),
         ),

@@ -87,7 +87,7 @@ def interval(value: str | timedelta, name: str) -> timedelta:
     step = parse_duration(value, field=name)
     if not SHORTEST <= step <= LONGEST:
         raise InvalidTrigger(
-            say("{name} must be between 1ms and 10 years", name=name),
+            say("{field} must be between 1ms and 10 years", field=name),
             field=name,
             code="out_of_range",
         )

@@ -116,7 +116,7 @@ def artifacts_to_plain(artifacts: tuple[Artifact, ...]) -> list[Plain]:
 
 def artifacts_from_plain(data: object) -> tuple[Artifact, ...]:
     if not isinstance(data, list):
-        raise InvalidInput(say("expected a list, got {name}", name=type(data).__name__))
+        raise InvalidInput(say("expected a list, got {type}", type=type(data).__name__))
     return tuple(artifact_from_plain(each) for each in data)
 
 

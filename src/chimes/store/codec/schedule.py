@@ -316,7 +316,7 @@ def schedule_from_plain(data: object) -> Schedule:
 
 def _object(data: object) -> Mapping[str, object]:
     if not isinstance(data, dict):
-        raise InvalidInput(say("expected an object, got {name}", name=type(data).__name__))
+        raise InvalidInput(say("expected an object, got {type}", type=type(data).__name__))
     return data
 
 
@@ -324,7 +324,7 @@ def labels_from_plain(data: object) -> dict[str, str | None]:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise InvalidInput(say("expected an object, got {name}", name=type(data).__name__))
+        raise InvalidInput(say("expected an object, got {type}", type=type(data).__name__))
     return {str(name): None if value is None else str(value) for name, value in data.items()}
 
 

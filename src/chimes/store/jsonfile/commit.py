@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
-from chimes.errors import StoreUnavailable
+from chimes.errors import StoreUnavailable, told
 from chimes.wording import say
 
 Batch = Future[None]
@@ -113,6 +113,6 @@ class GroupCommit:
             self._begun = self._waiting = None
             self._undo(error)
             self._lock.rollbacks += 1
-        reason = say("the file cannot be written: {error}", error=str(error))
+        reason = say("the file cannot be written: {error}", error=told(error))
         for batch in failed:
             batch.set_exception(StoreUnavailable(reason))

@@ -130,7 +130,7 @@ def _job_id(raw: Plain, taken: set[ScheduleId], now: datetime) -> ScheduleId:
 
 def _list(value: object) -> list[object]:
     if not isinstance(value, list):
-        raise InvalidInput(say("expected a list, got {name}", name=type(value).__name__))
+        raise InvalidInput(say("expected a list, got {type}", type=type(value).__name__))
     return value
 
 

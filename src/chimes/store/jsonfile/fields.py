@@ -141,7 +141,7 @@ def mapping(value: object, name: str) -> Plain:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise InvalidInput(say("{name} must be an object", name=name), field=name)
+        raise InvalidInput(say("{field} must be an object", field=name), field=name)
     return dict(value)
 
 
@@ -150,14 +150,14 @@ def text_of(data: Mapping[str, object], name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InvalidInput(say("{name} must be a string", name=name), field=name)
+        raise InvalidInput(say("{field} must be a string", field=name), field=name)
     return value
 
 
 def flag(data: Mapping[str, object], name: str, default: bool) -> bool:
     value = data.get(name, default)
     if not isinstance(value, bool):
-        raise InvalidInput(say("{name} must be true or false", name=name), field=name)
+        raise InvalidInput(say("{field} must be true or false", field=name), field=name)
     return value
 
 

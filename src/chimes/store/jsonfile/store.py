@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from chimes.clock import Clock
-from chimes.errors import StoreUnavailable
+from chimes.errors import StoreUnavailable, told
 from chimes.model.audit import AuditEntry
 from chimes.model.run import Reason, canceled
 from chimes.store.jsonfile import disk
@@ -87,14 +87,14 @@ class JsonFileStore(MemoryStore):
             disk.make_directory(self._directory)
             self._directory_lock.take()
         except OSError as error:
-            raise StoreUnavailable(joined(": ", (str(self._directory), str(error)))) from error
+            raise StoreUnavailable(joined(": ", (str(self._directory), told(error)))) from error
         try:
             self._load()
             self._write(lambda: None)
         except OSError as error:
             self._directory_lock.release()
             raise StoreUnavailable(
-                joined(": ", (str(self._generations.current), str(error)))
+                joined(": ", (str(self._generations.current), told(error)))
             ) from error
         except BaseException:
             self._directory_lock.release()
@@ -232,7 +232,7 @@ class JsonFileStore(MemoryStore):
     def _undo(self, error: Exception) -> None:
         if not isinstance(error, OSError):
             _log.error("jobs.json cannot be encoded", exc_info=error)
-        self._write_error = say("jobs.json cannot be written: {error}", error=str(error))
+        self._write_error = say("jobs.json cannot be written: {error}", error=told(error))
         _log.error("%s", self._write_error)
         self._state = self._state.back_to(self._durable, self._writing)
         self._writing = None

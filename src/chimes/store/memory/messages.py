@@ -114,7 +114,7 @@ class MemoryMessages(MemoryBase):
         with self._lock:
             before = self._state.inbox.get(item_id)
             if before is None:
-                raise NotFound(say("inbox item {item_id} not found", item_id=item_id))
+                raise NotFound(say("inbox item {id} not found", id=item_id))
             after = change(before, self._clock.now())
             self._state.inbox[item_id] = after
         await self._commit()

@@ -126,7 +126,7 @@ class MemoryRecords(MemoryBase):
         with self._lock:
             key = self._state.keys.get(key_id)
             if key is None:
-                raise NotFound(say("key {key_id} not found", key_id=key_id))
+                raise NotFound(say("key {id} not found", id=key_id))
             changed = change(key, self._clock.now())
             self._state.keys[key_id] = changed
             self._audit(audit)

@@ -93,7 +93,7 @@ class MemorySchedules(MemoryBase):
     def _present(self, schedule_id: ScheduleId) -> Schedule:
         found = self._state.schedules.get(schedule_id)
         if found is None or found.deleted_at is not None:
-            raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
+            raise NotFound(say("schedule {id} not found", id=schedule_id))
         return found
 
     def _put_changed(self, after: Schedule, new: Sequence[Run], now: datetime) -> None:

@@ -186,12 +186,10 @@ class RedisMessages(RedisListing):
         async def attempt() -> InboxItem:
             now, found = await self._read_inbox(item_id)
             if found is None:
-                raise NotFound(say("inbox item {item_id} not found", item_id=item_id))
+                raise NotFound(say("inbox item {id} not found", id=item_id))
             before, rev = found
             if before.status == Reason.UNREADABLE:
-                raise Conflict(
-                    say("inbox item {item_id} cannot be read", item_id=item_id), code="unreadable"
-                )
+                raise Conflict(say("inbox item {id} cannot be read", id=item_id), code="unreadable")
             after = change(before, now)
             await self._commit([["inbox", item_id, rev]], [["inbox", item_id, inbox_fields(after)]])
             return after

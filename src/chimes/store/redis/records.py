@@ -168,7 +168,7 @@ class RedisRecords(RedisBase):
         async def attempt() -> ApiKey:
             now, (answer,) = await self._ask("value", "keys", key_id)
             if not answer:
-                raise NotFound(say("key {key_id} not found", key_id=key_id))
+                raise NotFound(say("key {id} not found", id=key_id))
             changed = change(key_from_plain(json.loads(text(answer))), now)
             await self._commit(
                 [["value", "keys", key_id, answer]],

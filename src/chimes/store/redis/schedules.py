@@ -158,7 +158,7 @@ class RedisSchedules(RedisFiring):
 
 
 def _missing(schedule_id: ScheduleId) -> NotFound:
-    return NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
+    return NotFound(say("schedule {id} not found", id=schedule_id))
 
 
 def _counted(before: Schedule | None, after: Schedule, quotas: Sequence[Quota]) -> list[Wire]:

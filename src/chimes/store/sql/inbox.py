@@ -59,7 +59,7 @@ class SqlInbox(SqlBase):
         def work(tx: Tx) -> InboxItem:
             row = tx.first(tx.held(_ITEM, inbox.c.id), {"item_id": item_id})
             if row is None:
-                raise NotFound(say("inbox item {item_id} not found", item_id=item_id))
+                raise NotFound(say("inbox item {id} not found", id=item_id))
             after = change(item_of(row), tx.now())
             tx.run(_CHANGE, {"item_id": item_id, **item_values(after)})
             return after

@@ -82,9 +82,7 @@ def complete_run_in(
     run = load_run(tx, run_id)
     if run is None or not accepts(run, fence):
         raise Conflict(
-            say(
-                "this attempt no longer owns run {run_id}: roll its transaction back", run_id=run_id
-            ),
+            say("this attempt no longer owns run {id}: roll its transaction back", id=run_id),
             code="fenced",
         )
     if run.concurrency_key is not None:

@@ -92,7 +92,7 @@ class SqlRecords(SqlBase):
         def work(tx: Tx) -> ApiKey:
             row = tx.first(tx.dialect.for_update(_KEY), {"key_id": key_id})
             if row is None:
-                raise NotFound(say("key {key_id} not found", key_id=key_id))
+                raise NotFound(say("key {id} not found", id=key_id))
             changed = change(key_of(row), tx.now())
             tx.run(_WRITE_KEY, {"this_id": key_id, **key_values(changed)})
             if audit is not None:

@@ -139,7 +139,7 @@ def _apply(
 ) -> tuple[Schedule, datetime]:
     """The schedule, whose row is ours, after its change, and since when it is so."""
     if found is None or found.deleted_at is not None:
-        raise NotFound(say("schedule {schedule_id} not found", schedule_id=edit.schedule_id))
+        raise NotFound(say("schedule {id} not found", id=edit.schedule_id))
     # Asked for once the row is ours: slots fired while we waited for it lie before the change,
     # not after it (F55).
     before, now = without_ahead(tx, found, tx.now())

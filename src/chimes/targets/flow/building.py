@@ -142,8 +142,8 @@ def _within(name: str, value: int, least: int, most: int) -> int:
     if not least <= value <= most:
         raise InvalidInput(
             say(
-                "{name} must be from {least} to {most}, not {value}",
-                name=name,
+                "{field} must be from {least} to {most}, not {value}",
+                field=name,
                 least=least,
                 most=most,
                 value=value,
@@ -160,7 +160,10 @@ def _one_of(kind: type[E], name: str, value: str) -> E:
         known = ", ".join(kind)
         raise InvalidInput(
             say(
-                "{name} must be one of {known}, not {value!r}", name=name, known=known, value=value
+                "{field} must be one of {known}, not {value!r}",
+                field=name,
+                known=known,
+                value=value,
             ),
             field=name,
         ) from None
