@@ -1,0 +1,81 @@
+"""Signing in, seen in a browser; and a change on one node that is heard on another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import PHONE, Site, Visitor
+from tests.browser.watching import accessible, fits
+
+TOKEN = "an-admin-token-for-tests"
+PASSWORD = "correct horse battery"
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+def test_somebody_signs_in_with_a_password_and_out_again(
+    serve: Callable[..., Site], visitor: Callable[..., Visitor], scripts: bool
+) -> None:
+    # S51, issue 7.5
+    site = serve(CHIMES_ADMIN_TOKEN=TOKEN)
+    site.post(
+        "/users",
+        {"name": "anna", "password": PASSWORD, "role": "admin"},
+        Authorization=f"Bearer {TOKEN}",
+    )
+    somebody = visitor(site, width=PHONE, scripts=scripts)
+    somebody.watch.allow("401")
+    page = somebody.open("/ui/inbox")
+    assert "/ui/login" in page.url
+    if scripts:
+        accessible(page)
+    fits(page)
+    page.get_by_label("Name").fill("anna")
+    page.get_by_label("Password").fill("a wrong password")
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    page.wait_for_url("**/ui/inbox")
+    [cookie] = [each for each in somebody.context.cookies() if "session" in each["name"]]
+    assert cookie["httpOnly"]
+    page.locator("summary[aria-label='Account']").click()
+    expect(page.locator(".menu-body:visible")).to_contain_text("user:anna")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.locator(".toast")).to_be_visible()
+    page.goto("/ui/inbox")
+    assert "/ui/login" in page.url
+
+
+def test_a_key_opens_the_dashboard(
+    serve: Callable[..., Site], visitor: Callable[..., Visitor]
+) -> None:
+    site = serve(CHIMES_ADMIN_TOKEN=TOKEN)
+    page = visitor(site).open("/ui/runs")
+    page.get_by_label("API key").fill(TOKEN)
+    page.get_by_role("button", name="Sign in with a key").click()
+    page.wait_for_url("**/ui/runs")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+
+
+def test_a_change_on_one_node_is_heard_on_another(
+    serve: Callable[..., Site], visitor: Callable[..., Visitor], tmp_path: Path
+) -> None:
+    store = f"sqlite:///{tmp_path / 'both.db'}"
+    one, other = serve(store), serve(store)
+    page = visitor(one).open("/ui/")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    page.evaluate(
+        "() => document.addEventListener('schedules.changed', () => { document.title = 'heard'; })"
+    )
+    body = {
+        "name": "report",
+        "trigger": {"kind": "cron", "expression": "0 9 * * *"},
+        "target": {"kind": "http", "url": "http://127.0.0.1:9/"},
+    }
+    assert json.dumps(other.post("/schedules", body))
+    expect(page).to_have_title("heard")
