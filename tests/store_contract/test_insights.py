@@ -53,6 +53,12 @@ OK, FAILED, TIMEOUT = RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.TIMEOUT
 MISSED, SKIPPED, CANCELED = RunStatus.MISSED, RunStatus.SKIPPED, RunStatus.CANCELED
 
 
+@pytest.fixture(autouse=True)
+def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a window is counted a part at a time, these few runs are several parts."""
+    monkeypatch.setattr("chimes.store.redis.insights.AT_ONCE", 3)
+
+
 async def rolled_up(store: Store, clock: SettableClock) -> None:
     """Everything that has ended is in the sums, where there are any."""
     clock.advance(3600)

@@ -1,5 +1,5 @@
 """What is counted, by walking the sorted set that holds the fewest runs which matter. There are no
-sums here: a window costs as much as there are runs in it (ADR 30)."""
+sums here: windows are counted by scripts, and cost as much as there are runs in them (ADR 30)."""
 
 from __future__ import annotations
 
@@ -35,32 +35,42 @@ from chimes.model.insights import (
     Window,
     within,
 )
+from chimes.model.lags import BOUNDS
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.counting import (
     Failure,
-    begun,
     check_by_node,
     check_newest,
     counted_in_a_row,
     counted_schedules,
     failures_in,
     grouped,
-    in_window,
     lag_buckets,
     late_in,
     may_be_failing,
     missed_in,
     overdue_signs,
     own_signs,
-    place_of,
     signs_of,
     tallied,
 )
+from chimes.store.plain import MICROSECOND
 from chimes.store.redis.listing import MOST, RedisListing, Walk
-from chimes.store.redis.wire import maybe_moment, micros, moment, rows, texts
+from chimes.store.redis.wire import (
+    Wire,
+    flag,
+    maybe_moment,
+    micros,
+    moment,
+    rows,
+    text,
+    texts,
+)
 
+#: Runs that one script counts; some milliseconds.
+AT_ONCE = 2000
 _STATUSES = {status.value: status for status in RunStatus}
 _ORIGINS = {origin.value: origin for origin in Origin}
 
@@ -75,11 +85,10 @@ class RedisInsights(RedisListing):
         self, window: Window, filter_: RunFilter = EVERY_RUN, *, step: timedelta | None = None
     ) -> tuple[Tally, ...]:
         window.starts(step)
-        found = [
-            (place_of(run.planned_at, window, step), run.status, 1)
-            async for run in self._planned_in(window, filter_.schedule_id)
-            if in_window(run, window, filter_)
-        ]
+        found: list[tuple[int, RunStatus, int]] = []
+        async for name, number in self._counted(window, filter_, step):
+            place, status = name
+            found.append((int(place), _STATUSES[status], number))
         return tallied(found, window, step)
 
     async def run_lags(
@@ -93,18 +102,46 @@ class RedisInsights(RedisListing):
         window.starts(step)
         check_by_node(owner, by_node=by_node)
         found: list[tuple[int, NodeId | None, int, int]] = []
-        async for run in self._planned_in(window):
-            each = begun(run, by_node=by_node) if owner in (None, run.owner) else None
-            if each is not None:
-                found.append((place_of(run.planned_at, window, step), *each, 1))
+        of: list[Wire] = [[str(bound) for bound in BOUNDS], flag(by_node)]
+        async for name, number in self._counted(window, RunFilter(owner=owner), step, *of):
+            place, node, bracket = name
+            found.append((int(place), NodeId(node) if by_node else None, int(bracket), number))
         return lag_buckets(found, window, step, by_node=by_node)
 
-    def _planned_in(
-        self, window: Window, schedule_id: ScheduleId | None = None
-    ) -> AsyncIterator[Run]:
-        facet = "runs:planned" if schedule_id is None else f"runs:planned:schedule:{schedule_id}"
+    async def _counted(
+        self, window: Window, filter_: RunFilter, step: timedelta | None, *more: Wire
+    ) -> AsyncIterator[tuple[list[str], int]]:
+        """A part at a time, so that nobody else has to wait for long."""
+        owner, name = filter_.owner, filter_.schedule_id
+        wanted = (
+            *((owner.type.value, owner.id) if owner is not None else ("", "")),
+            filter_.namespace or "",
+            filter_.kind or "",
+            filter_.origin or "",
+        )
+        length = (step if step is not None else window.until - window.since) // MICROSECOND
+        asked: list[Wire] = [
+            "runs:planned" if name is None else f"runs:planned:schedule:{name}",
+            micros(window.since),
+            micros(window.until),
+            str(length),
+            str(AT_ONCE),
+            list(wanted),
+        ]
+        made = "" if name is None else micros(window.since - MADE_BEFORE)
+        at, seen = "", ""
+        while True:
+            _, (answer, at_, seen_) = await self._ask("window", *asked, at, seen, made, *more)
+            counts = iter(texts(answer))
+            for each in counts:
+                yield each.split("\n"), int(next(counts))
+            at, seen = text(at_), text(seen_)
+            if not seen:
+                return
+
+    def _planned_in(self, window: Window) -> AsyncIterator[Run]:
         highest = f"({micros(window.until)}"
-        walk = Walk(facet=facet, kind="run", lowest=micros(window.since), highest=highest)
+        walk = Walk(facet="runs:planned", kind="run", lowest=micros(window.since), highest=highest)
         return self._walk(walk, self._run, None, MOST)
 
     async def newest_results(

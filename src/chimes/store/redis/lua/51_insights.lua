@@ -60,3 +60,82 @@ function verbs.failing()
   end
   return {NOW, found}
 end
+
+-- args[6]: the owner's type and id, namespace, kind and origin, each '' for any.
+local function matches(body)
+  local owner = type(body.owner) == 'table' and body.owner or {}
+  local target = type(body.target) == 'table' and body.target or {}
+  local has = {owner.type, owner.id, body.namespace, target.kind, body.origin}
+  for place = 1, 5 do
+    local wanted = args[6][place]
+    if wanted ~= '' and has[place] ~= wanted then return false end
+  end
+  return true
+end
+
+local function any_wanted()
+  for _, wanted in ipairs(args[6]) do
+    if wanted ~= '' then return true end
+  end
+  return false
+end
+
+-- How many of the bounds are reached.
+local function bracket_of(lag, bounds)
+  local low, high = 0, #bounds
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if lag >= tonumber(bounds[middle + 1]) then low = middle + 1 else high = middle end
+  end
+  return low
+end
+
+local function first_node(f)
+  local rest = f[5] and f[5] ~= '' and body_of(f[5]) or {}
+  local attempt = type(rest.attempts) == 'table' and rest.attempts[1]
+  local node = type(attempt) == 'table' and attempt.node or f[6]
+  return type(node) == 'string' and node ~= '' and node or '?'
+end
+
+-- A part of a window, counted. args: set by planned time, since, until, step, how many at most,
+-- what has to match, score and id of the last one seen ('' at the beginning), runs made earlier
+-- do not count ('' for none); and for lags: bounds, '1' by node. Names and numbers in turn: bucket,
+-- and status or node and bracket, parted by line ends; where it stopped, or ''.
+function verbs.window()
+  local key, since, step = C .. args[1], tonumber(args[2]), tonumber(args[4])
+  local bounds, by_node = args[10], args[11] == '1'
+  local filtered = bounds or any_wanted()
+  local first = call('ZCOUNT', key, '-inf', '(' .. args[2])
+  local last = call('ZCOUNT', key, '-inf', '(' .. args[3]) - 1
+  if args[8] ~= '' then first = math.max(first, position(key, args[7], args[8], false, true)) end
+  local stop = math.min(last, first + tonumber(args[5]) - 1)
+  local counts, names, at, seen = {}, {}, '', ''
+  for _, id in ipairs(first <= stop and call('ZRANGE', key, first, stop) or {}) do
+    local f = call('HMGET', run_key(id), 'status', 'planned', 'created', 'first', 'rest', 'holder',
+      filtered and 'body' or 'rev')
+    at, seen = call('ZSCORE', key, id), id
+    local body = filtered and f[1] and body_of(f[7] or '')
+    local made = args[9] == '' or tonumber(f[3] or '0') >= tonumber(args[9])
+    if f[1] and f[2] and made and (not body or matches(body)) then
+      local name
+      if not bounds then
+        name = f[1]
+      elseif body.origin == 'schedule' and (f[4] or '') ~= '' then
+        local bracket = bracket_of(tonumber(f[4]) - tonumber(f[2]), bounds)
+        name = (by_node and first_node(f) or '') .. '\n' .. bracket
+      end
+      if name then
+        name = whole(math.floor((tonumber(f[2]) - since) / step)) .. '\n' .. name
+        if not counts[name] then names[#names + 1] = name end
+        counts[name] = (counts[name] or 0) + 1
+      end
+    end
+  end
+  local found = {}
+  for _, name in ipairs(names) do
+    found[#found + 1] = name
+    found[#found + 1] = whole(counts[name])
+  end
+  local more = stop < last
+  return {NOW, found, more and whole(tonumber(at)) or '', more and seen or ''}
+end
