@@ -16,6 +16,7 @@ from chimes.model.target import ActionTarget
 from chimes.targets.action import ActionConfig, ActionRunner
 from chimes.targets.action.config import checked_config
 from chimes.targets.base import Call
+from chimes.targets.http_callback.resolver import Lookup, system_lookup
 from tests.builders import NOW, a_run
 from tests.targets.agent_servers import Kept
 from tests.targets.sinks import OPEN, Handler, Logged, Received, answer, read_request, serving
@@ -110,9 +111,11 @@ async def a_service(**given: Any) -> AsyncIterator[Actions]:
 
 
 @asynccontextmanager
-async def acting(url: str, *, egress: Egress = OPEN, **given: Any) -> AsyncIterator[ActionRunner]:
+async def acting(
+    url: str, *, egress: Egress = OPEN, lookup: Lookup = system_lookup, **given: Any
+) -> AsyncIterator[ActionRunner]:
     config = checked_config(ActionConfig(url=url, **given))
-    runner = ActionRunner(config, egress=egress, user_agent="Chimes/test")
+    runner = ActionRunner(config, egress=egress, user_agent="Chimes/test", lookup=lookup)
     await runner.open()
     try:
         yield runner

@@ -436,6 +436,45 @@ async def test_the_service_may_be_private_and_nothing_else_is_opened() -> None:
         assert (outcome.code, outcome.retryable) == ("egress_denied", False)
 
 
+# S33: a name of the own network, by what it resolves to
+async def test_the_service_by_its_name() -> None:
+    async with a_service() as there:
+        for address, code in (("127.0.0.1", ""), ("169.254.169.254", "egress_denied")):
+            url = f"http://ontology-query:{there.port}"
+            async with acting(url, egress=SERVER, lookup=lambda _: [address]) as runner:  # noqa: B023
+                outcome = await runner.execute(an_action())
+            assert outcome.code == code
+    assert there.executed[0].headers["host"] == f"ontology-query:{there.port}"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"<html>Bad Gateway</html>", "the action service answered HTTP 502"),
+        (b"no\nupstream", "the action service answered HTTP 502: no upstream"),
+        (b"{}", "the action service answered HTTP 502"),
+        (b'{"error": {"code": 5}}', 'the action service answered HTTP 502: {"code": 5}'),
+    ],
+)
+async def test_what_a_refusal_says(body: bytes, told: str) -> None:
+    refusal = answer("502 Bad Gateway", body)
+    async with a_service(executes=[refusal]) as there, acting(there.url) as runner:
+        assert (await runner.execute(an_action())).error == told
+
+
+async def test_a_number_is_an_id_and_long_texts_are_cut() -> None:
+    ended = COMPLETED | {"message": "x" * 5000}
+    async with (
+        a_service(executes=[{"execution_id": 17}], states=[ended]) as there,
+        acting(there.url) as runner,
+    ):
+        outcome = await runner.execute(an_action())
+    assert outcome.result is not None
+    assert outcome.result["execution_id"] == "17"
+    assert len(str(outcome.result["message"])) == 1000
+    assert there.asked == ["/action-executions/17"]
+
+
 # S45
 async def test_secrets_are_not_repeated() -> None:
     told = TOKEN.split()[1]
