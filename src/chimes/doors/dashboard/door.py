@@ -6,6 +6,7 @@ pay.
 
 from __future__ import annotations
 
+import asyncio
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 class Dashboard:
     def __init__(self, door: Doorway) -> None:
         self._door = door
+        self._first = asyncio.Lock()
+        self._ready = False
 
     @cached_property
     def _site(self) -> Site:
@@ -33,10 +36,28 @@ class Dashboard:
         return Site(self._door)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._ready:
+            async with self._first:
+                if not self._ready:
+                    # In a thread: it takes longer than a schedule may be late.
+                    await asyncio.to_thread(_prepare)
+                    self._ready = True
         await self._site(scope, receive, send)
 
     def tell(self, request: Request, problem: Problem) -> Response:
         return self._site.tell(request, problem)
+
+
+def _prepare() -> None:
+    """Everything imported, every template compiled, every asset packed."""
+    from chimes.doors.dashboard import site  # noqa: F401
+    from chimes.doors.dashboard.assets import assets
+    from chimes.doors.dashboard.templating import environment
+
+    assets()
+    templates = environment()
+    for name in templates.list_templates():
+        templates.get_template(name)
 
 
 def dashboard_door(door: Doorway) -> DoorRouter:
