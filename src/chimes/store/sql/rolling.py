@@ -174,7 +174,6 @@ def _fold(
 
 
 def _add(tx: Tx, table: Table, counts: Mapping[Any, int]) -> None:
-    names = [each.name for each in table.c]
-    values = [dict(zip(names, (*key, n), strict=True)) for key, n in sorted(counts.items())]
-    if values:
-        tx.run(tx.dialect.counting.adding(table), values)
+    if counts:
+        rows = [(*key, number) for key, number in sorted(counts.items())]
+        tx.dialect.counting.add(tx.connection, table, rows)

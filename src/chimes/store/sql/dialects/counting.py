@@ -1,20 +1,22 @@
+# ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 """Where databases differ in how they count; each dialect has one of these."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
-from sqlalchemy import ColumnElement, Insert, Integer, Table, Text, literal_column
-from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy import ColumnElement, Connection, Integer, Table, Text, literal_column
 
 from chimes.model.lags import BOUNDS
 
-#: Written where it is asked for: `bracket_of` in the words of SQLite, which calls back for it.
+#: What SQLite calls `bracket_of_micros`, and calls back for.
 BRACKET_FUNCTION = "chimes_bracket"
 _LAG = "runs.started_at - runs.planned_at"
 _BOUNDS = ", ".join(map(str, BOUNDS))
+
+Sums = Sequence[tuple[str | int, ...]]
 
 
 class Counting(ABC):
@@ -25,8 +27,9 @@ class Counting(ABC):
     node: ColumnElement[str]
 
     @abstractmethod
-    def adding(self, table: Table) -> Insert:
-        """A row whose key exists is added to by its `number`."""
+    def add(self, connection: Connection, table: Table, rows: Sums) -> None:
+        """Rows of a table of sums, each with a key of its own: one that is there already is added
+        to by its `number`."""
 
 
 class SqliteCounting(Counting):
@@ -37,11 +40,8 @@ class SqliteCounting(Counting):
         Text,
     )
 
-    @cache  # noqa: B019 there is one of each
-    def adding(self, table: Table) -> Insert:
-        insert = sqlite.insert(table)
-        number = table.c.number + insert.excluded.number
-        return insert.on_conflict_do_update(index_elements=_key(table), set_={"number": number})
+    def add(self, connection: Connection, table: Table, rows: Sums) -> None:
+        connection.exec_driver_sql(_sqlite_add(table), list(rows))
 
 
 class PostgresCounting(Counting):
@@ -53,11 +53,8 @@ class PostgresCounting(Counting):
         Text,
     )
 
-    @cache  # noqa: B019 there is one of each
-    def adding(self, table: Table) -> Insert:
-        insert = postgresql.insert(table)
-        number = table.c.number + insert.excluded.number
-        return insert.on_conflict_do_update(index_elements=_key(table), set_={"number": number})
+    def add(self, connection: Connection, table: Table, rows: Sums) -> None:
+        connection.exec_driver_sql(_postgres_add(table), tuple(map(list, zip(*rows, strict=True))))
 
 
 class MariadbCounting(Counting):
@@ -66,11 +63,38 @@ class MariadbCounting(Counting):
         "coalesce(JSON_VALUE(runs.attempts, '$[0].node'), runs.holder, '?')", Text
     )
 
-    @cache  # noqa: B019 there is one of each
-    def adding(self, table: Table) -> Insert:
-        insert = mysql.insert(table)
-        return insert.on_duplicate_key_update(number=table.c.number + insert.inserted.number)
+    def add(self, connection: Connection, table: Table, rows: Sums) -> None:
+        connection.exec_driver_sql(_mariadb_add(table), list(rows))
 
 
-def _key(table: Table) -> list[Any]:
-    return list(table.primary_key.columns)
+def _key(table: Table) -> str:
+    return ", ".join(column.name for column in table.primary_key.columns)
+
+
+@cache
+def _sqlite_add(table: Table) -> str:
+    marks = ", ".join("?" * len(table.c))
+    return (
+        f"INSERT INTO {table.name} VALUES ({marks}) ON CONFLICT ({_key(table)})"
+        " DO UPDATE SET number = number + excluded.number"
+    )
+
+
+# One statement for all of them: one for each would be a round trip for each.
+@cache
+def _postgres_add(table: Table) -> str:
+    types = ("bigint" if isinstance(each.type, Integer) else "text" for each in table.c)
+    lists = ", ".join(f"${place}::{type_}[]" for place, type_ in enumerate(types, 1))
+    return (
+        f"INSERT INTO {table.name} SELECT * FROM unnest({lists}) ON CONFLICT ({_key(table)})"
+        f" DO UPDATE SET number = {table.name}.number + excluded.number"
+    )
+
+
+@cache
+def _mariadb_add(table: Table) -> str:
+    marks = ", ".join(["%s"] * len(table.c))
+    return (
+        f"INSERT INTO {table.name} VALUES ({marks})"
+        " ON DUPLICATE KEY UPDATE number = number + VALUES(number)"
+    )
