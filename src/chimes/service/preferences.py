@@ -1,10 +1,11 @@
-"""What an owner likes: the zone of its schedules, and the language in which it is spoken to."""
+"""What an owner likes: the zone of its schedules, the language in which it is spoken to, and how
+pages look."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.language.choosing import LANGUAGES, known
@@ -23,8 +24,21 @@ class Preferences:
 
     timezone: str | None = None
     language: str | None = None
+    #: Of the dashboard: one of `LOOKS` each.
+    theme: str | None = None
+    clock: str | None = None
+    era: str | None = None
+    shortcuts: str | None = None
 
 
+#: How pages can look: the theme, whose clock times are shown by, which years, and whether letters
+#: are shortcuts.
+LOOKS: Mapping[str, tuple[str, ...]] = {
+    "theme": ("auto", "light", "dark"),
+    "clock": ("schedule", "mine", "utc"),
+    "era": ("ce", "be"),
+    "shortcuts": ("on", "off"),
+}
 NOTHING_CHOSEN = Preferences()
 
 
@@ -42,18 +56,18 @@ class PreferenceService:
     async def change(
         self, actor: Actor, chosen: Mapping[str, str | None], *, owner: Owner | None = None
     ) -> Preferences:
-        """Set the named ones (`timezone`, `language`); None forgets one. `owner`: None is the
-        actor's own; somebody else's are for an admin."""
+        """Set the named ones (`timezone`, `language`, and those of `LOOKS`); None forgets one.
+        `owner`: None is the actor's own; somebody else's are for an admin."""
         owner = owner or actor.owner
         if not _may_choose(actor, owner):
             raise NotAllowed()
         before = await self.of(owner)
-        wanted = {"timezone": before.timezone, "language": before.language}
-        if "timezone" in chosen:
-            wanted["timezone"] = _zone(chosen["timezone"])
-        if "language" in chosen:
-            wanted["language"] = _language(chosen["language"])
-        after = Preferences(**wanted)
+        after = Preferences(
+            **{
+                name: _checked(name, chosen[name]) if name in chosen else value
+                for name, value in asdict(before).items()
+            }
+        )
         if after == before:
             return before
         note = entry(
@@ -67,7 +81,7 @@ class PreferenceService:
         )
         value = None
         if after != NOTHING_CHOSEN:
-            value = json.dumps({"timezone": after.timezone, "language": after.language})
+            value = json.dumps({name: each for name, each in asdict(after).items() if each})
         await self._store.set_state(f"{_STATE}{owner}", value, note)
         return after
 
@@ -80,20 +94,30 @@ def _may_choose(actor: Actor, owner: Owner) -> bool:
 
 
 def _changes(before: Preferences, after: Preferences) -> dict[str, object]:
-    pairs = {
-        "timezone": [before.timezone, after.timezone],
-        "language": [before.language, after.language],
-    }
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    old, new = asdict(before), asdict(after)
+    return {name: [old[name], new[name]] for name in old if old[name] != new[name]}
 
 
-def _zone(name: str | None) -> str | None:
-    return None if name is None else parse_zone(name).name
-
-
-def _language(tag: str | None) -> str | None:
-    if tag is None:
+def _checked(name: str, value: str | None) -> str | None:
+    if value is None:
         return None
+    match name:
+        case "timezone":
+            return _zone(value)
+        case "language":
+            return _language(value)
+    if value not in LOOKS[name]:
+        raise InvalidInput(
+            say("one of {known}", known=", ".join(LOOKS[name])), field=name, code="unknown_choice"
+        )
+    return value
+
+
+def _zone(name: str) -> str:
+    return parse_zone(name).name
+
+
+def _language(tag: str) -> str:
     found = known(tag)
     if found is None:
         raise InvalidInput(
@@ -112,11 +136,11 @@ def _read(text: str) -> Preferences:
         return NOTHING_CHOSEN
     if not isinstance(found, dict):
         return NOTHING_CHOSEN
-    timezone, language = found.get("timezone"), found.get("language")
+    return Preferences(**{name: _kept(name, found.get(name)) for name in asdict(NOTHING_CHOSEN)})
+
+
+def _kept(name: str, value: object) -> str | None:
     try:
-        zone = _zone(timezone) if isinstance(timezone, str) else None
+        return _checked(name, value) if isinstance(value, str) else None
     except InvalidInput:
-        zone = None
-    return Preferences(
-        timezone=zone, language=known(language) if isinstance(language, str) else None
-    )
+        return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chimes.doors.dashboard import look as looks
 from chimes.doors.dashboard.script_words import script_words
 from chimes.wording import Wording, say
 
@@ -53,8 +52,6 @@ def frame_values(visit: Visit) -> dict[str, object]:
         "address": address,
         "csrf": visit.token,
         "languages": LANGUAGE_NAMES,
-        "themes": looks.THEMES,
-        "clocks": looks.CLOCKS,
         "actor": visit.actor,
         "guest": visit.guest,
         "version": visit.door.version,

@@ -9,23 +9,12 @@ from urllib.parse import parse_qsl, urlencode
 
 from chimes.errors import InvalidInput
 from chimes.language.choosing import LANGUAGES, accepted
-from chimes.service.preferences import Preferences
+from chimes.service.preferences import LOOKS, Preferences
 from chimes.triggers.zone import parse_zone
 from chimes.wording import ENGLISH
 
 COOKIE = "chimes_look"
-THEMES = ("auto", "light", "dark")
-#: Whose clock times are shown by: the schedule's, the reader's, or UTC.
-CLOCKS = ("schedule", "mine", "utc")
-ERAS = ("ce", "be")
-SHORTCUTS = ("on", "off")
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "language": tuple(LANGUAGES),
-    "theme": THEMES,
-    "clock": CLOCKS,
-    "era": ERAS,
-    "shortcuts": SHORTCUTS,
-}
+_CHOICES: Mapping[str, tuple[str, ...]] = {"language": tuple(LANGUAGES), **LOOKS}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,12 +54,12 @@ def look_of(
     zone = chosen.get("zone") or owner.timezone
     return Look(
         language=language,
-        theme=chosen.get("theme", "auto"),
-        clock=chosen.get("clock", "mine"),
+        theme=chosen.get("theme") or owner.theme or "auto",
+        clock=chosen.get("clock") or owner.clock or "mine",
         zone=zone or chosen.get("seen_zone") or default_zone,
         zone_chosen=zone is not None,
-        era=chosen.get("era", "ce"),
-        shortcuts=chosen.get("shortcuts", "on"),
+        era=chosen.get("era") or owner.era or "ce",
+        shortcuts=chosen.get("shortcuts") or owner.shortcuts or "on",
     )
 
 

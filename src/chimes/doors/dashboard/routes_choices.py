@@ -9,20 +9,21 @@ from starlette.responses import Response
 from chimes.doors.dashboard.look import COOKIE, with_choices
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.visit import Visit
+from chimes.service.preferences import LOOKS
 
 pages = Pages()
-_FIELDS = ("language", "theme", "clock", "era", "shortcuts", "zone")
-#: What is also good to know elsewhere: messages, schedules without a zone.
-_KEPT = {"language": "language", "zone": "timezone"}
+#: By their names here, what they are among the preferences of an owner: good to know elsewhere,
+#: for messages, for schedules without a zone, and in the next browser.
+_KEPT = {"language": "language", "zone": "timezone"} | {name: name for name in LOOKS}
 _A_YEAR = timedelta(days=365)
 
 
 @pages.post("/look", public=True)
 async def choose(visit: Visit) -> Response:
     """One or more of the fields; the rest stays as it is."""
-    wanted = {name: visit.form.text(name) for name in _FIELDS if name in visit.form}
+    wanted = {name: visit.form.text(name) for name in _KEPT if name in visit.form}
     cookie = with_choices(visit.request.cookies.get(COOKIE, ""), wanted)
-    kept = {_KEPT[name]: value or None for name, value in wanted.items() if name in _KEPT}
+    kept = {_KEPT[name]: value or None for name, value in wanted.items()}
     if kept and visit.guest is not None:
         await visit.door.preferences.change(visit.actor, kept)
     response = visit.redirect(visit.back())
