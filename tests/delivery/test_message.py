@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import string
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import process_time
@@ -18,7 +20,7 @@ from chimes.model.delivery import Artifact
 from chimes.model.recipient import Channel, Occasion
 from chimes.model.run import Reason, RunStatus
 from chimes.model.target import HttpTarget, TaskTarget
-from chimes.wording import in_language
+from chimes.wording import in_language, say
 from tests.builders import a_run
 from tests.delivery.letters import (
     a_delivery_of,
@@ -142,6 +144,31 @@ def test_the_newest_three_artifacts_are_files() -> None:
     assert [file.name for file in message.files] == ["2.txt", "3.txt", "4.txt"]
     assert message.artifacts[0] == Artifact(name="0.txt", url="http://127.0.0.1:9/0")
     assert message.text.endswith("Files:\n0.txt: http://127.0.0.1:9/0\n1.txt: http://127.0.0.1:9/1")
+
+
+@pytest.mark.parametrize("language", ["th", "zh"])
+def test_an_error_on_record_is_told_in_the_language_of_the_reader(language: str) -> None:
+    error = say("timed out after {seconds:g}s", seconds=30.0)
+    run = an_ended_run(status=RunStatus.TIMEOUT, error=str(error))
+    message = a_message(run, language=language)
+    told = in_language(error, language)
+    assert told != error
+    assert told in message.markdown
+    assert told in message.text
+
+
+def test_a_message_is_made_without_babel() -> None:
+    """It takes half a second to load, which nobody waits for who sends one."""
+    code = (
+        "import sys; from tests.delivery.letters import a_message, an_ended_run; "
+        "print(a_message(an_ended_run(error='timed out after 30s'), language='th').text); "
+        "assert 'babel' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Morning report: สำเร็จ" in done.stdout
 
 
 def test_a_very_long_output_is_cut_and_says_so() -> None:

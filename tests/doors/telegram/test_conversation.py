@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chimes.delivery.telegram_buttons import Action, encode
+from chimes.doors.telegram.texts import EXAMPLE, LANGUAGES
 from chimes.model.access import Actor, Owner, OwnerType, Quota, Role
 from chimes.model.ids import ScheduleId
 from chimes.model.kept_state import KeptState
@@ -20,6 +21,7 @@ from chimes.service.schedules import Limits, ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Once
+from chimes.wording import in_language
 from tests.doors.telegram.bot_api import TOKEN
 from tests.doors.telegram.conftest import NOW, Chats, chats_on
 
@@ -282,6 +284,15 @@ class TestLanguage:
         self, chats: Chats, code: str, telling: str
     ) -> None:
         assert telling in await chats.say("/schedules", language_code=code)
+
+    @pytest.mark.parametrize("language", LANGUAGES)
+    async def test_the_example_of_the_help_can_be_sent_as_it_stands(
+        self, chats: Chats, language: str
+    ) -> None:
+        example = in_language(EXAMPLE, language)
+        assert example in await chats.say("/help", language_code=language)
+        answer = await chats.say(f"/schedule {example}", language_code=language)
+        assert (await only(chats)).id == id_in(answer)
 
     async def test_the_zone_of_the_chat(self, chats: Chats) -> None:
         assert "Europe/Berlin" in await chats.say("/timezone Europe/Berlin")
