@@ -21,13 +21,7 @@ from chimes.doors.context import Doorway
 from chimes.doors.dashboard.entering import Reception, arrive, still_welcome
 from chimes.errors import RateLimited, StoreError
 from chimes.model.access import Actor, Owner
-from chimes.model.listing import (
-    AuditQuery,
-    InboxQuery,
-    RunQuery,
-    ScheduleQuery,
-    ScheduleSort,
-)
+from chimes.model.listing import AuditQuery, InboxQuery, RunQuery, ScheduleQuery
 from chimes.model.run import RunStatus
 from chimes.wording import say
 
@@ -39,6 +33,8 @@ HEARTBEAT = 10.0
 MOST_LISTENERS = 200
 #: Runs under way that are looked at; where there are more, something changes all the time.
 _WATCHED = 200
+#: How far back a new run is looked for.
+_RECENT = timedelta(minutes=5)
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
@@ -73,6 +69,8 @@ class Watch:
         self._latest: Seen | None = None
         self._looked_at = float("-inf")
         self._counter = -1
+        #: The newest run that was seen; it stays when it is no longer recent.
+        self._newest = ""
         self._lock = asyncio.Lock()
         self.listeners = 0
 
@@ -89,28 +87,24 @@ class Watch:
             return self._latest
 
     async def _marks(self) -> tuple[str, ...]:
+        """From indexes, whoever asks: nothing here is looked for among all runs or schedules."""
         store, owner = self._door.store, _owner_of(self._actor)
-        newest = await store.list_runs(RunQuery(owner=owner, limit=1))
+        recent = RunQuery(owner=owner, created_since=await store.now() - _RECENT, limit=1)
+        for run in (await store.list_runs(recent)).items:
+            self._newest = run.id
         active = await store.list_runs(
             RunQuery(owner=owner, statuses=(RunStatus.QUEUED, RunStatus.RUNNING), limit=_WATCHED)
         )
         runs = [
-            *(run.id for run in newest.items),
+            self._newest,
             *((run.id, run.status, run.attempt, run.cancel_requested) for run in active.items),
         ]
-        edited = await store.list_schedules(
-            ScheduleQuery(owner=owner, sort=ScheduleSort.UPDATED_AT, descending=True, limit=1)
-        )
-        soonest = await store.list_schedules(
-            ScheduleQuery(owner=owner, enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=1)
-        )
-        audit = await store.list_audit(
-            AuditQuery(owner=None if owner is None else str(owner), limit=1)
-        )
+        whose = None if owner is None else str(owner)
+        # Who changes a schedule leaves a note; what fires leaves a run.
         schedules = [
-            *((each.id, each.version) for each in edited.items),
-            *((each.id, each.next_run_at) for each in soonest.items),
-            *(each.number for each in audit),
+            self._newest,
+            *(each.number for each in await store.list_audit(AuditQuery(owner=whose, limit=1))),
+            await store.count_schedules(ScheduleQuery(owner=owner, enabled=True)),
         ]
         inbox = InboxQuery(owner=owner, archived=None, limit=1)
         messages = [
