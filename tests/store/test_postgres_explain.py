@@ -96,6 +96,7 @@ def compiled(statement: Select[Any]) -> str:
 HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
     "next due": (postgres.NEXT_DUE, (), {"schedules_due"}),
     "due": (postgres.DUE_SCHEDULES % 200, (1,), {"schedules_due"}),
+    "pressing": (postgres.PRESSING % 20_000, (1, 1), {"schedules_due"}),
     "coming": (postgres.COMING % 50, (1,), {"schedules_due"}),
     "confirm": (postgres.UNCONFIRMED, (["r"] * 200, [1] * 200, 1), {"runs_pkey"}),
     "ahead": (compiled(ahead.AHEAD), ("s1", 10**18), {"runs_one_per_slot"}),

@@ -28,7 +28,7 @@ from chimes.model.schedule import (
     resumed,
 )
 from chimes.model.target import TaskTarget
-from chimes.store.port import Fired, LookingAhead, Store
+from chimes.store.port import Fired, LookingAhead, Pressing, Store
 from chimes.store.sql import SqlStore
 from chimes.testing import SettableClock
 from chimes.triggers import Every
@@ -89,6 +89,39 @@ async def test_every_store_takes_what_is_due(store: Store, clock: SettableClock)
     assert [run.schedule_id for run in fired.claimed] == [schedule.id]
     assert await store.get_schedule(later.id) == later
     assert not fired.claimed[0].ahead
+
+
+TENTH = timedelta(milliseconds=10)
+
+
+@pytest.mark.parametrize("count", [0, CROWD - 1])
+async def test_few_do_not_press(ahead_store: SqlStore, count: int) -> None:
+    await crowd(ahead_store, count)
+    assert await ahead_store.pressing(MINUTE, TENTH) is None
+
+
+async def test_a_crowd_presses_the_earlier_the_larger_it_is(ahead_store: SqlStore) -> None:
+    slot = NOW + 5 * SECOND
+    await crowd(ahead_store, CROWD, slot)
+    expected = Pressing(due=slot, begin_by=slot - CROWD * TENTH)
+    assert await ahead_store.pressing(MINUTE, TENTH) == expected
+    await crowd(ahead_store, CROWD, slot)
+    expected = Pressing(due=slot, begin_by=slot - 2 * CROWD * TENTH)
+    assert await ahead_store.pressing(MINUTE, TENTH) == expected
+    assert await ahead_store.pressing(4 * SECOND, TENTH) is None
+
+
+async def test_who_comes_before_a_crowd_is_taken_before_it(ahead_store: SqlStore) -> None:
+    near, far = NOW + 5 * SECOND, NOW + 6 * SECOND
+    await crowd(ahead_store, 10, near)
+    await crowd(ahead_store, 3 * CROWD, far)
+    await crowd(ahead_store, 5, far + 5 * SECOND)
+    answer = await ahead_store.pressing(MINUTE, TENTH)
+    assert answer == Pressing(due=far, begin_by=far - (10 + 3 * CROWD) * TENTH)
+    # An even stream presses least: each has its own time.
+    answer = await ahead_store.pressing(MINUTE, timedelta(microseconds=1))
+    assert answer is not None
+    assert answer.due == near
 
 
 async def test_what_is_taken_ahead_is_claimed_and_planned_for_its_time(

@@ -21,6 +21,9 @@ FURTHEST = timedelta(seconds=5)
 ASK_AGAIN = 0.25
 #: To be through before it closes, whatever else turns up.
 TO_SPARE = timedelta(milliseconds=400)
+#: So shortly before its time a crowd gets the places too that were left to what comes meanwhile:
+#: hardly anything comes any more, and the rest of the crowd would be late.
+LAST_CALL = timedelta(milliseconds=250)
 #: Seconds that taking one schedule costs: before anything is known, and what is believed at all.
 COST, LEAST_COST, MOST_COST = 200e-6, 20e-6, 2e-3
 #: Fewer in one batch say little about what one costs.
@@ -42,6 +45,8 @@ class Outlook:
         self._pause_until = -math.inf
         self._put_off = False
         self._pressing: Pressing | None = None
+        #: A part of a crowd found no place.
+        self.left_over = False
 
     @property
     def furthest(self) -> timedelta:
@@ -78,6 +83,8 @@ class Outlook:
         times = [due - self.furthest, due - AHEAD]
         if self._pressing is not None:
             times.append(self._begin(self._pressing))
+        if self.left_over:
+            times.append(due - LAST_CALL)
         if self._put_off:
             times.append(now + timedelta(seconds=self._pause_until - self._clock.monotonic()))
         return min((each for each in times if each > now), default=due)

@@ -14,6 +14,7 @@ from chimes.engine.events import Events, ScheduleBroken, SchedulesFired
 from chimes.engine.hands import Hands
 from chimes.engine.lifecycle import After, AtOnce, Rest, Until
 from chimes.engine.membership import Membership
+from chimes.engine.outlook import LAST_CALL
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
 from chimes.model.ids import ScheduleId
@@ -98,8 +99,10 @@ class Scheduler:
             return False
         until = await self._outlook.until(now)
         taken, more = 0, due <= until
+        last_call = due - now <= LAST_CALL
         while more:
-            more, count = await self._fire(BATCH, ahead=until - self._time.now())
+            ahead = until - self._time.now()
+            more, count = await self._fire(BATCH, ahead=ahead, to_the_last=last_call)
             taken += count
             await asyncio.sleep(0)
         if due <= until and not taken:
@@ -116,16 +119,19 @@ class Scheduler:
             self._due, self._due_since = due, since
         return Until(since=since, moment=look)
 
-    async def _fire(self, limit: int, ahead: timedelta = NOT) -> tuple[bool, int]:
-        """One batch: whether more are due, and how many cursors moved."""
+    async def _fire(
+        self, limit: int, ahead: timedelta = NOT, *, to_the_last: bool = False
+    ) -> tuple[bool, int]:
+        """One batch: whether more are due, and how many cursors moved. `to_the_last`: what is taken
+        ahead may have all places."""
         began = self._clock.monotonic()
         self._firings.clear()
         with self._offer() as reserved:
             free = reserved.free
-            if ahead > NOT and self._capacity is not None:
+            if ahead > NOT and self._capacity is not None and not to_the_last:
                 free -= min(self._capacity.total // 10, LEFT_FREE)
-                if free <= 0:
-                    return False, 0
+            if ahead > NOT and free <= 0:
+                return False, 0
             fired = await self._store.fire_due(
                 self._plan, limit=limit, places=self._places(free), ahead=max(ahead, NOT)
             )
@@ -152,6 +158,7 @@ class Scheduler:
         self._cap.fired(moved)
         if ahead > NOT and self._outlook is not None:
             self._outlook.took(moved, seconds)
+            self._outlook.left_over = 0 < moved == free
         return fired.more, moved
 
     def _plan(self, schedule: Schedule, context: FireContext, now: datetime) -> AnyFiring:

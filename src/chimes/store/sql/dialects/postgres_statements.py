@@ -142,8 +142,8 @@ FROM (
 
 # The lock is what makes the answer hold: whoever takes a run back locks it before looking at the
 # clock, so it either has done so by now, and then the row is gone or skipped, or finds the slot
-# closed. Lateral, and so one look into the index for each: as a join it was planned as a walk over
-# all runs. What is not confirmed is the shorter answer.
+# closed. What is not confirmed is the shorter answer, mostly none; lateral, because what may be
+# missing in a join cannot be locked there.
 UNCONFIRMED = f"""
 WITH clock AS MATERIALIZED (
   SELECT coalesce($3::bigint, ({NOW}) + {CLOSED // timedelta(microseconds=1)}) AS closed
