@@ -199,8 +199,8 @@ async def test_another_cron_of_an_inactive_one_plans_nothing(kweaver: Rig) -> No
 
 
 # R0.30, C8
-async def test_activating_counts_from_now_and_deactivating_forgets(on_any_store: Rig) -> None:
-    rig = on_any_store
+async def test_activating_counts_from_now_and_deactivating_forgets(kweaver: Rig) -> None:
+    rig = kweaver
     schedule_id = await made(rig, status="active")
     path = f"{KN1}/{schedule_id}/status"
 
@@ -226,8 +226,8 @@ async def test_activating_counts_from_now_and_deactivating_forgets(on_any_store:
 
 
 # R0.29, C16
-async def test_several_are_deleted_at_once(on_any_store: Rig) -> None:
-    rig = on_any_store
+async def test_several_are_deleted_at_once(kweaver: Rig) -> None:
+    rig = kweaver
     ids = [await made(rig, status="active") for _ in range(3)]
     kept = await made(rig)
     answer = await rig.client.delete(f"{KN1}/{ids[0]},{ids[1]}, {ids[2]},{ids[0]}")

@@ -85,8 +85,8 @@ async def test_the_usual_page_is_the_ten_newest(kweaver: Rig) -> None:
     assert len((await listed(kweaver, "offset=2&limit=-1"))[0]) == 10
 
 
-async def test_filters(on_any_store: Rig) -> None:
-    rig = on_any_store
+async def test_filters(kweaver: Rig) -> None:
+    rig = kweaver
     for name, kind, status in (
         ("Restart pods", "restart", "active"),
         ("restart 100%", "restart", "inactive"),

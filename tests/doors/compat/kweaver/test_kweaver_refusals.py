@@ -302,6 +302,23 @@ async def test_where_nobody_answers(kweaver: Rig) -> None:
         assert "canary" not in answer.text
 
 
+async def test_a_defect_says_nothing_of_itself(kweaver: Rig) -> None:
+    async def broken(*given: object, **named: object) -> None:
+        raise RuntimeError("canary")
+
+    kweaver.store.add_schedule = broken  # type: ignore[method-assign, assignment]
+    answer = await kweaver.client.post(KN1, json=body(), headers={"X-Language": "zh-CN"})
+    assert (answer.status_code, answer.json()["error_code"]) == (500, f"{CODE}InternalError")
+    assert "canary" not in answer.text
+
+
+async def test_a_compressed_body_is_406(kweaver: Rig) -> None:
+    answer = await kweaver.client.post(
+        KN1, content=b"x", headers=JSON | {"Content-Encoding": "gzip"}
+    )
+    assert answer.status_code == 406
+
+
 async def test_other_addresses_and_methods(kweaver: Rig) -> None:
     client = kweaver.client
     for answer, status, code in (
