@@ -277,3 +277,22 @@ def test_a_skewed_clock_is_said_once_until_it_is_right_again(
     for skew in (0.1, 5.0, 6.0, 0.0, -9.0):
         reports(NodeBeat(node_id=NODE, clock_skew=skew))
     assert [record.__dict__["clock_skew_s"] for record in lines.records] == [5.0, -9.0]
+
+
+def test_a_listener_may_say_what_it_hears() -> None:
+    class Picky:
+        hears = (events.NodeJoined, events.NodeLost)
+
+        def __init__(self) -> None:
+            self.heard: list[events.Event] = []
+
+        def __call__(self, event: events.Event) -> None:
+            self.heard.append(event)
+
+    picky, everything = Picky(), list[events.Event]()
+    telling = events.Events([picky, everything.append])
+    for _ in range(2):
+        for event in EVERY_EVENT:
+            telling.emit(event)
+    assert everything == EVERY_EVENT * 2
+    assert picky.heard == [each for each in EVERY_EVENT if isinstance(each, Picky.hears)] * 2

@@ -7,7 +7,6 @@ attempt is a repetition of what stands there, and is accepted as such (F23).
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -15,6 +14,7 @@ from sqlalchemy import Connection
 from chimes.app.runtime import Runtime
 from chimes.clock import Clock
 from chimes.errors import Conflict, InvalidInput
+from chimes.model.change import replace
 from chimes.model.ids import NodeId
 from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, Verdict
 from chimes.store.sql.dialects.base import Dialect

@@ -32,6 +32,8 @@ class Fallback:
     def active(self) -> bool:
         return bool(self._failing)
 
+    hears = (DutyFailed, DutyRecovered)
+
     def __call__(self, event: Event) -> None:
         if isinstance(event, DutyFailed) and event.duty == Scheduler.name:
             self.failed(event.duty, event.error)

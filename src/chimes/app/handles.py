@@ -47,6 +47,8 @@ class Endings:
     def __init__(self) -> None:
         self._waiting: dict[RunId, set[asyncio.Event]] = {}
 
+    hears = (RunEnded,)
+
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunEnded):
             for waiting in self._waiting.get(event.run.id, ()):

@@ -66,6 +66,8 @@ class Troubles:
     def __init__(self) -> None:
         self._failing: dict[str, str] = {}
 
+    hears = (DutyFailed, DutyRecovered)
+
     def __call__(self, event: Event) -> None:
         if isinstance(event, DutyFailed):
             self._failing[event.duty] = type(event.error).__name__

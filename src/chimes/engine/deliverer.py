@@ -91,6 +91,8 @@ class Deliverer:
         self.idle = asyncio.Event()
         self.idle.set()
 
+    hears = (RunEnded, RunRescued, SchedulesFired)
+
     def __call__(self, event: Event) -> None:
         match event:
             case RunEnded(run=run) | RunRescued(run=run):

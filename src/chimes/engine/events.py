@@ -279,12 +279,21 @@ Listener = Callable[[Event], None]
 
 class Events:
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
+        """A listener with an attribute `hears` is told of events of these types only: every run
+        tells several, and most listeners wait for others."""
         self._listeners = tuple(listeners)
+        self._hearing: dict[type[Event], tuple[Listener, ...]] = {}
 
     def emit(self, event: Event) -> None:
-        for listener in self._listeners:
+        hearing = self._hearing.get(event.__class__)
+        if hearing is None:
+            hearing = self._hearing[event.__class__] = self._who_hears(event.__class__)
+        for listener in hearing:
             try:
                 listener(event)
             except Exception:
                 # A listener only watches: what breaks in it must not reach the work (R2.10).
                 logger.exception("a listener failed on %s", type(event).__name__)
+
+    def _who_hears(self, kind: type[Event]) -> tuple[Listener, ...]:
+        return tuple(each for each in self._listeners if kind in getattr(each, "hears", (kind,)))

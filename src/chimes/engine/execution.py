@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 
 from chimes.clock import Clock
 from chimes.engine.events import Events, RunDropped, RunHandedOn, RunStarted, TargetBroken
@@ -15,8 +14,9 @@ from chimes.engine.steps import FlowSteps
 from chimes.engine.storetime import StoreTime
 from chimes.errors import StoreUnavailable, told
 from chimes.failpoints import hit
+from chimes.model.change import made, replace
 from chimes.model.policy import OnLost
-from chimes.model.run import Attempt, AttemptEnd, Outcome, Verdict, judged
+from chimes.model.run import Attempt, AttemptEnd, Outcome, Run, Verdict, judged
 from chimes.store.port import Store
 from chimes.targets.base import Call, NotHere, TargetRunner
 from chimes.wording import joined, say
@@ -49,7 +49,15 @@ class Execution:
         outcome: Outcome | None = None
         try:
             hit("run.claimed")
-            if not await self._may_begin(hold):
+            if not self._trusted() or (
+                _marks_its_start(hold.run) and not await self._marked(hold.run)
+            ):
+                return None
+            hit("run.started")
+            hit("run.before_effect")
+            # The last look before the effect: the process may have stood still since the first
+            # (F14).
+            if not self._trusted():
                 return None
             self._begin(hold)
             outcome = await self._execute(hold)
@@ -111,20 +119,14 @@ class Execution:
             return (self._time.now() - run.started_at - run.policy.timeout).total_seconds()
         return self._clock.monotonic() - hold.began - run.policy.timeout.total_seconds()
 
-    async def _may_begin(self, hold: Hold) -> bool:
-        run = hold.run
-        if not self._membership.trusted:
-            return False
-        if run.policy.on_lost is OnLost.STOP and not run.resumable:
-            try:
-                if not await self._store.start(run.id, run.fence):
-                    return False
-            except StoreUnavailable:
-                return False
-        hit("run.started")
-        hit("run.before_effect")
-        # The last look before the effect: the process may have stood still since the first (F14).
+    def _trusted(self) -> bool:
         return self._membership.trusted
+
+    async def _marked(self, run: Run) -> bool:
+        try:
+            return await self._store.start(run.id, run.fence)
+        except StoreUnavailable:
+            return False
 
     def _begin(self, hold: Hold) -> None:
         hold.began = self._clock.monotonic()
@@ -145,14 +147,19 @@ class Execution:
 
         run = hold.run
         runner = self._runners[run.target.kind]
-        call = Call(
-            run=run,
-            triggered_at=hold.began_at or self._time.now(),
-            log=log,
-            completing=completing,
-            unwritten=hold.unwritten,
-            state=state_of(self._store, run),
-            canceled=lambda: hold.stop is Stop.CANCEL,
+        call = made(
+            Call,
+            (
+                run,
+                hold.began_at or self._time.now(),
+                log,
+                None,  # steps
+                state_of(self._store, run),
+                lambda: hold.stop is Stop.CANCEL,
+                completing,
+                hold.unwritten,
+                None,  # complete
+            ),
         )
         if not run.resumable:
             return await runner.execute(call)
@@ -166,13 +173,20 @@ class Execution:
         ended = self._clock.monotonic() if hold.ended is None else hold.ended
         now = max(self._time.at(ended), hold.began_at or run.created_at)
         hold.seconds = ended - hold.began if hold.begun else 0.0
-        attempt = outcome.completed or Attempt(
-            number=run.attempt,
-            fence=run.fence,
-            node=run.holder or self._membership.node_id,
-            started_at=hold.began_at or now,
-            finished_at=now,
-            end=outcome.end,
-            error=outcome.error,
+        attempt = outcome.completed or made(
+            Attempt,
+            (
+                run.attempt,
+                run.fence,
+                run.holder or self._membership.node_id,
+                hold.began_at or now,  # started_at
+                now,
+                outcome.end,
+                outcome.error,
+            ),
         )
         return judged(run, outcome, attempt, hold.logs)
+
+
+def _marks_its_start(run: Run) -> bool:
+    return run.policy.on_lost is OnLost.STOP and not run.resumable

@@ -63,6 +63,7 @@ class Forgetting:
     the engine."""
 
     name = "forgetting"
+    hears = (RunEnded, RunRescued)
 
     def __init__(self, store: Store) -> None:
         self._store = store

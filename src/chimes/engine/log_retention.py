@@ -36,6 +36,8 @@ class LogRetention:
         self._cleared: set[str] = set()
         self._stirred = asyncio.Event()
 
+    hears = (RunEnded,)
+
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunEnded) and isinstance(event.run.target, SyncTarget):
             target = event.run.target

@@ -222,6 +222,8 @@ class Reports:
         failure: Exception | None = None,
         **fields: object,
     ) -> None:
+        if not self._log.isEnabledFor(level):
+            return
         about: dict[str, object] = {}
         if run is not None:
             about.update(_of_run(run))

@@ -80,4 +80,4 @@ class StoreTime:
     def at(self, moment: float) -> datetime:
         """What time it was there, or will be, at a moment of the monotonic clock."""
         at, monotonic, _ = self._anchor
-        return at + timedelta(seconds=moment - monotonic)
+        return at + timedelta(0, 0, round((moment - monotonic) * 1_000_000))

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput, NotFound
+from chimes.model.change import made
 from chimes.model.ids import NodeId
 from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, judged
 from chimes.model.target import TaskTarget
@@ -100,15 +101,7 @@ class PythonTask:
             outcome = failed("bad_arguments", error.message)
         else:
             outcome = await self._carry_out(
-                Work(
-                    task=task,
-                    function=task.function,
-                    bound=bound,
-                    args=target.args,
-                    context=context,
-                    log=log,
-                    timeout=timeout,
-                )
+                made(Work, (task, task.function, bound, target.args, context, log, timeout, None))
             )
         if _is_final(call, outcome):
             now = call.triggered_at + timedelta(seconds=CLOCK.monotonic() - began)

@@ -35,9 +35,15 @@ class TaskError:
         return self.message
 
 
+#: What most tasks return.
+_NOTHING = Outcome(end=AttemptEnd.SUCCEEDED, result={"value": None})
+
+
 def outcome_of_value(value: object) -> Outcome:
     """A task's return value becomes `{"value": …}`, if JSON has a form for it."""
-    if value is None or value is True or value is False:
+    if value is None:
+        return _NOTHING
+    if value is True or value is False:
         return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": value})
     if inspect.iscoroutine(value):
         value.close()
