@@ -42,6 +42,7 @@ class Trial:
 
     def __init__(self) -> None:
         self.names = ["one", "two", HOSTILE]
+        self.more = False
         self.pages = Pages()
         self.pages.get("/trial")(self.show)
         self.pages.get("/trial/newer")(self.newer)
@@ -50,7 +51,10 @@ class Trial:
         self.pages.post("/trial/fail")(self.fail)
 
     async def show(self, visit: Visit) -> Response:
-        return visit.page_or_part("trial.html", "rows", names=self.names)
+        if "after" in visit.query:
+            return visit.page_or_part("trial.html", "rows", names=["five", "six"], more="")
+        more = "/ui/trial?after=4" if self.more else ""
+        return visit.page_or_part("trial.html", "rows", names=self.names, more=more)
 
     async def newer(self, visit: Visit) -> Response:
         return JSONResponse({"count": 3, "text": "3 new rows – show"})

@@ -112,3 +112,15 @@ def test_rows_are_cards_on_phones_and_charts_are_drawn(
         "(cell) => getComputedStyle(cell).display"
     )
     assert shown == ("block" if width == PHONE else "table-cell")
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+def test_more_rows_come_below_or_on_the_next_page(
+    trial: Served, visitor: Callable[..., Visitor], scripts: bool
+) -> None:
+    trial.trial.more = True
+    page = visitor(trial, scripts=scripts).open("/ui/trial")
+    page.get_by_role("link", name="Load more").click()
+    expect(page.get_by_role("link", name="Load more")).to_have_count(0)
+    expect(page.locator("[data-open-row]")).to_have_count(5 if scripts else 2)
+    assert names(page)[-2:] == ["five", "six"]
