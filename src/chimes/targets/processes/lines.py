@@ -12,8 +12,6 @@ from chimes.targets.processes.storable import shown
 from chimes.wording import say
 
 _USUAL = Redactor()
-#: One for all: it is held for a moment, and one for each attempt would be made for nothing.
-_COUNTING = threading.Lock()
 
 
 class RunLog:
@@ -30,6 +28,7 @@ class RunLog:
         self._redactor = redactor or _USUAL
         self._loop = asyncio.get_running_loop()
         self._own_thread = threading.get_ident()
+        self._lock = threading.Lock()
         self._lines = 0
         self._bytes = 0
         self._closed = False
@@ -42,7 +41,7 @@ class RunLog:
         if self.full() or self._closed:
             return
         message = self.shown(message)
-        with _COUNTING:
+        with self._lock:
             if self.full():
                 return
             self._lines += 1
