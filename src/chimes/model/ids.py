@@ -7,6 +7,7 @@ import hashlib
 import secrets
 import uuid
 from datetime import datetime
+from functools import lru_cache
 from typing import NewType
 
 ScheduleId = NewType("ScheduleId", str)
@@ -78,5 +79,11 @@ def _uuid5(name: str) -> str:
 
 def slot_key(schedule_id: ScheduleId, slot: datetime) -> str:
     """C5. Microseconds appear only where a slot has them, so whole seconds read as in the seed."""
+    return f"schedule:{schedule_id}:{_slot_text(slot)}"
+
+
+# Those of a crowd have the same.
+@lru_cache(maxsize=256)
+def _slot_text(slot: datetime) -> str:
     seconds, micros = divmod(round(slot.timestamp() * 1_000_000), 1_000_000)
-    return f"schedule:{schedule_id}:{seconds}" + (f".{micros:06d}" if micros else "")
+    return f"{seconds}" + (f".{micros:06d}" if micros else "")

@@ -122,13 +122,8 @@ def _one_on_time(schedule: Schedule, context: FireContext, now: datetime) -> OnT
         return None
     if not runs_left(schedule, 1):
         following = following_due = None
-    return OnTime(
-        before=schedule,
-        run_id=slot_run_id(schedule.id, head),
-        next_slot=following,
-        next_run_at=following_due,
-        now=now,
-    )
+    run_id = slot_run_id(schedule.id, head)
+    return made(OnTime, (schedule, run_id, following, following_due, now, 1))
 
 
 def _by_policy(schedule: Schedule, context: FireContext, now: datetime) -> Firing:

@@ -22,7 +22,9 @@ def to_micros(moment: datetime) -> int:
 
 
 def to_text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    # Almost all of them are in UTC already.
+    moment = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return moment.isoformat()[:-6] + "Z"
 
 
 def maybe_text(moment: datetime | None) -> str | None:

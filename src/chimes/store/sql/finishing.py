@@ -22,8 +22,8 @@ from chimes.store.sql.base import append_logs, load_runs, load_summaries
 from chimes.store.sql.database import Tx
 from chimes.store.sql.locking import Place, hold_places, hold_runs, places_of
 from chimes.store.sql.rows.mending import readable_run
-from chimes.store.sql.rows.parts import Value, clean, encode_object, moment_of
-from chimes.store.sql.rows.run import attempt_text
+from chimes.store.sql.rows.parts import Value, clean, moment_of
+from chimes.store.sql.rows.run import attempt_text, result_text
 from chimes.store.sql.rows.schedule import summary_values
 from chimes.store.sql.settling import Keys, Settling
 from chimes.store.sql.tables import runs
@@ -188,7 +188,7 @@ def _values(verdict: Verdict) -> tuple[Value, ...]:
         verdict.fence,
         verdict.status.value if again is None else "queued",
         None if again is None else again // MICROSECOND,
-        None if verdict.result is None else encode_object(verdict.result),
+        result_text(verdict.result),
         clean(verdict.error),
         clean(verdict.reason),
         attempt_text(verdict.attempt),

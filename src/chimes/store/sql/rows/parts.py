@@ -12,9 +12,10 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from chimes.model.access import Owner, OwnerType
+from chimes.model.change import made
 from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
-from chimes.model.target import Target
+from chimes.model.target import Target, TaskTarget
 from chimes.store.codec.schedule import (
     policy_from_plain,
     policy_to_plain,
@@ -26,6 +27,8 @@ from chimes.triggers import Trigger, trigger_from_dict
 
 #: Faster than asking the enumeration each time.
 STATUSES = {status.value: status for status in RunStatus}
+
+_TASK = {"kind", "name", "args"}
 
 Value = str | int | float | None
 Values = tuple[Value, ...]
@@ -64,12 +67,14 @@ def maybe_micros(moment: datetime | None) -> int | None:
     return None if moment is None else (moment - EPOCH) // MICROSECOND
 
 
+# The times of a run are mostly the same, and those of a crowd are everybody's.
+@lru_cache(maxsize=2048)
 def moment_of(value: int) -> datetime:
     return EPOCH + timedelta(0, 0, value)
 
 
 def maybe_moment(value: int | None) -> datetime | None:
-    return None if value is None else EPOCH + timedelta(0, 0, value)
+    return None if value is None else moment_of(value)
 
 
 @lru_cache(maxsize=4096)
@@ -84,7 +89,13 @@ def trigger_of(text: str) -> Trigger:
 
 @lru_cache(maxsize=4096)
 def target_of(text: str) -> Target:
-    return target_from_plain(json.loads(text))
+    plain = json.loads(text)
+    # The arguments of tasks differ from run to run, so these are read all the time.
+    if isinstance(plain, dict) and plain.keys() == _TASK and plain["kind"] == "task":
+        name, args = plain["name"], plain["args"]
+        if isinstance(name, str) and isinstance(args, dict):
+            return made(TaskTarget, (name, args, "task"))
+    return target_from_plain(plain)
 
 
 # As many as targets: who is told is part of a policy, and often differs.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -35,6 +35,9 @@ from chimes.store.sql.rows.parts import (
 _ORIGINS = {origin.value: origin for origin in Origin}
 
 NO_ATTEMPTS = "[]"
+#: What a task leaves behind that returns nothing, as most do.
+_NOTHING = {"value": None}
+_NOTHING_TEXT = encode(_NOTHING)
 
 
 def run_values(run: Run, target_text: TargetTexts, batch_id: int | None = None) -> dict[str, Value]:
@@ -83,7 +86,7 @@ def state_values(run: Run) -> dict[str, Value]:
         "claimed_at": maybe_micros(run.claimed_at),
         "started_at": maybe_micros(run.started_at),
         "finished_at": maybe_micros(run.finished_at),
-        "result": None if run.result is None else encode_object(run.result),
+        "result": result_text(run.result),
         "error": clean(run.error),
         "reason": clean(run.reason),
         "attempts": _attempts_text(run.attempts),
@@ -207,6 +210,12 @@ def attempt_text(attempt: Attempt) -> str:
 @lru_cache(maxsize=256)
 def _quoted(text: str) -> str:
     return encode(text)
+
+
+def result_text(result: Mapping[str, object] | None) -> str | None:
+    if result is None:
+        return None
+    return _NOTHING_TEXT if result == _NOTHING else encode_object(result)
 
 
 def _attempts_text(attempts: tuple[Attempt, ...]) -> str:
