@@ -229,8 +229,11 @@ class TornChange(MemoryStore):
         *,
         runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
         quotas: Sequence[Quota] = (),
+        deleted: bool = False,
     ) -> Schedule:
-        return await super().change_schedule(schedule_id, change, audit, quotas=quotas)
+        return await super().change_schedule(
+            schedule_id, change, audit, quotas=quotas, deleted=deleted
+        )
 
 
 class ForgetsPurge(MemoryStore):

@@ -10,10 +10,10 @@ import pytest
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
 from chimes.model.ids import ScheduleId
-from chimes.model.listing import AuditQuery
+from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.planning import ended_at_once, plan, slot_run
 from chimes.model.run import Reason, Run, RunStatus, canceled
-from chimes.model.schedule import Schedule, deleted, passed, paused, recorded
+from chimes.model.schedule import Schedule, brought_back, deleted, passed, paused, recorded
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.store.port import Store
 from chimes.testing import SettableClock
@@ -141,6 +141,22 @@ async def test_an_unknown_or_deleted_schedule_cannot_change(store: Store) -> Non
         await store.change_schedule(schedule.id, lambda s, now: schedule, an_entry())
     assert await store.get_schedule(schedule.id) == gone
     assert await audit_verbs(store) == []
+
+
+async def test_a_deleted_schedule_can_be_brought_back(store: Store) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "me"))
+    back = await store.change_schedule(
+        schedule.id,
+        lambda s, now: brought_back(s, now, "me", enabled=True),
+        an_entry(verb="restore"),
+        deleted=True,
+    )
+    assert (back.deleted_at, back.enabled) == (None, True)
+    assert await store.get_schedule(schedule.id) == back
+    assert (await store.list_schedules(ScheduleQuery())).items == (back,)
+    assert await store.count_schedules(ScheduleQuery()) == 1
+    assert await audit_verbs(store) == ["restore"]
 
 
 # Skip by hand: the row and the cursor move together.

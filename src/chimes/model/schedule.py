@@ -164,6 +164,12 @@ def deleted(schedule: Schedule, now: datetime, by: str) -> Schedule:
     return edited(schedule, changed, now, by)
 
 
+def brought_back(schedule: Schedule, now: datetime, by: str, *, enabled: bool) -> Schedule:
+    """A deleted one, there again: on or off as it was, and planned from now on."""
+    changed = replace(schedule, enabled=enabled, deleted_at=None)
+    return planned(edited(schedule, changed, now, by), now)
+
+
 def rescheduled(schedule: Schedule, to: datetime, now: datetime, by: str) -> Schedule:
     """The next slot is `to`, whatever the trigger says; a moment in the past means now (R2.22)."""
     slot = max(to, now)

@@ -10,14 +10,16 @@ from chimes.errors import (
     Conflict,
     InvalidInput,
     NotAllowed,
+    NotFound,
 )
 from chimes.model.access import Actor, Owner
 from chimes.model.ids import ScheduleId, new_schedule_id
-from chimes.model.listing import Page, ScheduleQuery, ScheduleSort
+from chimes.model.listing import AuditQuery, Page, ScheduleQuery, ScheduleSort
 from chimes.model.planning import ended_at_once, slot_run
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import (
     Schedule,
+    brought_back,
     counts_against,
     deleted,
     edited,
@@ -57,7 +59,10 @@ from chimes.service.targets import (
 )
 from chimes.wording import say
 
-__all__ = ["Limits", "ScheduleService"]
+__all__ = ["RESTORE_WITHIN", "Limits", "ScheduleService"]
+
+#: How long a deletion can be undone (UX A.0).
+RESTORE_WITHIN = timedelta(minutes=10)
 
 
 def _as_it_is(schedule: Schedule) -> Schedule:
@@ -241,6 +246,36 @@ class ScheduleService(RunsByHand):
             version=expected_version,
         )
 
+    async def restore(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
+        """A schedule that was deleted within RESTORE_WITHIN, as it was; runs that waited then stay
+        canceled. NotFound after that, and for what others own."""
+        seen = await self._store.get_schedule(schedule_id)
+        now = await self._store.now()
+        if seen is None or not _restorable(actor, seen, now):
+            raise NotFound(say("schedule {id} not found", id=schedule_id))
+        if not actor.may_write(seen.owner):
+            raise NotAllowed()
+        await self._look()
+        await self._check_name(seen, None)
+        notes = await self._store.list_audit(
+            AuditQuery(object_id=schedule_id, verb="delete", limit=1)
+        )
+        was_on = bool(notes) and notes[0].changes.get("enabled") == [True, False]
+
+        def apply(before: Schedule, now: datetime) -> Schedule:
+            if before.deleted_at is None:
+                raise Conflict(say("the schedule is there already"), code="not_deleted")
+            return brought_back(before, now, actor.name, enabled=was_on)
+
+        edit = self._edit(actor, seen, "restore", apply, now)
+        return await self._store.change_schedule(
+            schedule_id,
+            edit.change,
+            edit.audit,
+            quotas=self._limits().quotas(seen.owner),
+            deleted=True,
+        )
+
     async def pause(
         self,
         actor: Actor,
@@ -331,6 +366,12 @@ class ScheduleService(RunsByHand):
             return rescheduled(before, to, now, actor.name)
 
         return await self._change(actor, schedule_id, "reschedule", apply)
+
+
+def _restorable(actor: Actor, schedule: Schedule, now: datetime) -> bool:
+    if not actor.may_see(schedule.owner):
+        return False
+    return schedule.deleted_at is None or schedule.deleted_at + RESTORE_WITHIN > now
 
 
 def _verb_of(before: Schedule, after: Schedule) -> str:

@@ -31,8 +31,8 @@ from chimes.model.node import Beat, Node
 from chimes.model.planning import AnyFiring, FireContext
 from chimes.model.run import LogEntry, Run, Verdict
 from chimes.model.schedule import Schedule
-from chimes.store.insights import Insights
 from chimes.store.edits import ScheduleEdits
+from chimes.store.insights import Insights
 from chimes.store.messages import Messages
 
 Planner = Callable[[Schedule, FireContext, datetime], AnyFiring]
@@ -200,6 +200,7 @@ class Store(Messages, ScheduleEdits, Insights, Protocol):
         *,
         runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
         quotas: Sequence[Quota] = (),
+        deleted: bool = False,
     ) -> Schedule:
         """Read, apply the pure `change`, write, append `audit`: one transaction, serial with
         fire_due and finish, so that nothing is overwritten. NotFound if there is none or it is
@@ -209,7 +210,8 @@ class Store(Messages, ScheduleEdits, Insights, Protocol):
         transaction (a slot that has its row already keeps that one). A change that sets
         `deleted_at` ends the waiting runs of the schedule as canceled (reason schedule_deleted);
         a running one goes on to its end (C16). `quotas` as in add_schedule, where the schedule
-        counts after the change and did not before."""
+        counts after the change and did not before. `deleted`: also one that is, to bring it
+        back."""
 
     async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
         """Without the deleted ones; order is total (id breaks ties) and stable under inserts."""

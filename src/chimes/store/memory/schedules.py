@@ -62,10 +62,11 @@ class MemorySchedules(MemoryBase):
         *,
         runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
         quotas: Sequence[Quota] = (),
+        deleted: bool = False,
     ) -> Schedule:
         with self._lock:
             now = self._clock.now()
-            before = self._present(schedule_id)
+            before = self._present(schedule_id, deleted=deleted)
             after = change(before, now)
             self._check_quotas(before, after, quotas)
             self._put_changed(after, runs(before, now) if runs else (), now)
@@ -90,9 +91,9 @@ class MemorySchedules(MemoryBase):
         self.wake()
         return tuple(after for _, after, _ in changed)
 
-    def _present(self, schedule_id: ScheduleId) -> Schedule:
+    def _present(self, schedule_id: ScheduleId, *, deleted: bool = False) -> Schedule:
         found = self._state.schedules.get(schedule_id)
-        if found is None or found.deleted_at is not None:
+        if found is None or (found.deleted_at is not None and not deleted):
             raise NotFound(say("schedule {id} not found", id=schedule_id))
         return found
 

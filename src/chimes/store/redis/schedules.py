@@ -53,6 +53,7 @@ class RedisSchedules(RedisFiring):
         *,
         runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
         quotas: Sequence[Quota] = (),
+        deleted: bool = False,
     ) -> Schedule:
         async def attempt() -> Schedule:
             now, (answer,) = await self._ask("schedules", [schedule_id], "")
@@ -60,7 +61,7 @@ class RedisSchedules(RedisFiring):
             if not found:
                 raise _missing(schedule_id)
             before, revision = self._schedules.schedule(found[0][0])
-            if before.deleted_at is not None:
+            if before.deleted_at is not None and not deleted:
                 raise _missing(schedule_id)
             after = change(before, now)
             if revision.damaged and after.deleted_at is None:

@@ -75,12 +75,13 @@ class SqlSchedules(SqlBase):
         *,
         runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
         quotas: Sequence[Quota] = (),
+        deleted: bool = False,
     ) -> Schedule:
         edit = ScheduleEdit(schedule_id=schedule_id, change=change, audit=audit, runs=runs)
 
         def work(tx: Tx) -> Schedule:
             before, damage = load_schedule_and_damage(tx, schedule_id)
-            after, now = _apply(tx, edit, before, damage, quotas)
+            after, now = _apply(tx, edit, before, damage, quotas, deleted=deleted)
             if after.deleted_at is not None:
                 _cancel_waiting(tx, [schedule_id], now)
             if audit is not None:
@@ -136,9 +137,11 @@ def _apply(
     found: Schedule | None,
     damage: Collection[str],
     quotas: Sequence[Quota] = (),
+    *,
+    deleted: bool = False,
 ) -> tuple[Schedule, datetime]:
     """The schedule, whose row is ours, after its change, and since when it is so."""
-    if found is None or found.deleted_at is not None:
+    if found is None or (found.deleted_at is not None and not deleted):
         raise NotFound(say("schedule {id} not found", id=edit.schedule_id))
     # Asked for once the row is ours: slots fired while we waited for it lie before the change,
     # not after it (F55).
