@@ -1,0 +1,160 @@
+"""What can be done with one schedule, from the list and from its own page."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from starlette.responses import Response
+
+from chimes.doors.dashboard.asking import Question
+from chimes.doors.dashboard.flash import Undo
+from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.visit import Visit
+from chimes.errors import InvalidInput
+from chimes.model.ids import ScheduleId
+from chimes.model.schedule import Schedule
+from chimes.triggers.moment import format_moment, parse_moment
+from chimes.wording import say
+
+pages = Pages()
+
+
+def page_of(schedule_id: str) -> str:
+    return f"/ui/schedules/{schedule_id}"
+
+
+def id_in(visit: Visit) -> ScheduleId:
+    return ScheduleId(visit.path["id"])
+
+
+def moment_in(visit: Visit, field: str) -> datetime | None:
+    """A field of a form: by the reader's clock, unless it names an offset itself."""
+    text = visit.form.text(field)
+    return parse_moment(text, visit.look.zone, field=field) if text else None
+
+
+def needed_moment(visit: Visit, field: str) -> datetime:
+    found = moment_in(visit, field)
+    if found is None:
+        raise InvalidInput(say("say when"), field=field, code="missing")
+    return found
+
+
+@pages.post("/schedules/{id}/run")
+async def run_now(visit: Visit) -> Response:
+    """On to the new run (UX D.1 row 9), or to the one of its pair that is under way."""
+    run, created = await visit.door.schedules.run_asked_for(visit.actor, id_in(visit))
+    if created:
+        return visit.done(say("Its run was asked for."), to=f"/ui/runs/{run.id}")
+    text = say("It is under way already: this is that run.")
+    return visit.done(text, to=f"/ui/runs/{run.id}", kind="warning")
+
+
+@pages.post("/schedules/{id}/pause")
+async def pause(visit: Visit) -> Response:
+    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    if not visit.sure:
+        return _ask_pause(visit, schedule)
+    note = visit.form.text("reason")
+    try:
+        until = moment_in(visit, "until")
+        await visit.door.schedules.pause(visit.actor, schedule.id, note=note, until=until)
+    except InvalidInput as error:
+        return _ask_pause(visit, schedule, error=error)
+    return visit.done(
+        say("{name} is paused.", name=schedule.name),
+        to=visit.back(page_of(schedule.id)),
+        undo=Undo(action=f"{page_of(schedule.id)}/resume"),
+    )
+
+
+def _ask_pause(visit: Visit, schedule: Schedule, *, error: InvalidInput | None = None) -> Response:
+    return visit.page_or_part(
+        "schedules/pause.html",
+        "part",
+        status=200 if error is None else 422,
+        schedule=schedule,
+        error=error,
+        given=visit.form,
+        back=visit.back(page_of(schedule.id)),
+    )
+
+
+@pages.post("/schedules/{id}/resume")
+async def resume(visit: Visit) -> Response:
+    before = await visit.door.schedules.get(visit.actor, id_in(visit))
+    schedule = await visit.door.schedules.resume(visit.actor, before.id)
+    fields = {"sure": "yes", "reason": before.pause_note}
+    if before.pause_until is not None and before.pause_until > visit.now:
+        fields["until"] = format_moment(before.pause_until)
+    return visit.done(
+        say("{name} goes on.", name=schedule.name),
+        to=visit.back(page_of(schedule.id)),
+        undo=None
+        if before.enabled
+        else Undo(action=f"{page_of(schedule.id)}/pause", fields=fields),
+    )
+
+
+@pages.post("/schedules/{id}/delete")
+async def delete(visit: Visit) -> Response:
+    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    if not visit.sure:
+        question = Question(
+            title=say("Delete this schedule?"),
+            text=say("Its history stays. For ten minutes it can be brought back."),
+            button=say("Delete"),
+            names=[schedule.name],
+        )
+        return visit.ask(question)
+    await visit.door.schedules.delete(visit.actor, schedule.id)
+    back = visit.back("/ui/schedules")
+    return visit.done(
+        say("{name} was deleted.", name=schedule.name),
+        to="/ui/schedules" if back.startswith(page_of(schedule.id)) else back,
+        undo=Undo(action=f"{page_of(schedule.id)}/restore"),
+    )
+
+
+@pages.post("/schedules/{id}/skip")
+async def skip(visit: Visit) -> Response:
+    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    if not visit.sure:
+        question = Question(
+            title=say("Leave out the next run?"),
+            text=say("It is recorded as skipped; the one after it stays."),
+            button=say("Skip it"),
+            names=[schedule.name],
+            dangerous=False,
+            reason=True,
+        )
+        return visit.ask(question)
+    await visit.door.schedules.skip(visit.actor, schedule.id, reason=visit.form.text("reason"))
+    text = say("The next run of {name} is left out.", name=schedule.name)
+    return visit.done(text, to=visit.back(page_of(schedule.id)))
+
+
+@pages.post("/schedules/{id}/move")
+async def move(visit: Visit) -> Response:
+    """The next slot is carried out at another moment; those after it stay."""
+    to = needed_moment(visit, "to")
+    schedule = await visit.door.schedules.move(visit.actor, id_in(visit), to)
+    text = say("The next run of {name} was moved.", name=schedule.name)
+    return visit.done(text, to=visit.back(page_of(schedule.id)))
+
+
+@pages.post("/schedules/{id}/reschedule")
+async def reschedule(visit: Visit) -> Response:
+    """This moment becomes the next slot, whatever the trigger says."""
+    to = needed_moment(visit, "to")
+    schedule = await visit.door.schedules.reschedule(visit.actor, id_in(visit), to)
+    text = say("{name} has another next slot now.", name=schedule.name)
+    return visit.done(text, to=visit.back(page_of(schedule.id)))
+
+
+@pages.post("/schedules/{id}/restore")
+async def restore(visit: Visit) -> Response:
+    """Undoes a deletion."""
+    schedule = await visit.door.schedules.restore(visit.actor, id_in(visit))
+    text = say("{name} is there again.", name=schedule.name)
+    return visit.done(text, to=visit.back(page_of(schedule.id)))

@@ -1,0 +1,188 @@
+"""What the list of schedules shows: each on one line, from values to what a template needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from chimes.doors.dashboard import times
+from chimes.doors.dashboard.charts import small
+from chimes.doors.dashboard.charts.drawing import Chart
+from chimes.doors.dashboard.filters import Filter
+from chimes.doors.dashboard.look import Look, by_clock
+from chimes.model.access import Actor
+from chimes.model.ids import ScheduleId
+from chimes.model.insights import Glance, Result
+from chimes.model.listing import ScheduleQuery, ScheduleSort
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Schedule
+from chimes.triggers import Cron, Every, Once, Trigger
+from chimes.triggers.duration import format_duration_go
+from chimes.wording import Wording, in_language, say
+
+NO_RUNS = Glance()
+#: What can be typed into the box, as hints.
+HINTS = (
+    "status:enabled",
+    "status:paused",
+    "kind:http",
+    "kind:task",
+    "kind:flow",
+    "kind:agent",
+    "kind:sync",
+    "owner:me",
+    "next:<1h",
+    "next:<24h",
+    "label:",
+)
+_STATES: Mapping[RunStatus, Wording] = {
+    RunStatus.QUEUED: say("queued"),
+    RunStatus.RUNNING: say("running"),
+    RunStatus.SUCCEEDED: say("succeeded"),
+    RunStatus.FAILED: say("failed"),
+    RunStatus.TIMEOUT: say("timed out"),
+    RunStatus.CANCELED: say("canceled"),
+    RunStatus.SKIPPED: say("skipped"),
+    RunStatus.MISSED: say("missed"),
+    RunStatus.UNKNOWN: say("unknown"),
+}
+
+
+def state_word(status: RunStatus, language: str) -> str:
+    return in_language(_STATES[status], language)
+
+
+def expression_of(trigger: Trigger) -> str:
+    """As it was written, for the small print: `0 9 * * 1-5`, `every 5m`, a moment."""
+    match trigger:
+        case Cron():
+            return trigger.expression
+        case Every():
+            return f"every {format_duration_go(trigger.every)}"
+        case Once():
+            return trigger.at
+
+
+def state_of(schedule: Schedule) -> str:
+    """`on`, `paused`, or `done`: it is on, and nothing is planned any more."""
+    if not schedule.enabled:
+        return "paused"
+    return "on" if schedule.next_run_at is not None else "done"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    schedule: Schedule
+    state: str
+    expression: str
+    #: The newest run that is known of; None: there was none.
+    last: Result | None
+    strip: Chart
+    spark: Chart
+    median: timedelta | None
+    last_length: timedelta | None
+    may_operate: bool
+    may_write: bool
+
+
+def rows_of(
+    schedules: Iterable[Schedule],
+    glances: Mapping[ScheduleId, Glance],
+    actor: Actor,
+    look: Look,
+) -> tuple[Row, ...]:
+    return tuple(row_of(each, glances.get(each.id, NO_RUNS), actor, look) for each in schedules)
+
+
+def row_of(schedule: Schedule, glance: Glance, actor: Actor, look: Look) -> Row:
+    lengths = lengths_of(glance.results)
+    return Row(
+        schedule=schedule,
+        state=state_of(schedule),
+        expression=expression_of(schedule.trigger),
+        last=glance.results[0] if glance.results else None,
+        strip=strip_of(glance.results, look, schedule.trigger.zone),
+        spark=spark_of(lengths, look),
+        median=glance.median,
+        last_length=timedelta(seconds=lengths[-1]) if lengths else None,
+        may_operate=actor.may_operate(schedule.owner),
+        may_write=actor.may_write(schedule.owner),
+    )
+
+
+def lengths_of(results: Iterable[Result]) -> list[float]:
+    """Seconds of those that were carried out, oldest first."""
+    found = [each.duration for each in results]
+    return [each.total_seconds() for each in reversed(found) if each is not None]
+
+
+def strip_of(results: Iterable[Result], look: Look, zone: str) -> Chart:
+    """How the last runs ended, oldest at the left."""
+    language, shown_in = look.language, by_clock(look, zone)
+    return small.result_strip(
+        [
+            small.Result(
+                status=each.status,
+                label=f"{state_word(each.status, language)}, {_plain(each.planned_at, shown_in)}",
+            )
+            for each in reversed(tuple(results))
+        ],
+        title=in_language(say("Last results"), language),
+        heads=(in_language(say("When"), language), in_language(say("Result"), language)),
+    )
+
+
+def spark_of(seconds: list[float], look: Look) -> Chart:
+    language = look.language
+    return small.sparkline(
+        seconds,
+        title=in_language(say("Durations"), language),
+        say_span=lambda length: times.span(length, language),
+        heads=(in_language(say("No."), language), in_language(say("Duration"), language)),
+    )
+
+
+def _plain(moment: datetime, zone: str) -> str:
+    """Short, quick to make, and with its zone: there are hundreds of them on a page."""
+    local = moment.astimezone(times.zone_info(zone))
+    return f"{local:%Y-%m-%d %H:%M} {times.zone_mark(local)}"
+
+
+# --- what is asked for ----------------------------------------------------------------------------
+_SORTS = {"next": ScheduleSort.NEXT_RUN_AT, "name": ScheduleSort.NAME}
+_SORTS |= {"created": ScheduleSort.CREATED_AT, "updated": ScheduleSort.UPDATED_AT}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sorting:
+    """`next`, the soonest first, unless told; a minus turns it round."""
+
+    name: str = "next"
+    descending: bool = False
+
+    @property
+    def text(self) -> str:
+        return f"-{self.name}" if self.descending else self.name
+
+    @property
+    def query(self) -> ScheduleQuery:
+        return ScheduleQuery(sort=_SORTS[self.name], descending=self.descending)
+
+    @property
+    def numbers(self) -> bool:
+        """Whether its values are, for the cursor."""
+        return self.name != "name"
+
+    def turned(self, name: str) -> Sorting:
+        """What a click on the head of a column asks for."""
+        return Sorting(name=name, descending=name == self.name and not self.descending)
+
+    def address(self, found: Filter, path: str) -> str:
+        """Without what is usual anyway."""
+        return found.address(path) if self == Sorting() else found.address(path, sort=self.text)
+
+
+def sorting_from(text: str) -> Sorting:
+    name = text.removeprefix("-")
+    return Sorting(name=name, descending=text.startswith("-")) if name in _SORTS else Sorting()
