@@ -105,6 +105,8 @@ def test_rows_are_cards_on_phones_and_charts_are_drawn(
     trial: Served, visitor: Callable[..., Visitor], width: int
 ) -> None:
     page = visitor(trial, width=width, theme="dark").open("/ui/trial")
+    page.locator("main time").click()
+    expect(page.locator(".tap-card")).to_contain_text("Unix")
     fits(page)
     accessible(page)
     expect(page.locator("line-chart canvas")).to_be_visible()

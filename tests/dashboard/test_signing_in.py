@@ -155,6 +155,15 @@ async def test_a_viewers_page_shows_nothing_of_others() -> None:
         assert (await browser.get("/ui/palette?q=canary")).json() == {"items": []}
 
 
+async def test_a_session_has_the_limit_of_a_key() -> None:
+    # RELIABILITY 8: 20 requests a second, burst 40
+    async with browsing(fixed_keys=[TOKEN]) as browser:
+        await signed_in(browser, key=TOKEN)
+        answers = [(await browser.get("/ui/palette?q=")).status_code for _ in range(45)]
+        assert answers[:30] == [200] * 30
+        assert answers[-1] == 429
+
+
 # --- on every store ---------------------------------------------------------------------------
 
 

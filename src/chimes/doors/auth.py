@@ -57,8 +57,7 @@ class Gatekeeper:
             actor = await self._access.authenticate(presented, door=door, address=address)
         except NotAuthenticated:
             await self._turn_away(address, door, presented)
-        if self._burst:
-            await self._count(request, actor)
+        await self.count(request, actor)
         return actor
 
     async def admit_internal(self, request: Request, *, door: str, token: str) -> Actor:
@@ -84,7 +83,10 @@ class Gatekeeper:
             self._failures.count(address)
         raise NotAuthenticated(presented=bool(presented)) from None
 
-    async def _count(self, request: Request, actor: Actor) -> None:
+    async def count(self, request: Request, actor: Actor) -> None:
+        """One more call of somebody known, by whichever way they came in. RateLimited."""
+        if not self._burst:
+            return
         try:
             allowance = await self._calls.take(counted_as(actor))
         except RateLimited as refused:

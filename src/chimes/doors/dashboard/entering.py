@@ -13,7 +13,7 @@ from chimes.doors.dashboard.forms import Form, read_form
 from chimes.doors.dashboard.look import COOKIE, Look, look_of
 from chimes.doors.dashboard.visit import Visit
 from chimes.doors.refusal import Refusal
-from chimes.errors import NotAuthenticated, StoreError
+from chimes.errors import NotAuthenticated, RateLimited, StoreError
 from chimes.model.access import Actor, Owner, Role
 from chimes.service.preferences import Preferences
 from chimes.service.signins import DOOR, Guest, SignInService
@@ -85,8 +85,8 @@ def seen_look(door: Doorway, request: Request, preferred: Preferences | None = N
 
 async def _who(reception: Reception, request: Request) -> tuple[Actor, Guest | None]:
     access = reception.door.access
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
     if not await access.keys_on():
-        gatekeeper: Gatekeeper = request.app.state.gatekeeper
         try:
             return await gatekeeper.admit(request, door=DOOR, accepts=()), None
         except NotAuthenticated:
@@ -96,6 +96,7 @@ async def _who(reception: Reception, request: Request) -> tuple[Actor, Guest | N
         raise NotAuthenticated(presented=False)
     address = request.client.host if request.client else ""
     guest = await reception.sign_ins.guest(secret, address=address)
+    await gatekeeper.count(request, guest.actor)
     return guest.actor, guest
 
 
@@ -137,6 +138,6 @@ async def still_welcome(reception: Reception, request: Request) -> bool:
         await _who(reception, request)
     except NotAuthenticated:
         return False
-    except StoreError:
+    except (RateLimited, StoreError):
         return True
     return True

@@ -56,6 +56,21 @@
   }
   noticeZone();
 
+  // A tap shows what the mouse finds by waiting: the moment in all zones.
+  document.addEventListener("click", (event) => {
+    $(".tap-card")?.remove();
+    const time = event.target.closest("time[title]");
+    if (!time || event.target.closest("a, button, summary")) return;
+    const card = document.createElement("div");
+    card.className = "tap-card";
+    card.setAttribute("role", "status");
+    card.textContent = time.title;
+    document.body.append(card);
+    const box = time.getBoundingClientRect(), room = root.clientWidth - card.offsetWidth - 8;
+    card.style.left = `${Math.max(8, Math.min(box.left, room)) + scrollX}px`;
+    card.style.top = `${box.bottom + 4 + scrollY}px`;
+  });
+
   /* --- toasts -------------------------------------------------------------------------------- */
   const toasts = $("#toasts");
 
@@ -170,6 +185,7 @@
       event.preventDefault();
       return void openPalette();
     }
+    if (event.key === "Escape") $(".tap-card")?.remove();
     if (event.key === "Escape") for (const menu of all("details.menu[open]")) { menu.open = false; $("summary", menu).focus(); }
     if (root.dataset.shortcuts === "off" || event.ctrlKey || event.metaKey || event.altKey) return;
     if (typing(event.target) || $("dialog[open]")) return;
