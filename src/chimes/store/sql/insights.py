@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Select,
     and_,
@@ -73,9 +74,9 @@ class SqlInsights(SqlBase):
         def work(tx: Tx) -> tuple[Tally, ...]:
             place = _Places(window, step)
             found = [
-                (int(row.place), STATUSES[row.status], int(row.number))
+                (int(place_), STATUSES[status], int(number))
                 for statement in _counts(tx, window, filter_, place)
-                for row in tx.rows(statement)
+                for place_, status, number in _tuples(tx, statement)
             ]
             return tallied(found, window, step)
 
@@ -95,14 +96,9 @@ class SqlInsights(SqlBase):
         def work(tx: Tx) -> tuple[LagBucket, ...]:
             place = _Places(window, step)
             found = [
-                (
-                    int(row.place),
-                    NodeId(row.node) if by_node else None,
-                    row.bracket,
-                    int(row.number),
-                )
+                (int(place_), NodeId(node) if by_node else None, bracket, int(number))
                 for statement in lag_statements(tx, window, owner, place, by_node=by_node)
-                for row in tx.rows(statement)
+                for place_, node, bracket, number in _tuples(tx, statement)
             ]
             return lag_buckets(found, window, step, by_node=by_node)
 
@@ -139,10 +135,9 @@ class SqlInsights(SqlBase):
         statement = failures_of(window, filter_)
 
         def work(tx: Tx) -> ErrorGroups:
-            rows = tx.rows(statement)
             found = [
-                Failure(row.id, moment_of(row.created_at), moment_of(row.planned_at), row.error)
-                for row in rows
+                Failure(run_id, moment_of(created_at), moment_of(planned_at), error)
+                for run_id, created_at, planned_at, error in _tuples(tx, statement)
             ]
             return grouped(found, limit)
 
@@ -152,6 +147,11 @@ class SqlInsights(SqlBase):
         if not await self._database.look(anything_to_roll_up):
             return 0
         return await self._database.write(lambda tx: roll_up(tx, limit))
+
+
+def _tuples(tx: Tx, statement: Select[Any]) -> Sequence[Sequence[Any]]:
+    """Rows to be taken apart by position: thousands of them, and names take longer."""
+    return tx.rows(statement)
 
 
 class _Places:
@@ -164,7 +164,9 @@ class _Places:
     def of(self, column: ColumnElement[int]) -> ColumnElement[int]:
         """Written out, so that a database sees the same expression wherever it stands."""
         since, step = micros(self.since), self._step // MICROSECOND
-        return ((column - literal_column(str(since))) // literal_column(str(step))).label("place")
+        # As whole numbers: otherwise they would be divided as decimals, and rounded down.
+        first, length = (literal_column(str(each), BigInteger) for each in (since, step))
+        return ((column - first) // length).label("place")
 
 
 def _counts(

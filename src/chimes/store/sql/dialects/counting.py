@@ -6,15 +6,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Integer, Table, Text, literal_column
+from sqlalchemy import ColumnElement, Connection, Integer, Row, Table, Text, literal_column
 
+from chimes.model.insights import MOST_SCHEDULES
 from chimes.model.lags import BOUNDS
 
 #: What SQLite calls `bracket_of_micros`, and calls back for.
 BRACKET_FUNCTION = "chimes_bracket"
 _LAG = "runs.started_at - runs.planned_at"
 _BOUNDS = ", ".join(map(str, BOUNDS))
+
+NEWEST = "schedule_id, id, status, origin, created_at, planned_at, started_at, finished_at"
+_NEWEST_FIRST = "ORDER BY created_at DESC, id DESC LIMIT"
+#: How many schedules a statement is made for, so that there are few of them to be prepared.
+_SIZES = (1, 10, 25, 50, 100, MOST_SCHEDULES)
 
 Sums = Sequence[tuple[str | int, ...]]
 
@@ -25,6 +32,14 @@ class Counting(ABC):
     #: Who began a run (`first_node`): the node of its first attempt that has ended, or who holds
     #: it. What is no JSON reads as no attempt.
     node: ColumnElement[str]
+
+    @abstractmethod
+    def newest(
+        self, connection: Connection, ids: Sequence[str], each: int, owner: tuple[str, str] | None
+    ) -> Sequence[Row[Any]]:
+        """Of each schedule its newest runs, so many at most: a walk through the index for each,
+        and never further than asked for. Numbering the rows of all of them would read their whole
+        past. Columns are `NEWEST`; `owner`: only runs of that type and id."""
 
     @abstractmethod
     def add(self, connection: Connection, table: Table, rows: Sums) -> None:
@@ -40,6 +55,11 @@ class SqliteCounting(Counting):
         Text,
     )
 
+    def newest(
+        self, connection: Connection, ids: Sequence[str], each: int, owner: tuple[str, str] | None
+    ) -> Sequence[Row[Any]]:
+        return _newest_parts(connection, ids, each, owner, "?")
+
     def add(self, connection: Connection, table: Table, rows: Sums) -> None:
         connection.exec_driver_sql(_sqlite_add(table), list(rows))
 
@@ -53,6 +73,12 @@ class PostgresCounting(Counting):
         Text,
     )
 
+    def newest(
+        self, connection: Connection, ids: Sequence[str], each: int, owner: tuple[str, str] | None
+    ) -> Sequence[Row[Any]]:
+        given = (list(ids), each, *(owner or ()))
+        return connection.exec_driver_sql(_postgres_newest(owner is not None), given).all()
+
     def add(self, connection: Connection, table: Table, rows: Sums) -> None:
         connection.exec_driver_sql(_postgres_add(table), tuple(map(list, zip(*rows, strict=True))))
 
@@ -63,8 +89,46 @@ class MariadbCounting(Counting):
         "coalesce(JSON_VALUE(runs.attempts, '$[0].node'), runs.holder, '?')", Text
     )
 
+    def newest(
+        self, connection: Connection, ids: Sequence[str], each: int, owner: tuple[str, str] | None
+    ) -> Sequence[Row[Any]]:
+        return _newest_parts(connection, ids, each, owner, "%s")
+
     def add(self, connection: Connection, table: Table, rows: Sums) -> None:
         connection.exec_driver_sql(_mariadb_add(table), list(rows))
+
+
+def _newest_parts(
+    connection: Connection,
+    ids: Sequence[str],
+    each: int,
+    owner: tuple[str, str] | None,
+    mark: str,
+) -> Sequence[Row[Any]]:
+    size = next(size for size in _SIZES if size >= len(ids))
+    padded = (*ids, *[""] * (size - len(ids)))
+    given = tuple(value for one in padded for value in (one, *(owner or ()), each))
+    return connection.exec_driver_sql(_parts(size, owner is not None, mark), given).all()
+
+
+@cache
+def _parts(size: int, owned: bool, mark: str) -> str:
+    """One part for each schedule, for want of LATERAL."""
+    mine = f" AND owner_type = {mark} AND owner_id = {mark}" if owned else ""
+    return " UNION ALL ".join(
+        f"SELECT * FROM (SELECT {NEWEST} FROM runs WHERE schedule_id = {mark}{mine}"
+        f" {_NEWEST_FIRST} {mark}) AS part{place}"
+        for place in range(size)
+    )
+
+
+@cache
+def _postgres_newest(owned: bool) -> str:
+    mine = " AND owner_type = $3 AND owner_id = $4" if owned else ""
+    return (
+        f"SELECT newest.* FROM unnest($1::text[]) AS wanted(id) CROSS JOIN LATERAL (SELECT {NEWEST}"
+        f" FROM runs WHERE schedule_id = wanted.id{mine} {_NEWEST_FIRST} $2) AS newest"
+    )
 
 
 def _key(table: Table) -> str:
