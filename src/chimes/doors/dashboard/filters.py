@@ -13,18 +13,31 @@ from urllib.parse import urlencode
 
 from chimes.errors import InvalidInput
 from chimes.model.access import Actor, Owner, OwnerType
-from chimes.model.ids import NodeId, ScheduleId
+from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.run import Origin, RunStatus
 from chimes.triggers.duration import parse_duration
+from chimes.triggers.moment import parse_moment
 from chimes.wording import Wording, say
 
 LONGEST = 500
+#: Nobody has runs that are older.
+_FURTHEST = timedelta(days=36_500)
 _WORD = re.compile(r'(?:(?P<name>[a-z]+):)?(?:"(?P<quoted>[^"]*)"|(?P<plain>\S+))')
 _SCHEDULE_STATES = ("enabled", "paused")
 _KINDS = ("http", "task", "flow", "agent", "sync", "action")
 SCHEDULE_NAMES = ("status", "label", "kind", "owner", "next", "namespace")
-RUN_NAMES = ("status", "schedule", "origin", "owner", "namespace", "node", "since")
+RUN_NAMES = (
+    "status",
+    "schedule",
+    "origin",
+    "owner",
+    "namespace",
+    "node",
+    "since",
+    "until",
+    "same",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +140,30 @@ class RunFilter:
     query: RunQuery
     #: Text to be found in the schedule's name or the error; the store is not asked for it.
     text: str | None = None
+    #: Only those that ended with the same error as this run; the store is not asked for it.
+    same: RunId | None = None
 
 
 def run_filter(
     found: Filter, actor: Actor, now: datetime, query: RunQuery | None = None
 ) -> RunFilter:
     asked, wrong, text = query or RunQuery(), list(found.wrong), None
+    same: RunId | None = None
     for chip in found.chips:
         try:
             if not chip.name:
                 text = chip.value if text is None else f"{text} {chip.value}"
             elif chip.name == "since":
-                asked = replace(asked, since=now - _within(chip.value))
+                asked = replace(asked, since=_moment(chip.value, now))
+            elif chip.name == "until":
+                asked = replace(asked, until=_moment(chip.value, now))
+            elif chip.name == "same":
+                same = RunId(chip.value)
             else:
                 asked = _RUN_PARTS[chip.name](asked, chip.value, actor)
         except InvalidInput as error:
             wrong.append(say("{chip}: {why}", chip=chip.text, why=error.message))
-    return RunFilter(filter=replace(found, wrong=tuple(wrong)), query=asked, text=text)
+    return RunFilter(filter=replace(found, wrong=tuple(wrong)), query=asked, text=text, same=same)
 
 
 SchedulePart = Callable[[ScheduleQuery, str, Actor], ScheduleQuery]
@@ -232,6 +252,13 @@ def _owner(value: str, actor: Actor) -> Owner:
     if not name or kind not in tuple(OwnerType):
         raise InvalidInput(say("me, or one such as user:anna"))
     return Owner(type=OwnerType(kind), id=name)
+
+
+def _moment(value: str, now: datetime) -> datetime:
+    """`24h` ago, or a moment; one without an offset is UTC, so that an address means one thing."""
+    if "-" in value:
+        return parse_moment(value, "UTC")
+    return now - min(_within(value), _FURTHEST)
 
 
 def _within(value: str) -> timedelta:
