@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
-from tests.browser.watching import accessible, fits, zoned
+from tests.browser.watching import accessible, fits, fits_longer, zoned
 
 PAGES = ("/ui/", "/ui/schedules", "/ui/schedules/new", "/ui/runs", "/ui/inbox", "/ui/system")
 
@@ -25,6 +25,8 @@ def test_every_page_is_accessible_and_fits(
         accessible(page)
         fits(page)
         zoned(page)
+        if width == PHONE:
+            fits_longer(page)
 
 
 def test_the_rail_is_below_on_phones_and_at_the_left_on_desks(

@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import secrets
 from datetime import timedelta
-from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -43,8 +42,8 @@ def set_cookie(
     value: str,
     *,
     lasts: timedelta | None = None,
-    same_site: Literal["lax", "strict"] = "lax",
 ) -> None:
+    """Lax and not strict: whoever follows a link from elsewhere is still the same visitor."""
     response.set_cookie(
         _name(request, what),
         value,
@@ -52,7 +51,7 @@ def set_cookie(
         path="/",
         secure=_encrypted(request),
         httponly=True,
-        samesite=same_site,
+        samesite="lax",
     )
 
 

@@ -101,9 +101,7 @@ class Site:
                 visit = await arrive_with_form(self._reception, request, public=page.public)
             response = await page.handler(visit)
             if request.scope["state"].get("new_guard"):
-                cookies.set_cookie(
-                    request, response, cookies.GUARD, visit.guard, same_site="strict"
-                )
+                cookies.set_cookie(request, response, cookies.GUARD, visit.guard)
             return response
 
         return answer

@@ -96,10 +96,17 @@
     start();
   }
   all(".toast").forEach(arm);
+  // The same word twice is one, and no more than four: what goes wrong again and again does not
+  // fill the page.
+  const saying = (box) => ($("strong", box) || $(".toast-text", box))?.textContent;
   if (toasts) {
     new MutationObserver((changes) => {
-      for (const change of changes)
-        for (const node of change.addedNodes) if (node.classList?.contains("error")) $("[data-dismiss]", node)?.removeAttribute("hidden");
+      for (const node of changes.flatMap((change) => [...change.addedNodes])) {
+        if (!node.classList?.contains("toast")) continue;
+        for (const other of all(".toast", toasts)) if (other !== node && saying(other) === saying(node)) other.remove();
+        if (node.classList.contains("error")) $("[data-dismiss]", node)?.removeAttribute("hidden");
+      }
+      all(".toast", toasts).slice(0, -4).forEach((each) => each.remove());
     }).observe(toasts, { childList: true });
   }
 
