@@ -120,7 +120,8 @@ def fits_longer(page: Page) -> None:
             while (walk.nextNode()) found.push(walk.currentNode);
             for (const node of found) {
                 const text = node.textContent.trim();
-                if (!text || node.parentElement.closest("script, svg, code, pre, kbd, time")) continue;
+                const fixed = node.parentElement.closest("script, svg, code, pre, kbd, time");
+                if (!text || fixed) continue;
                 node.textContent += " " + text.slice(0, Math.ceil(text.length * 0.5));
             }
         }"""
