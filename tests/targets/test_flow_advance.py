@@ -162,7 +162,8 @@ def test_failures_before_a_step(run_if: RunIf, broken: list[str], ran: bool, rea
     assert outcome.end is (AttemptEnd.FAILED if broken else AttemptEnd.SUCCEEDED)
     assert not outcome.retryable
     if broken:
-        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+        steps = "step" if len(broken) == 2 else "steps"
+        more = f" (and {len(broken) - 1} more {steps})" if len(broken) > 1 else ""
         assert outcome.error == f"step {broken[0]!r} failed: {broken[0]} broke{more}"
         assert outcome.code == "step_failed"
 

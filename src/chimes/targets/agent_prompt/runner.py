@@ -110,7 +110,7 @@ def _tell_end(handing: Handing, outcome: Outcome) -> None:
     took = handing.clock() - handing.began
     if outcome.end is not AttemptEnd.SUCCEEDED:
         handing.log(
-            "error", say("{error} (after {seconds:.1f} s)", error=outcome.error, seconds=took)
+            "error", say("{error} (after {seconds:.1f} seconds)", error=outcome.error, seconds=took)
         )
     told: list[str] = [counted("{count} byte", "{count} bytes", answer.size)]
     if answer.truncated:

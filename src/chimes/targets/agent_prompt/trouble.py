@@ -81,7 +81,7 @@ def trouble_of_error(error: Exception, *, who: str) -> Trouble:
     failure = failure_of(error)
     return Trouble(
         failure.code,
-        say("{where}: {problem}", where=who, problem=failure.text),
+        say("no answer from {who}: {problem}", who=who, problem=failure.text),
         retryable=failure.retryable,
     )
 

@@ -28,7 +28,7 @@ from chimes.targets.flow.definition import (
     RunIf,
     Step,
 )
-from chimes.wording import Wording, say
+from chimes.wording import Wording, counted, say
 
 #: Rows that are added together.
 BATCH = 500
@@ -323,7 +323,12 @@ def _outcome(flow: Flow, state: _State) -> Outcome:
         first = min(failed, key=lambda row: (row.finished_at or state.now, row.id))
         error = _ended(first)
         if len(failed) > 1:
-            error = say("{problem} (and {count} more)", problem=error, count=len(failed) - 1)
+            error = counted(
+                "{problem} (and {count} more step)",
+                "{problem} (and {count} more steps)",
+                len(failed) - 1,
+                problem=error,
+            )
         return Outcome(end=AttemptEnd.FAILED, error=error, code=FailReason.STEP)
     value = {step.name: state.progress[step.name].output for step in flow.leaves}
     return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": value})

@@ -82,7 +82,7 @@ class HttpCallback:
             )
         except InvalidInput as error:
             # Saved under other rules, or edited by hand in jobs.json.
-            call.log("error", say("not sent: {problem}", problem=error.message))
+            call.log("error", say("it was not sent: {problem}", problem=error.message))
             failure = Failure(code="invalid_target", text=error.message, retryable=False)
             return outcome_of_failure(failure, {})
         assert self._exchange is not None, "open() comes first"

@@ -92,7 +92,7 @@ def _found(request: Request, context: Context) -> tuple[Function, Bound]:
         raise _Refused(
             failed(
                 "unknown_task",
-                say("{where}: {problem}", where=request.app, problem=error.message),
+                say("application {app}: {problem}", app=request.app, problem=error.message),
             )
         ) from error
     except ChimesError as error:
