@@ -17,7 +17,6 @@ from typing import Protocol, runtime_checkable
 
 from chimes.model.access import ApiKey, Quota
 from chimes.model.audit import AuditEntry
-from chimes.model.delivery import Delivery, InboxItem
 from chimes.model.ids import KeyId, NodeId, RunId, ScheduleId
 from chimes.model.kept_state import KeptState
 from chimes.model.listing import (
@@ -31,6 +30,13 @@ from chimes.model.node import Beat, Node
 from chimes.model.planning import AnyFiring, FireContext
 from chimes.model.run import LogEntry, Run, Verdict
 from chimes.model.schedule import Schedule
+from chimes.store.answers import Finished as Finished
+from chimes.store.answers import Fired as Fired
+from chimes.store.answers import Item as Item
+from chimes.store.answers import Places as Places
+from chimes.store.answers import Remembered as Remembered
+from chimes.store.answers import RunLog as RunLog
+from chimes.store.answers import StoreStatus as StoreStatus
 from chimes.store.edits import ScheduleEdits
 from chimes.store.insights import Insights
 from chimes.store.messages import Messages
@@ -38,70 +44,6 @@ from chimes.store.messages import Messages
 Planner = Callable[[Schedule, FireContext, datetime], AnyFiring]
 #: Gets the current value and the store's time; returns the new value, or raises to change nothing.
 ScheduleChange = Callable[[Schedule, datetime], Schedule]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Places:
-    """A node's offer to carry runs out at once."""
-
-    node_id: NodeId
-    #: What its runners can carry out: `http`, `task:NAME`, `flow:NAME` (`target.needs`).
-    offers: frozenset[str]
-    free: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fired:
-    #: Runs that were inserted already claimed for the node that offered places.
-    claimed: tuple[Run, ...] = ()
-    #: Every other row that was inserted: waiting, missed, skipped.
-    others: tuple[Run, ...] = ()
-    #: Schedules that could not be planned and were set aside, with the error in last_error.
-    broken: tuple[Schedule, ...] = ()
-    #: True if due schedules may be left: call again.
-    more: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finished:
-    """What became of a batch of verdicts."""
-
-    #: The runs as they are now, in the order of the accepted verdicts.
-    accepted: tuple[Run, ...] = ()
-    #: Ownership was lost before the verdict came (fenced): the worker's word does not count.
-    refused: tuple[RunId, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Remembered:
-    """The first request under an idempotency key. `status` 0: it is still under way."""
-
-    fingerprint: str
-    status: int = 0
-    body: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoreStatus:
-    kind: str
-    #: Where the data is, without any password.
-    location: str
-    schema: str
-    #: Why the store is not in full order, e.g. a corrupt file was set aside; empty when it is.
-    degraded: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunLog:
-    """The whole log of a run, for export."""
-
-    run_id: RunId
-    entries: tuple[LogEntry, ...]
-
-
-#: What a store consists of, apart from what only lives as long as the processes (nodes, requests).
-Item = Schedule | Run | RunLog | AuditEntry | ApiKey | KeptState | Delivery | InboxItem
 
 
 @runtime_checkable
