@@ -264,7 +264,7 @@ async def measure(
     busy: Callable[[], float] = process_time,
 ) -> list[str]:
     slow = []
-    begun = perf_counter()
+    begun, spent = perf_counter(), busy()
     batches = []
     while True:
         start = perf_counter()
@@ -272,9 +272,9 @@ async def measure(
         batches.append(perf_counter() - start)
         if rolled < 1000:
             break
-    rolling = perf_counter() - begun
+    rolling, spent = perf_counter() - begun, busy() - spent
     print(
-        f"  rolled up in {rolling:.0f} s: {rolling / number * 1e6:.1f} us a run,"
+        f"  rolled up in {rolling:.0f} s: {spent / number * 1e6:.1f} us of computing a run,"
         f" {median(batches) * 1000:.1f} ms (at most {max(batches) * 1000:.0f}) a batch of 1000"
     )
     print(f"  {'':40} {'best':>8} {'median':>8} {'cpu':>8}")

@@ -40,7 +40,7 @@ GLANCE_RESULTS, MEDIAN_OF = 30, 20
 #: Schedules, results of one, and results in all that `newest_results` is asked for at most.
 MOST_SCHEDULES, MOST_OF_ONE, MOST_RESULTS = 200, 1000, 6000
 #: Failures among which `error_groups` looks for equal ones: the newest.
-MOST_ERRORS = 5000
+MOST_ERRORS = 2000
 #: Characters of an error that tell it from others.
 ERROR_ROOM = 500
 
