@@ -13,9 +13,8 @@ kept:
 
 from __future__ import annotations
 
+from chimes.store.sql.mariadb_sums import SUMS, TABLE
 from chimes.store.sql.mariadb_view import ACTION_VIEW, VIEW_STATEMENTS
-
-_TABLE = "ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
 
 _SCHEDULES = f"""
 CREATE TABLE IF NOT EXISTS schedules (
@@ -59,7 +58,7 @@ CREATE TABLE IF NOT EXISTS schedules (
   KEY schedules_created (`deleted_at`, `created_at`, `id`),
   KEY schedules_owned (`owner_type`, `owner_id`, `deleted_at`, `enabled`),
   KEY schedules_named (`deleted_at`, `name`)
-) {_TABLE}
+) {TABLE}
 """
 
 # `runs_claimable` goes up in rank although the highest goes first: ranks are asked for one by one,
@@ -122,7 +121,7 @@ CREATE TABLE IF NOT EXISTS runs (
   KEY runs_by_status (`status`, `created_at`, `id`),
   KEY runs_created (`created_at`, `id`),
   KEY runs_planned (`planned_at`, `id`)
-) {_TABLE}
+) {TABLE}
 """
 
 _OTHERS = (
@@ -134,7 +133,7 @@ CREATE TABLE IF NOT EXISTS run_logs (
   `level` VARCHAR(64) NOT NULL,
   `message` LONGTEXT NOT NULL,
   PRIMARY KEY (`run_id`, `number`)
-) {_TABLE}
+) {TABLE}
 """,
     f"""
 CREATE TABLE IF NOT EXISTS nodes (
@@ -148,7 +147,7 @@ CREATE TABLE IF NOT EXISTS nodes (
   `clock_offset` DOUBLE NOT NULL,
   `offers` LONGTEXT NOT NULL DEFAULT '[]',
   PRIMARY KEY (`id`)
-) {_TABLE}
+) {TABLE}
 """,
     f"""
 CREATE TABLE IF NOT EXISTS audit (
@@ -169,7 +168,7 @@ CREATE TABLE IF NOT EXISTS audit (
   PRIMARY KEY (`number`),
   KEY audit_by_object (`object_id`, `number`),
   KEY audit_by_owner (`owner`, `number`)
-) {_TABLE}
+) {TABLE}
 """,
     f"""
 CREATE TABLE IF NOT EXISTS audit_head (
@@ -177,7 +176,7 @@ CREATE TABLE IF NOT EXISTS audit_head (
   `number` BIGINT NOT NULL,
   `hash` VARCHAR(64) NOT NULL,
   PRIMARY KEY (`id`)
-) {_TABLE}
+) {TABLE}
 """,
     f"""
 CREATE TABLE IF NOT EXISTS api_keys (
@@ -193,7 +192,7 @@ CREATE TABLE IF NOT EXISTS api_keys (
   `last_used_at` BIGINT,
   `revoked_at` BIGINT,
   PRIMARY KEY (`id`)
-) {_TABLE}
+) {TABLE}
 """,
     f"""
 CREATE TABLE IF NOT EXISTS requests (
@@ -206,20 +205,20 @@ CREATE TABLE IF NOT EXISTS requests (
   `expires_at` BIGINT NOT NULL,
   PRIMARY KEY (`scope`, `request_key`),
   KEY requests_expiring (`expires_at`)
-) {_TABLE}
+) {TABLE}
 """,
     f"""
 CREATE TABLE IF NOT EXISTS concurrency_keys (
   `key` VARCHAR(300) NOT NULL,
   PRIMARY KEY (`key`)
-) {_TABLE}
+) {TABLE}
 """,
     f"""
 CREATE TABLE IF NOT EXISTS store_facts (
   `name` VARCHAR(64) NOT NULL,
   `value` BIGINT NOT NULL,
   PRIMARY KEY (`name`)
-) {_TABLE}
+) {TABLE}
 """,
     f"""
 CREATE TABLE IF NOT EXISTS fire_batches (
@@ -229,7 +228,7 @@ CREATE TABLE IF NOT EXISTS fire_batches (
   `enqueued_at` BIGINT NOT NULL,
   `duration_ms` DOUBLE NOT NULL,
   PRIMARY KEY (`id`)
-) {_TABLE}
+) {TABLE}
 """,
     f"""
 CREATE TABLE IF NOT EXISTS fire_failures (
@@ -237,7 +236,7 @@ CREATE TABLE IF NOT EXISTS fire_failures (
   `schedule_id` VARCHAR(255) NOT NULL,
   `error` LONGTEXT NOT NULL,
   PRIMARY KEY (`batch_id`, `schedule_id`)
-) {_TABLE}
+) {TABLE}
 """,
     f"""
 CREATE TABLE IF NOT EXISTS sql_changes (
@@ -247,7 +246,7 @@ CREATE TABLE IF NOT EXISTS sql_changes (
   `schedule_id` VARCHAR(255) NOT NULL,
   `changes` LONGTEXT NOT NULL,
   PRIMARY KEY (`id`)
-) {_TABLE}
+) {TABLE}
 """,
     # One row that is counted up where others have to be woken; see mariadb_wakeups.
     f"""
@@ -255,7 +254,7 @@ CREATE TABLE IF NOT EXISTS wakeups (
   `id` SMALLINT NOT NULL,
   `count` BIGINT NOT NULL,
   PRIMARY KEY (`id`)
-) {_TABLE}
+) {TABLE}
 """,
     "INSERT INTO wakeups (`id`, `count`) VALUES (1, 0) ON DUPLICATE KEY UPDATE `id` = `id`",
     "INSERT INTO store_facts (`name`, `value`) VALUES ('epoch', 0), ('min_revision', 2)"
@@ -272,7 +271,7 @@ CREATE TABLE IF NOT EXISTS kept_states (
   `changed_at` BIGINT NOT NULL,
   `run_id` VARCHAR(255) NOT NULL,
   PRIMARY KEY (`name`)
-) {_TABLE}
+) {TABLE}
 """,
     # R4.16: the tasks of a source in the order of time. Every run is in it, for want of partial
     # indexes; those of one kind of target come one behind the other.
@@ -312,7 +311,7 @@ CREATE TABLE IF NOT EXISTS deliveries (
   KEY deliveries_by_owner (`owner_type`, `owner_id`, `created_at`, `id`),
   KEY deliveries_by_state (`state`, `created_at`, `id`),
   KEY deliveries_created (`created_at`, `id`)
-) {_TABLE}
+) {TABLE}
 """,
     f"""
 CREATE TABLE IF NOT EXISTS inbox (
@@ -335,7 +334,7 @@ CREATE TABLE IF NOT EXISTS inbox (
   KEY inbox_by_owner (`owner_type`, `owner_id`, `created_at`, `id`),
   KEY inbox_created (`created_at`, `id`),
   KEY inbox_by_run (`run_id`)
-) {_TABLE}
+) {TABLE}
 """,
     f"""
 CREATE TABLE IF NOT EXISTS buckets (
@@ -345,52 +344,12 @@ CREATE TABLE IF NOT EXISTS buckets (
   `granted` BIGINT NOT NULL,
   `full_at` BIGINT NOT NULL,
   PRIMARY KEY (`name`)
-) {_TABLE}
+) {TABLE}
 """,
     """
 ALTER TABLE api_keys ADD COLUMN IF NOT EXISTS `scopes` LONGTEXT NOT NULL DEFAULT '[]',
   ALGORITHM = INSTANT
 """,
-)
-
-# Words are shorter here than elsewhere, for the sake of the longest key that InnoDB takes.
-_SUMS = (
-    f"""
-CREATE TABLE IF NOT EXISTS run_tallies (
-  `owner_type` VARCHAR(32) NOT NULL,
-  `owner_id` VARCHAR(255) NOT NULL,
-  `quarter` BIGINT NOT NULL,
-  `namespace` VARCHAR(255) NOT NULL,
-  `kind` VARCHAR(32) NOT NULL,
-  `origin` VARCHAR(32) NOT NULL,
-  `status` VARCHAR(32) NOT NULL,
-  `number` BIGINT NOT NULL,
-  PRIMARY KEY (`owner_type`, `owner_id`, `quarter`, `namespace`, `kind`, `origin`, `status`),
-  KEY run_tallies_by_quarter (`quarter`)
-) {_TABLE}
-""",
-    f"""
-CREATE TABLE IF NOT EXISTS run_lags (
-  `owner_type` VARCHAR(32) NOT NULL,
-  `owner_id` VARCHAR(255) NOT NULL,
-  `quarter` BIGINT NOT NULL,
-  `bracket` SMALLINT NOT NULL,
-  `number` BIGINT NOT NULL,
-  PRIMARY KEY (`owner_type`, `owner_id`, `quarter`, `bracket`),
-  KEY run_lags_by_quarter (`quarter`)
-) {_TABLE}
-""",
-    f"""
-CREATE TABLE IF NOT EXISTS node_lags (
-  `quarter` BIGINT NOT NULL,
-  `node` VARCHAR(255) NOT NULL,
-  `bracket` SMALLINT NOT NULL,
-  `number` BIGINT NOT NULL,
-  PRIMARY KEY (`quarter`, `node`, `bracket`)
-) {_TABLE}
-""",
-    "INSERT INTO store_facts (`name`, `value`) VALUES ('rolled_until', 0)"
-    " ON DUPLICATE KEY UPDATE `name` = store_facts.`name`",
 )
 
 #: By revision, oldest first. MariaDB joined at the second.
@@ -399,5 +358,5 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     "0003": _SYNC_TASKS,
     "0004": _MESSAGES,
     "0005": (ACTION_VIEW,),
-    "0006": _SUMS,
+    "0006": SUMS,
 }
