@@ -1,15 +1,150 @@
-"""Schedule: stub of the frame, to be replaced by the page's owner."""
+"""One schedule: what it is, how it went, what comes, and why something did not run (UX A.3)."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+from urllib.parse import urlencode
+
 from starlette.responses import Response
 
+from chimes.doors.api.paging import cursor_to, position_from, question_of
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.routes_schedule_actions import id_in, page_of
+from chimes.doors.dashboard.views_fire_log import cursor_of, log_lines, position_in
+from chimes.doors.dashboard.views_schedule import (
+    BEHIND,
+    durations,
+    lags,
+    marks_of,
+    next_fires,
+    second_clock,
+    week,
+)
+from chimes.doors.dashboard.views_schedules import expression_of, row_of, state_of
 from chimes.doors.dashboard.visit import Visit
+from chimes.language import note_in_words, warnings_in_words
+from chimes.model.insights import RunFilter, Window, glance_at
+from chimes.model.listing import DeliveryQuery, RunQuery
+from chimes.model.schedule import Schedule
+from chimes.redaction import masked_url
+from chimes.service.insights import InsightService
 
 pages = Pages()
+POINTS = 100
+_RATES = (("24h", timedelta(hours=24)), ("7d", timedelta(days=7)), ("30d", timedelta(days=30)))
+_HOUR = timedelta(hours=1)
+LOG_PAGE = 50
+
+
+def show(
+    visit: Visit, schedule: Schedule, tab: str, /, *, status: int = 200, **values: object
+) -> Response:
+    """A tab of the page, with the head that all of them have."""
+    return visit.page_or_part(
+        f"schedule/{tab}.html",
+        "body",
+        status=status,
+        schedule=schedule,
+        tab=tab,
+        state=state_of(schedule),
+        expression=expression_of(schedule.trigger),
+        may_operate=visit.actor.may_operate(schedule.owner),
+        may_write=visit.actor.may_write(schedule.owner),
+        **values,
+    )
 
 
 @pages.get("/schedules/{id}")
-async def schedule(visit: Visit) -> Response:
-    return visit.page("schedule/page.html")
+async def overview(visit: Visit) -> Response:
+    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    insights = InsightService(visit.door.store)
+    results = await insights.points(visit.actor, schedule.id, limit=POINTS * 2)
+    glance = glance_at(results[:30])
+    only = RunFilter(schedule_id=schedule.id)
+    rates = []
+    for name, span in _RATES:
+        window = Window.last(span, visit.now)
+        rates.append((name, await insights.run_totals(visit.actor, window, only)))
+    behind = Window.last(BEHIND, visit.now)
+    hours = await insights.run_buckets(visit.actor, behind, _HOUR, only) if results else ()
+    marks = marks_of(schedule, results, hours, glance.median, visit.now)
+    language = visit.look.language
+    return show(
+        visit,
+        schedule,
+        "overview",
+        fires=[
+            (fire, note_in_words(fire.note, language) if fire.note else "")
+            for fire in next_fires(schedule, visit.look, visit.now)
+        ],
+        other_zone=second_clock(schedule.trigger.zone, visit.look),
+        warnings=warnings_in_words(schedule.trigger, language),
+        rates=rates,
+        glance=glance,
+        row=row_of(schedule, glance, visit.actor, visit.look),
+        week=week(schedule, marks, visit.look, visit.now),
+        durations=durations(results[:POINTS], schedule, visit.look),
+        lags=lags(results[:POINTS], schedule, visit.look),
+    )
+
+
+@pages.get("/schedules/{id}/runs")
+async def runs(visit: Visit) -> Response:
+    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    question = question_of(visit.request)
+    after = position_from(visit.query.get("cursor"), question, numbers=True)
+    query = RunQuery(schedule_id=schedule.id, after=after, limit=LOG_PAGE)
+    found = await visit.door.runs.find(visit.actor, query)
+    more = ""
+    if found.next is not None:
+        more = (
+            f"{page_of(schedule.id)}/runs?{urlencode({'cursor': cursor_to(found.next, question)})}"
+        )
+    return show(visit, schedule, "runs", runs=found.items, more=more)
+
+
+@pages.get("/schedules/{id}/log")
+async def fire_log(visit: Visit) -> Response:
+    """Every decision, those not to run included, each with its reason."""
+    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    found = await InsightService(visit.door.store).fire_log(
+        visit.actor,
+        schedule.id,
+        after=position_in(visit.query.get("cursor", "")),
+        limit=LOG_PAGE,
+    )
+    lines = log_lines(found.entries)
+    only = visit.query.get("only") == "not"
+    asked = {"only": "not"} if only else {}
+    more = ""
+    if found.next is not None:
+        more = f"{page_of(schedule.id)}/log?{urlencode(asked | {'cursor': cursor_of(found.next)})}"
+    return show(
+        visit,
+        schedule,
+        "log",
+        lines=[line for line in lines if line.bad or not only],
+        only=only,
+        more=more,
+    )
+
+
+@pages.get("/schedules/{id}/deliveries")
+async def deliveries(visit: Visit) -> Response:
+    """Who is told, and what became of the last messages."""
+    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    query = DeliveryQuery(schedule_id=schedule.id, limit=LOG_PAGE)
+    found = await visit.door.messages.deliveries(visit.actor, query)
+    return show(
+        visit,
+        schedule,
+        "deliveries",
+        recipients=[_shown(each.to) for each in schedule.policy.delivery],
+        deliveries=[(each, _shown(each.recipient.to)) for each in found.items],
+        more=found.next is not None,
+    )
+
+
+def _shown(to: str) -> str:
+    """Where a message goes; an address can have a secret in it."""
+    return masked_url(to) if "://" in to else to

@@ -11,7 +11,7 @@ from chimes.doors.dashboard.flash import Undo
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import InvalidInput
-from chimes.model.ids import ScheduleId
+from chimes.model.ids import DeliveryId, ScheduleId
 from chimes.model.schedule import Schedule
 from chimes.triggers.moment import format_moment, parse_moment
 from chimes.wording import say
@@ -137,8 +137,12 @@ async def skip(visit: Visit) -> Response:
 @pages.post("/schedules/{id}/move")
 async def move(visit: Visit) -> Response:
     """The next slot is carried out at another moment; those after it stay."""
-    to = needed_moment(visit, "to")
-    schedule = await visit.door.schedules.move(visit.actor, id_in(visit), to)
+    seen = await visit.door.schedules.get(visit.actor, id_in(visit))
+    try:
+        to = needed_moment(visit, "to")
+        schedule = await visit.door.schedules.move(visit.actor, seen.id, to)
+    except InvalidInput as error:
+        return _next_page(visit, seen, error)
     text = say("The next run of {name} was moved.", name=schedule.name)
     return visit.done(text, to=visit.back(page_of(schedule.id)))
 
@@ -146,8 +150,12 @@ async def move(visit: Visit) -> Response:
 @pages.post("/schedules/{id}/reschedule")
 async def reschedule(visit: Visit) -> Response:
     """This moment becomes the next slot, whatever the trigger says."""
-    to = needed_moment(visit, "to")
-    schedule = await visit.door.schedules.reschedule(visit.actor, id_in(visit), to)
+    seen = await visit.door.schedules.get(visit.actor, id_in(visit))
+    try:
+        to = needed_moment(visit, "to")
+        schedule = await visit.door.schedules.reschedule(visit.actor, seen.id, to)
+    except InvalidInput as error:
+        return _next_page(visit, seen, error)
     text = say("{name} has another next slot now.", name=schedule.name)
     return visit.done(text, to=visit.back(page_of(schedule.id)))
 
@@ -158,3 +166,27 @@ async def restore(visit: Visit) -> Response:
     schedule = await visit.door.schedules.restore(visit.actor, id_in(visit))
     text = say("{name} is there again.", name=schedule.name)
     return visit.done(text, to=visit.back(page_of(schedule.id)))
+
+
+@pages.post("/schedules/{id}/deliveries/{delivery}/retry")
+async def retry_delivery(visit: Visit) -> Response:
+    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    await visit.door.messages.retry(visit.actor, DeliveryId(visit.path["delivery"]))
+    text = say("It is tried again from now on.")
+    return visit.done(text, to=visit.back(f"{page_of(schedule.id)}/deliveries"))
+
+
+@pages.get("/schedules/{id}/next")
+async def other_next(visit: Visit) -> Response:
+    """Where the next run can be moved, or set anew."""
+    return _next_page(visit, await visit.door.schedules.get(visit.actor, id_in(visit)))
+
+
+def _next_page(visit: Visit, schedule: Schedule, error: InvalidInput | None = None) -> Response:
+    return visit.page(
+        "schedule/next.html",
+        status=200 if error is None else 422,
+        schedule=schedule,
+        error=error,
+        given=visit.form,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from chimes.doors.dashboard import times
 from chimes.doors.dashboard.charts import small
@@ -22,6 +23,7 @@ from chimes.triggers.duration import format_duration_go
 from chimes.wording import Wording, in_language, say
 
 NO_RUNS = Glance()
+_BUDDHIST = 543
 #: What can be typed into the box, as hints.
 HINTS = (
     "status:enabled",
@@ -49,8 +51,13 @@ _STATES: Mapping[RunStatus, Wording] = {
 }
 
 
+@lru_cache
+def state_words(language: str) -> Mapping[RunStatus, str]:
+    return {status: in_language(word, language) for status, word in _STATES.items()}
+
+
 def state_word(status: RunStatus, language: str) -> str:
-    return in_language(_STATES[status], language)
+    return state_words(language)[status]
 
 
 def expression_of(trigger: Trigger) -> str:
@@ -120,11 +127,12 @@ def lengths_of(results: Iterable[Result]) -> list[float]:
 def strip_of(results: Iterable[Result], look: Look, zone: str) -> Chart:
     """How the last runs ended, oldest at the left."""
     language, shown_in = look.language, by_clock(look, zone)
+    words = state_words(language)
     return small.result_strip(
         [
             small.Result(
                 status=each.status,
-                label=f"{state_word(each.status, language)}, {_plain(each.planned_at, shown_in)}",
+                label=f"{words[each.status]} · {plain_moment(each.planned_at, shown_in, look)}",
             )
             for each in reversed(tuple(results))
         ],
@@ -143,10 +151,11 @@ def spark_of(seconds: list[float], look: Look) -> Chart:
     )
 
 
-def _plain(moment: datetime, zone: str) -> str:
+def plain_moment(moment: datetime, zone: str, look: Look) -> str:
     """Short, quick to make, and with its zone: there are hundreds of them on a page."""
     local = moment.astimezone(times.zone_info(zone))
-    return f"{local:%Y-%m-%d %H:%M} {times.zone_mark(local)}"
+    year = local.year + (_BUDDHIST if look.era == "be" else 0)
+    return f"{year}-{local:%m-%d %H:%M} {times.zone_mark(local)}"
 
 
 # --- what is asked for ----------------------------------------------------------------------------

@@ -1,0 +1,192 @@
+"""The fire log in words: what became of each slot and why, and who changed what in between. It
+answers "why did it not run?" (UX wish 9)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from chimes.delivery.words import reason as reason_words
+from chimes.doors.dashboard.views_system import Change, changes_of
+from chimes.errors import InvalidInput
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import RunId
+from chimes.model.run import Reason, Run, RunStatus
+from chimes.service.fire_log import Decision, FireLogEntry, FireLogPosition
+from chimes.wording import Wording, counted, say
+
+_LONGEST = 500
+_WORDS: Mapping[Decision, Wording] = {
+    Decision.FIRED: say("fired"),
+    Decision.SKIPPED: say("skipped"),
+    Decision.MISSED: say("missed"),
+    Decision.MANUAL: say("by hand"),
+    Decision.BACKFILL: say("backfill"),
+    Decision.PAUSED: say("paused"),
+    Decision.RESUMED: say("resumed"),
+    Decision.MOVED: say("moved"),
+    Decision.CHANGED: say("changed"),
+}
+#: What did not run, and what kept it from running.
+NOT_RUN = frozenset({Decision.SKIPPED, Decision.MISSED, Decision.PAUSED})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogLine:
+    at: datetime
+    decision: Decision
+    word: Wording
+    #: Why, as a whole sentence.
+    why: str
+    run: Run | None = None
+    #: The run that stood in the way of a slot that was skipped.
+    in_the_way: RunId | None = None
+    #: What somebody wrote beside it.
+    remark: str = ""
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def bad(self) -> bool:
+        return self.decision in NOT_RUN
+
+
+def log_lines(entries: Sequence[FireLogEntry]) -> tuple[LogLine, ...]:
+    """A run that somebody asked for is one line with who did, not two."""
+    runs = [each.run for each in entries if each.run is not None]
+    known = {run.id for run in runs}
+    asked_by = {
+        str(note.changes.get("run_id")): note.actor
+        for note in (each.note for each in entries)
+        if note is not None and note.verb == "run"
+    }
+    found: list[LogLine] = []
+    for entry in entries:
+        if entry.run is not None:
+            found.append(_of_run(entry, entry.run, asked_by, runs))
+        elif entry.note is not None and str(entry.note.changes.get("run_id")) not in known:
+            found.append(_of_note(entry, entry.note))
+    return tuple(found)
+
+
+def _of_run(
+    entry: FireLogEntry, run: Run, asked_by: Mapping[str, str], runs: Sequence[Run]
+) -> LogLine:
+    return LogLine(
+        at=run.slot or run.planned_at,
+        decision=entry.decision,
+        word=_WORDS[entry.decision],
+        why=_why(entry, run, asked_by.get(run.id)),
+        run=run,
+        in_the_way=_in_the_way(run, runs) if run.reason == Reason.OVERLAP else None,
+    )
+
+
+def _why(entry: FireLogEntry, run: Run, who: str | None) -> Wording:
+    why = reason_words(run.reason)
+    match entry.decision:
+        case Decision.SKIPPED:
+            return say("It was left out: {why}.", why=why)
+        case Decision.MISSED if run.missed_count > 1:
+            return counted(
+                "{count} time was missed: no node was there to begin in time.",
+                "{count} times were missed: no node was there to begin in time.",
+                run.missed_count,
+            )
+        case Decision.MISSED:
+            return say("It was missed: no node was there to begin in time.")
+        case Decision.MANUAL if who:
+            return say("{who} asked for it.", who=who)
+        case Decision.MANUAL:
+            return say("Somebody asked for it.")
+        case Decision.BACKFILL:
+            return say("It makes up for a time that had passed.")
+        case _ if run.reason == Reason.CATCH_UP or run.catch_up:
+            return say("It was late: it makes up for a time that was missed.")
+        case _ if run.reason:
+            return say("It was due, and was ended: {why}.", why=why)
+        case _ if run.blocked and run.status is RunStatus.QUEUED:
+            return say("It was due, and waits until the run before it has ended.")
+        case _:
+            return say("It was due, and was begun.")
+
+
+def _in_the_way(skipped: Run, runs: Sequence[Run]) -> RunId | None:
+    """The newest that was under way then, among those that are known here."""
+    then = skipped.created_at
+    for run in runs:
+        under_way = run.created_at < then and (run.finished_at is None or run.finished_at > then)
+        if under_way and run.id != skipped.id and run.status is not RunStatus.SKIPPED:
+            return run.id
+    return None
+
+
+def _of_note(entry: FireLogEntry, note: AuditEntry) -> LogLine:
+    return LogLine(
+        at=note.at,
+        decision=entry.decision,
+        word=_WORDS[entry.decision],
+        why=_done(note),
+        remark=note.reason,
+        changes=changes_of(note) if entry.decision is Decision.CHANGED else (),
+    )
+
+
+def _done(note: AuditEntry) -> Wording:
+    who = note.actor
+    match note.verb:
+        case "pause":
+            return say("{who} paused it: nothing runs until it goes on.", who=who)
+        case "resume":
+            return say("{who} had it go on.", who=who)
+        case "skip":
+            return say("{who} left out the next time.", who=who)
+        case "move":
+            return say("{who} moved the next run.", who=who)
+        case "reschedule":
+            return say("{who} set another next time.", who=who)
+        case "run":
+            return say("{who} asked for a run.", who=who)
+        case "backfill":
+            return say("{who} had times that had passed made up for.", who=who)
+        case "create":
+            return say("{who} made the schedule.", who=who)
+        case "delete":
+            return say("{who} deleted the schedule.", who=who)
+        case "restore":
+            return say("{who} brought the schedule back.", who=who)
+        case _:
+            return say("{who} changed the schedule.", who=who)
+
+
+# --- where a page ends ----------------------------------------------------------------------------
+def cursor_of(position: FireLogPosition) -> str:
+    content = json.dumps([position.run, position.note], separators=(",", ":"))
+    return base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
+
+
+def position_in(cursor: str) -> FireLogPosition | None:
+    if not cursor:
+        return None
+    try:
+        if len(cursor) > _LONGEST:
+            raise ValueError
+        content = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        run, note = json.loads(content)
+        if run is not None:
+            value, row = run
+            if not isinstance(value, int) or not isinstance(row, str):
+                raise TypeError
+            run = (value, row)
+        if note is not None and not isinstance(note, int):
+            raise TypeError
+    except (ValueError, TypeError, RecursionError):
+        raise InvalidInput(
+            say("this cursor does not belong to this list; start again without one"),
+            field="cursor",
+            code="bad_cursor",
+            source="query",
+        ) from None
+    return FireLogPosition(run=run, note=note)
