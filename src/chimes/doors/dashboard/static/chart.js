@@ -1,6 +1,6 @@
 /* <line-chart data-from="#id-of-json" or data-address="/ui/…"> around uPlot. The data:
    {"times": [unix, …], "lines": [{"name", "values": [number|null, …], "tone": "accent"}], "unit": "s",
-    "zone": "Asia/Bangkok", "marks": [{"at": unix, "text"}], "limit": number|null} */
+    "zone": "Asia/Bangkok", "when": "Time", "marks": [{"at": unix, "text"}], "limit": number|null} */
 "use strict";
 (() => {
   const TONES = ["accent", "warn", "bad", "ok", "info"];
@@ -39,15 +39,22 @@
       };
       const muted = colour("muted"), line = colour("line");
       const axis = { stroke: muted, grid: { stroke: line, width: 1 }, ticks: { stroke: line } };
-      const zoned = (stamp) => uPlot.tzDate(new Date(stamp * 1000), data.zone || "UTC");
+      const zone = data.zone || "UTC", language = document.documentElement.lang;
+      // Gregorian and by 24 hours, as everything else on the page.
+      const shown = (options) => new Intl.DateTimeFormat(language, { timeZone: zone, calendar: "gregory", hourCycle: "h23", ...options });
+      const day = shown({ day: "numeric", month: "short" });
+      const clock = shown({ hour: "2-digit", minute: "2-digit" }), exact = shown({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
+      const moment = shown({ day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
+      const ticks = (_, stamps, __, ___, step) => stamps.map((stamp) => (step >= 86400 ? day : step >= 60 ? clock : exact).format(stamp * 1000));
+      const zoned = (stamp) => uPlot.tzDate(new Date(stamp * 1000), zone);
       const show = (value) => (value == null ? "–" : `${Number(value.toPrecision(3))} ${data.unit || ""}`);
       this.plot?.destroy();
       this.plot = new uPlot({
         ...this.size(),
         tzDate: zoned,
         scales: { y: { range: (_, low, high) => [0, Math.max(high, data.limit || 0) * 1.05 || 1] } },
-        axes: [axis, { ...axis, size: 60, values: (_, values) => values.map(show) }],
-        series: [{}, ...data.lines.map((each, index) => ({ label: each.name, stroke: colour(each.tone || TONES[index % TONES.length]), width: 1.5, dash: index ? [6, 3 + index] : undefined, value: (_, value) => show(value) }))],
+        axes: [{ ...axis, values: ticks }, { ...axis, size: 60, values: (_, values) => values.map(show) }],
+        series: [{ label: data.when || "", value: (_, stamp) => (stamp == null ? "–" : moment.format(stamp * 1000)) }, ...data.lines.map((each, index) => ({ label: each.name, stroke: colour(each.tone || TONES[index % TONES.length]), width: 1.5, dash: index ? [6, 3 + index] : undefined, value: (_, value) => show(value) }))],
         hooks: { draw: [(plot) => this.marks(plot, data, colour)] },
       }, [data.times, ...data.lines.map((each) => each.values)], this);
     }
@@ -70,7 +77,8 @@
         rule(x, bbox.top, x, bbox.top + bbox.height, "quiet");
         ctx.fillStyle = colour("muted");
         ctx.font = `${11 * devicePixelRatio}px system-ui`;
-        ctx.fillText(mark.text, x + 3, bbox.top + 12 * devicePixelRatio);
+        ctx.textAlign = "left";
+        ctx.fillText(mark.text.slice(0, 30), x + 3, bbox.top + 12 * devicePixelRatio);
       }
       ctx.restore();
     }
