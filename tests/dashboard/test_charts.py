@@ -118,6 +118,16 @@ def test_fires_outside_the_window_are_left_out() -> None:
     assert [each.fires for each in found] == [(Fire(at=START),)]
 
 
+def test_what_fires_all_the_time_is_a_row_of_numbers_and_bars_stay_apart() -> None:
+    end = START + timedelta(hours=24)
+    often = clusters([Fire(at=START + timedelta(minutes=m)) for m in range(1440)], START, end)
+    assert 20 <= len(often) <= 30
+    assert sum(len(each.fires) for each in often) == 1440
+    half = timedelta(minutes=10)
+    bars = [Fire(at=START + timedelta(minutes=20 * n), length=half) for n in range(4)]
+    assert len(clusters(bars, START, end)) == 4
+
+
 def test_a_long_bar_ends_with_the_picture() -> None:
     end = START + timedelta(hours=24)
     (found,) = clusters([Fire(at=end - timedelta(hours=1), length=timedelta(days=9))], START, end)

@@ -9,14 +9,21 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from chimes.doors.dashboard.charts.drawing import Chart, element, picture, table, worst
+from chimes.doors.dashboard.charts.drawing import SHAPES, Chart, element, picture, table, worst
 from chimes.model.run import RunStatus
 
 _LEFT, _WIDTH, _TOP, _LANE, _HIGH = 170, 780, 24, 30, 14
 #: Shorter than this a fire is a dot.
 _DOT_BELOW = timedelta(minutes=1)
-#: Marks nearer than this are one, with a number.
-_APART = 10.0
+#: Dots nearer than this, and bars nearer than that, are one mark with a number.
+_DOTS_APART, _BARS_APART = 10.0, 2.0
+#: As wide as one of several fires gets; more of them are a further one.
+_WIDEST = 32.0
+#: Of a dot with a sign in it.
+_SIGNED = 6.5
+_WITHOUT_SIGN = (None, RunStatus.SUCCEEDED, RunStatus.RUNNING, RunStatus.QUEUED)
+#: From here on the number stands within.
+_ROOMY = 24.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,12 +87,18 @@ def clusters(fires: Sequence[Fire], start: datetime, end: datetime) -> list[Clus
         width = _WIDTH * (fire.length / whole) if fire.length >= _DOT_BELOW else 0.0
         width = min(width, _WIDTH - x)
         before = found[-1] if found else None
-        if before is not None and x - (before.x + before.width) < _APART:
+        if before is not None and _touch(before, x, width):
             joined = max(before.x + before.width, x + width) - before.x
             found[-1] = Cluster(fires=(*before.fires, fire), x=before.x, width=joined)
         else:
             found.append(Cluster(fires=(fire,), x=x, width=width))
     return found
+
+
+def _touch(before: Cluster, x: float, width: float) -> bool:
+    apart = _BARS_APART if before.width and width else _DOTS_APART
+    over = x - (before.x + before.width)
+    return over < 0 or (over < apart and x - before.x < _WIDEST)
 
 
 def timeline(
@@ -182,9 +195,12 @@ def _mark(cluster: Cluster, name: str, y: float, now: datetime, words: TimelineW
     first, label = cluster.fires[0], words.mark(name, cluster.fires)
     x, middle = _LEFT + cluster.x, y + _LANE / 2
     past = cluster.fires[-1].at < now
-    status = _class_of(cluster.fires)
+    ended = _worst_of(cluster.fires)
+    status = f"s-{ended.value}" if ended is not None else "planned"
+    # Shape and not only colour: what did not go well has its sign.
+    sign = SHAPES[ended] if ended not in _WITHOUT_SIGN and len(cluster.fires) == 1 else ""
     pieces: list[Markup] = [element("title", label)]
-    if cluster.width:
+    if cluster.width and (not sign or cluster.width >= 2 * _SIGNED):
         pieces.append(
             element(
                 "rect", x=x, y=middle - _HIGH / 2, width=max(4.0, cluster.width), height=_HIGH,
@@ -192,27 +208,38 @@ def _mark(cluster: Cluster, name: str, y: float, now: datetime, words: TimelineW
             )
         )  # fmt: skip
     else:
-        pieces.append(element("circle", cx=x, cy=middle, r=5, class_=status))
+        radius = _SIGNED if sign else 5
+        pieces.append(element("circle", cx=x, cy=middle, r=radius, class_=status))
+    if sign:
+        place = x + (cluster.width / 2 if cluster.width >= 2 * _SIGNED else 0)
+        kind = "sign dark" if ended in (RunStatus.SKIPPED, RunStatus.CANCELED) else "sign"
+        pieces.append(element("text", sign, x=place, y=middle + 3.5, class_=kind))
     if cluster.overlaps:
         pieces.append(
             element("rect", x=x, y=y + 1, width=max(8.0, cluster.width), height=_LANE - 2,
                     class_="overlap")
         )  # fmt: skip
     if len(cluster.fires) > 1:
-        pieces.append(
-            element(
-                "text", f"×{len(cluster.fires)}", x=x + max(8.0, cluster.width) + 2, y=middle + 4
-            )
-        )
+        pieces.append(_number(cluster, x, middle))
     group = element("g", *pieces, class_="past" if past else None)
     if first.address:
         return element("a", group, href=first.address, aria_label=label)
     return group
 
 
-def _class_of(fires: Sequence[Fire]) -> str:
+def _number(cluster: Cluster, x: float, middle: float) -> Markup:
+    text = f"×{len(cluster.fires)}"
+    if cluster.width >= _ROOMY:
+        return element("text", text, x=x + cluster.width / 2, y=middle + 4, class_="sign")
+    if cluster.x + cluster.width > _WIDTH - _ROOMY:
+        return element("text", text, x=x - 8, y=middle + 4, class_="end")
+    return element("text", text, x=x + max(8.0, cluster.width) + 2, y=middle + 4)
+
+
+def _worst_of(fires: Sequence[Fire]) -> RunStatus | None:
+    """None: all of them are still to come."""
     ended = [fire.status for fire in fires if fire.status is not None]
-    return f"s-{worst(ended).value}" if ended else "planned"
+    return worst(ended) if ended else None
 
 
 def _short(name: str) -> str:
