@@ -16,6 +16,7 @@ T = TypeVar("T")
 SLOW = (
     "tests/system/",
     "tests/app/",
+    "tests/browser/",
     "tests/engine/test_crashes.py",
     "tests/engine/test_flow_crashes.py",
     "tests/store_contract/test_machine.py",
