@@ -126,3 +126,32 @@ def test_more_rows_come_below_or_on_the_next_page(
     expect(page.get_by_role("link", name="Load more")).to_have_count(0)
     expect(page.locator("[data-open-row]")).to_have_count(5 if scripts else 2)
     assert names(page)[-2:] == ["five", "six"]
+
+
+def test_the_palette_finds_schedules_and_what_the_page_can_do(
+    trial: Served, visitor: Callable[..., Visitor]
+) -> None:
+    # D.1 row 15
+    page = visitor(trial).open("/ui/trial")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("trial")
+    expect(page.get_by_role("option", name="Edit the trial")).to_have_attribute(
+        "aria-selected", "true"
+    )
+    accessible(page)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/trial#pressed")
+    expect(page.locator("#palette")).to_be_hidden()
+    page.keyboard.press("e")
+    page.evaluate(
+        """() => fetch("/api/v1/schedules", {
+            method: "POST", headers: { "Content-Type": "application/json" },
+            body: JSON.stringify({ name: "Nightly <b>backup</b>",
+                trigger: { kind: "cron", expression: "0 9 * * *" },
+                target: { kind: "http", url: "http://127.0.0.1:9/" } }) })"""
+    )
+    page.keyboard.press("Control+k")
+    page.keyboard.type("Nightly")
+    expect(page.get_by_role("option", name="Nightly <b>backup</b>")).to_be_visible()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/schedules/*")

@@ -108,6 +108,25 @@ async def test_a_form_needs_its_token_and_our_own_page() -> None:
         assert (await browser.post("/ui/look", good)).status_code == 303
 
 
+async def test_over_https_cookies_are_secure_and_for_this_host_only() -> None:
+    # RELIABILITY 8
+    async with browsing() as browser:
+        browser.client.base_url = "https://localhost:7100"  # type: ignore[assignment]
+        cookie = (await browser.get("/ui/")).headers["set-cookie"]
+        assert cookie.startswith("__Host-chimes_guard=")
+        assert "Secure" in cookie
+        assert "HttpOnly" in cookie
+        assert "Path=/;" in cookie
+        assert "Domain" not in cookie
+
+
+@pytest.mark.parametrize("path", ["/ui/runs?q=%00", "/ui/runs?%00=1", "/ui/schedules/a%00b"])
+async def test_a_nul_never_reaches_a_store(path: str) -> None:
+    # S15
+    async with browsing() as browser:
+        assert (await browser.get(path)).status_code in (404, 422)
+
+
 async def test_a_get_changes_nothing() -> None:
     # S49: a route that changes something has no GET
     from chimes.doors.dashboard.site import ALL_PAGES

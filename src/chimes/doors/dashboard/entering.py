@@ -13,7 +13,7 @@ from chimes.doors.dashboard.forms import Form, read_form
 from chimes.doors.dashboard.look import COOKIE, Look, look_of
 from chimes.doors.dashboard.visit import Visit
 from chimes.doors.refusal import Refusal
-from chimes.errors import NotAuthenticated, RateLimited, StoreError
+from chimes.errors import InvalidInput, NotAuthenticated, NotFound, RateLimited, StoreError
 from chimes.model.access import Actor, Owner, Role
 from chimes.service.preferences import Preferences
 from chimes.service.signins import DOOR, Guest, SignInService
@@ -37,6 +37,7 @@ class Reception:
 async def arrive(reception: Reception, request: Request, *, public: bool = False) -> Visit:
     """NotAuthenticated if somebody has to sign in first. `public`: pages for those, too."""
     door = reception.door
+    _check_characters(request)
     try:
         actor, guest = await _who(reception, request)
     except NotAuthenticated:
@@ -72,6 +73,14 @@ async def arrive_with_form(
     if not cookies.token_matches(visit.guard, token):
         raise _foreign()
     return replace(visit, form=form)
+
+
+def _check_characters(request: Request) -> None:
+    """No name or id has a NUL, and some stores would choke on one."""
+    if "\0" in request.url.path or any("\0" in str(v) for v in request.path_params.values()):
+        raise NotFound()
+    if any("\0" in part for pair in request.query_params.multi_items() for part in pair):
+        raise InvalidInput(say("a parameter has a NUL character"), code="bad_character")
 
 
 def seen_look(door: Doorway, request: Request, preferred: Preferences | None = None) -> Look:

@@ -229,12 +229,30 @@
   /* --- palette ------------------------------------------------------------------------------- */
   let asked = 0;
 
+  function addOption(id, title) {
+    const option = document.createElement("li");
+    Object.assign(option, { id, textContent: title });
+    option.setAttribute("role", "option");
+    option.setAttribute("aria-selected", "false");
+    $("#palette-list").append(option);
+    return option;
+  }
+
+  const go = (option) => (option.press ? option.press() : location.assign(option.dataset.address));
+
   function openPalette() {
     const dialog = $("#palette");
     if (dialog.open) return;
     dialog.showModal();
     const field = $("#palette-text");
     field.value = "";
+    // What this page can do as a whole: its own buttons.
+    all("#palette-list [data-press]").forEach((each) => each.remove());
+    all("main [data-key-page]").forEach((each, index) => {
+      const option = addOption(`press-${index}`, each.getAttribute("aria-label") || each.textContent.trim());
+      option.dataset.press = index;
+      option.press = () => { dialog.close(); each.click(); };
+    });
     narrow("");
     field.focus();
   }
@@ -261,11 +279,8 @@
     const answer = await fetch(`/ui/palette?q=${encodeURIComponent(text.trim())}`, { headers: { Accept: "application/json" } }).catch(() => null);
     if (!answer?.ok || mine !== asked) return;
     (await answer.json()).items.forEach((item, index) => {
-      const option = document.createElement("li");
-      Object.assign(option, { id: `found-${index}`, textContent: item.title });
-      option.setAttribute("role", "option");
+      const option = addOption(`found-${index}`, item.title);
       option.dataset.found = option.dataset.address = item.address;
-      list.append(option);
     });
     if (!$("[aria-selected=true]:not([hidden])", list)) choose(options()[0]);
   }
@@ -286,12 +301,12 @@
         choose(found[(at + (event.key === "ArrowDown" ? 1 : found.length - 1)) % found.length]);
       } else if (event.key === "Enter") {
         event.preventDefault();
-        if (found[at]) location.assign(found[at].dataset.address);
+        if (found[at]) go(found[at]);
       }
     });
     palette.addEventListener("click", (event) => {
       const option = event.target.closest("[role=option]");
-      if (option) location.assign(option.dataset.address);
+      if (option) go(option);
       else if (event.target === palette) palette.close();
     });
   }
