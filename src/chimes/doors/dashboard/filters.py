@@ -24,6 +24,7 @@ LONGEST = 500
 #: Nobody has runs that are older.
 _FURTHEST = timedelta(days=36_500)
 _WORD = re.compile(r'(?:(?P<name>[a-z]+):)?(?:"(?P<quoted>[^"]*)"|(?P<plain>\S+))')
+_DAYS = re.compile(r"([0-9]{1,5})d")
 _SCHEDULE_STATES = ("enabled", "paused")
 _KINDS = ("http", "task", "flow", "agent", "sync", "action")
 SCHEDULE_NAMES = ("status", "label", "kind", "owner", "next", "namespace")
@@ -262,5 +263,8 @@ def _moment(value: str, now: datetime) -> datetime:
 
 
 def _within(value: str) -> timedelta:
-    """`<1h`; the sign may be left out."""
-    return parse_duration(value.removeprefix("<"))
+    """`<1h`; the sign may be left out. Days, too: people say them here."""
+    text = value.removeprefix("<")
+    if days := _DAYS.fullmatch(text):
+        return timedelta(days=int(days[1]))
+    return parse_duration(text)

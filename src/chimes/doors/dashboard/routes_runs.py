@@ -1,15 +1,178 @@
-"""Runs: stub of the frame, to be replaced by the page's owner."""
+"""Runs: the list, with its filters in the URL (UX A.5)."""
 
 from __future__ import annotations
 
-from starlette.responses import Response
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from urllib.parse import urlencode
 
+from starlette.responses import JSONResponse, Response
+
+from chimes.doors.api.paging import cursor_to, position_from, question_of
+from chimes.doors.dashboard.filters import RUN_NAMES, Chip, read_filter
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.views_runs import (
+    HERE,
+    HINTS,
+    Asked,
+    asked_for,
+    askers_in,
+    bars_of,
+    histogram_of,
+    rows_of,
+    step_of,
+    wider,
+    window_links,
+)
 from chimes.doors.dashboard.visit import Visit
+from chimes.errors import InvalidInput, NotFound
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.insights import ErrorGroup
+from chimes.model.listing import AuditQuery, Page, Position, RunQuery, RunSort
+from chimes.model.run import Origin, Run
+from chimes.service.insights import InsightService
+from chimes.triggers.moment import format_moment, parse_moment
+from chimes.wording import counted, say
 
 pages = Pages()
+PAGE = 25
+#: Runs that one answer looks at where the page sifts them itself.
+MOST_SIFTED, _SIFTED_AT_ONCE = 2000, 200
+#: Entries of the audit among which is looked for whoever asked for runs by hand.
+_ASKERS = 300
+Beside = tuple[dict[ScheduleId, timedelta], dict[RunId, str]]
+#: Above this, "more than".
+_MOST_NEW = 99
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Runs with the same error."""
+
+    group: ErrorGroup
+    address: str
 
 
 @pages.get("/runs")
 async def runs(visit: Visit) -> Response:
-    return visit.page("runs/page.html")
+    if "from" in visit.query or "to" in visit.query:
+        return _window_chosen(visit)
+    asked = await asked_in(visit, visit.query.get("q", ""))
+    question = question_of(visit.request)
+    after = position_from(visit.query.get("cursor"), question, numbers=True)
+    found = await matching(visit, asked, after=after, limit=PAGE)
+    more = ""
+    if found.next is not None:
+        url = visit.request.url.include_query_params(cursor=cursor_to(found.next, question))
+        more = f"{url.path}?{url.query}"
+    rows = rows_of(found.items, *await _beside(visit, found.items), visit.now)
+    if visit.partial:
+        return visit.part("runs/page.html", "rows", rows=rows, more=more)
+    insights = InsightService(visit.door.store)
+    step = step_of(asked.window)
+    tallies = await insights.run_buckets(visit.actor, asked.window, step, asked.totals)
+    bars = bars_of(tallies, step, asked)
+    known = {"q": asked.filter.text, "after": format_moment(visit.now)}
+    return visit.page(
+        "runs/page.html",
+        asked=asked,
+        rows=rows,
+        more=more,
+        chart=histogram_of(bars, visit.look, visit.now),
+        total=sum(bar.total for bar in bars),
+        groups=await _groups(visit, asked),
+        windows=window_links(asked),
+        wider=wider(asked),
+        hints=HINTS,
+        newer=f"{HERE}/newer?{urlencode(known)}",
+        export=urlencode({"q": asked.filter.text}),
+    )
+
+
+@pages.get("/runs/newer")
+async def newer(visit: Visit) -> Response:
+    """How many have come since the page was made: they wait until somebody wants them."""
+    after = parse_moment(visit.query.get("after", ""), field="after")
+    asked = await asked_in(visit, visit.query.get("q", ""))
+    since = after + timedelta(milliseconds=1)
+    query = replace(asked.query, sort=RunSort.CREATED_AT, created_since=since)
+    found = await matching(visit, replace(asked, query=query), after=None, limit=_MOST_NEW + 1)
+    count = len(found.items)
+    text = counted("{count} new run – show", "{count} new runs – show", min(count, _MOST_NEW))
+    if count > _MOST_NEW:
+        text = say("More than {count} new runs – show", count=_MOST_NEW)
+    return JSONResponse({"count": count, "text": text.in_language(visit.look.language)})
+
+
+async def asked_in(visit: Visit, text: str) -> Asked:
+    asked = asked_for(text, visit.actor, visit.now)
+    if asked.same is None:
+        return asked
+    try:
+        like = await visit.door.runs.get(visit.actor, asked.same)
+    except NotFound as error:
+        return asked.with_wrong(say("{chip}: {why}", chip="same", why=error.message))
+    return asked.with_error(like.error)
+
+
+async def matching(visit: Visit, asked: Asked, *, after: Position | None, limit: int) -> Page[Run]:
+    """A page of them. Where the page sifts by itself it may have more or less than `limit`."""
+    if not asked.sifted:
+        return await visit.door.runs.find(
+            visit.actor, replace(asked.query, after=after, limit=limit)
+        )
+    kept: list[Run] = []
+    looked_at = 0
+    while True:
+        query: RunQuery = replace(asked.query, after=after, limit=_SIFTED_AT_ONCE)
+        found = await visit.door.runs.find(visit.actor, query)
+        kept.extend(run for run in found.items if asked.matches(run))
+        looked_at += len(found.items)
+        after = found.next
+        if after is None or len(kept) >= limit or looked_at >= MOST_SIFTED:
+            return Page(items=tuple(kept), next=after)
+
+
+async def _beside(visit: Visit, found: tuple[Run, ...]) -> Beside:
+    """The usual durations, and who asked for what was not planned: one question each."""
+    ids = {run.schedule_id for run in found if run.schedule_id is not None}
+    insights = InsightService(visit.door.store)
+    medians = await insights.expected_durations(visit.actor, ids) if ids else {}
+    if not any(run.origin is Origin.MANUAL for run in found):
+        return medians, {}
+    whose = None if visit.actor.sees_everything else str(visit.actor.owner)
+    entries = await visit.door.store.list_audit(AuditQuery(owner=whose, limit=_ASKERS))
+    return medians, askers_in(entries)
+
+
+async def _groups(visit: Visit, asked: Asked) -> list[Group]:
+    if asked.error is not None:
+        return []
+    insights = InsightService(visit.door.store)
+    found = await insights.error_groups(visit.actor, asked.window, asked.totals, limit=5)
+    return [
+        Group(
+            group=each,
+            address=asked.filter.with_chip(Chip("same", each.example)).address(HERE),
+        )
+        for each in found.groups
+        if each.count > 1
+    ]
+
+
+def _window_chosen(visit: Visit) -> Response:
+    """From the two fields of the form, by the reader's clock, to the filter that says the same."""
+    filter_ = read_filter(visit.query.get("q", ""), RUN_NAMES)
+    for field, name in (("from", "since"), ("to", "until")):
+        text = visit.query.get(field, "").strip()
+        if text:
+            moment = _moment(text, visit.look.zone, field)
+            filter_ = filter_.with_chip(Chip(name, format_moment(moment)))
+    return visit.redirect(filter_.address(HERE))
+
+
+def _moment(text: str, zone: str, field: str) -> datetime:
+    try:
+        return parse_moment(text, zone, field=field)
+    except InvalidInput as error:
+        raise InvalidInput(error.message, field=field, code=error.code, source="query") from None
