@@ -30,6 +30,9 @@ class Cause(StrEnum):
     PAUSE_OVER = "pause_over"
 
 
+_GRAVITY = {cause: place for place, cause in enumerate(Cause)}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sign:
     """That a schedule needs attention."""
@@ -63,15 +66,14 @@ class Attentions:
 
 def gravest(signs: Iterable[Sign]) -> list[Sign]:
     """One for each schedule, the gravest; then the newest first."""
-    order = list(Cause)
     best: dict[ScheduleId, Sign] = {}
     for sign in signs:
         known = best.get(sign.schedule_id)
-        if known is None or order.index(sign.cause) < order.index(known.cause):
+        if known is None or _GRAVITY[sign.cause] < _GRAVITY[known.cause]:
             best[sign.schedule_id] = sign
     return sorted(
         best.values(),
-        key=lambda sign: (order.index(sign.cause), -(sign.at - _EPOCH), sign.schedule_id),
+        key=lambda sign: (_GRAVITY[sign.cause], -(sign.at - _EPOCH), sign.schedule_id),
     )
 
 
