@@ -69,7 +69,8 @@ async def opened(tmp_path: Path) -> AsyncIterator[SqlStore]:
     opened = open_sqlite(tmp_path / "chimes.db", clock=SettableClock())
     await opened.open()
     schedule = a_schedule()
-    await opened.load([schedule, *(ended(NOW - n * MINUTE, schedule=schedule) for n in range(200))])
+    await opened.load([schedule, ended(NOW, schedule=schedule, lag=HOUR)])
+    await opened.load([ended(NOW - n * MINUTE, schedule=schedule) for n in range(1, 200)])
     yield opened
     await opened.close()
 

@@ -21,7 +21,15 @@ from chimes.model.attention import (
     gravest,
 )
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.insights import BAD, FAILING, GLANCE_RESULTS, JUDGED, MOST_SCHEDULES
+from chimes.model.insights import (
+    BAD,
+    FAILING,
+    GLANCE_RESULTS,
+    JUDGED,
+    MOST_SCHEDULES,
+    Window,
+)
+from chimes.model.lags import bracket_of
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.counting import Seen, counted_in_a_row, overdue_signs, own_signs, signs_of
@@ -33,6 +41,7 @@ from chimes.store.sql.rolling import PLANNED
 from chimes.store.sql.rows.mending import readable_schedule
 from chimes.store.sql.rows.parts import maybe_moment, micros, moment_of
 from chimes.store.sql.tables import CLAIMABLE, DUE, PRESENT, runs, schedules
+from chimes.store.sql.windows import Places, lag_statements
 
 _BAD = sorted(status.value for status in BAD)
 _JUDGED = sorted(status.value for status in JUDGED)
@@ -147,6 +156,7 @@ def _late(tx: Tx, mine: Sequence[Any], now: datetime, late: timedelta) -> list[S
         micros(now - late) > PLANNED,
         mine=mine,
     )
+    asked = (begun, waiting) if _any_late(tx, now, late) else (waiting,)
     seen = [
         Seen(
             ScheduleId(row.schedule_id),
@@ -154,7 +164,7 @@ def _late(tx: Tx, mine: Sequence[Any], now: datetime, late: timedelta) -> list[S
             moment_of(row.planned_at),
             lag=(maybe_moment(row.started_at) or now) - moment_of(row.planned_at),
         )
-        for statement in (begun, waiting)
+        for statement in asked
         for row in tx.rows(statement)
     ]
     overdue = select(schedules.c.id, schedules.c.next_run_at).where(
@@ -163,6 +173,14 @@ def _late(tx: Tx, mine: Sequence[Any], now: datetime, late: timedelta) -> list[S
     due = {ScheduleId(row.id): moment_of(row.next_run_at) for row in tx.rows(overdue)}
     signs = signs_of(Cause.LATE, seen)
     return [*signs, *overdue_signs(due, signs, now)]
+
+
+def _any_late(tx: Tx, now: datetime, late: timedelta) -> bool:
+    """Whether it is worth while to look at every run of the last hour: mostly the sums say that
+    none of them was late."""
+    window, least = Window.last(LATE_WITHIN, now), bracket_of(late)
+    statements = lag_statements(tx, window, None, Places(window, None), by_node=False)
+    return any(row.bracket >= least for each in statements for row in tx.rows(each))
 
 
 def _items(tx: Tx, signs: Sequence[Sign]) -> Iterator[Attention]:
