@@ -7,6 +7,7 @@ pay.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,8 @@ class Dashboard:
 
 def _prepare() -> None:
     """Everything imported, every template compiled, every asset packed."""
+    from jinja2 import TemplateSyntaxError
+
     from chimes.doors.dashboard import site  # noqa: F401
     from chimes.doors.dashboard.assets import assets
     from chimes.doors.dashboard.templating import environment
@@ -57,7 +60,9 @@ def _prepare() -> None:
     assets()
     templates = environment()
     for name in templates.list_templates():
-        templates.get_template(name)
+        # One that cannot be read is the trouble of its own page.
+        with suppress(TemplateSyntaxError):
+            templates.get_template(name)
 
 
 def dashboard_door(door: Doorway) -> DoorRouter:
