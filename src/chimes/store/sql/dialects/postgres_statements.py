@@ -143,7 +143,8 @@ FROM (
 # The lock is what makes the answer hold: whoever takes a run back locks it before looking at the
 # clock, so it either has done so by now, and then the row is gone or skipped, or finds the slot
 # closed. What is not confirmed is the shorter answer, mostly none; lateral, because what may be
-# missing in a join cannot be locked there.
+# missing in a join cannot be locked there. In a CASE, so that rows are found by their id alone:
+# by an index of planned times all runs would be walked for each.
 UNCONFIRMED = f"""
 WITH clock AS MATERIALIZED (
   SELECT coalesce($3::bigint, ({NOW}) + {CLOSED // timedelta(microseconds=1)}) AS closed
@@ -151,9 +152,10 @@ WITH clock AS MATERIALIZED (
 SELECT held.id, held.fence
 FROM unnest($1::text[], $2::bigint[]) AS held(id, fence) LEFT JOIN LATERAL (
   SELECT 1 AS there FROM runs
-  WHERE runs.id = held.id AND runs.fence = held.fence
-  AND runs.status = '{RunStatus.RUNNING}' AND runs.cancel_requested = 0
-  AND runs.planned_at <= (SELECT closed FROM clock)
+  WHERE runs.id = held.id AND CASE WHEN runs.fence = held.fence THEN
+    runs.status = '{RunStatus.RUNNING}' AND runs.cancel_requested = 0
+    AND runs.planned_at <= (SELECT closed FROM clock)
+  ELSE false END
   FOR SHARE SKIP LOCKED
 ) AS found ON true WHERE found.there IS NULL
 """
