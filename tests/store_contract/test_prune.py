@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from chimes.model.ids import RunId
+from chimes.model.insights import RunFilter, Window
 from chimes.model.planning import plan
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
@@ -128,3 +129,28 @@ async def test_steps_stay_as_long_as_their_flow(store: Store, home: Home) -> Non
     if home.kind.durable:
         store = await home.reopen()
         assert set(await all_runs(store)) == {flow.id, steps[0].id}
+
+
+async def test_named_runs_go_if_they_have_ended(store: Store, clock: SettableClock) -> None:
+    """And are gone from the sums, with their logs; their slots are never made again."""
+    schedule = await store.add_schedule(a_schedule())
+    gone, stays = (ended(schedule, ago, planned_at=NOW - ago * MINUTE) for ago in (5, 90))
+    await store.add_runs([gone, stays])
+    under_way = await running_run(store)
+    await store.append_logs(under_way.id, under_way.fence, log_lines("still"))
+    named = [gone.id, gone.id, under_way.id, RunId("nobody")]
+    assert await store.forget_runs(named) == 1
+    assert set(await all_runs(store)) == {stays.id, under_way.id}
+    assert len(await store.read_logs(under_way.id)) == 1
+    assert await store.get_schedule(schedule.id) == replace(schedule, purged_until=gone.slot)
+    (tally,) = await store.count_runs(Window.around(NOW - 2 * HOUR, NOW), RunFilter())
+    assert tally[RunStatus.SUCCEEDED] == 1
+    assert await store.forget_runs(named) == 0
+    assert await store.forget_runs([]) == 0
+
+
+async def test_steps_of_a_flow_that_goes_on_are_not_forgotten_by_name(store: Store) -> None:
+    flow = a_run(target=FlowTarget(name="etl"), created_at=NOW - HOUR)
+    step = ended(None, 5, parent_id=flow.id, step="one", slot=None)
+    await store.add_runs([flow, step])
+    assert await store.forget_runs([step.id]) == 0

@@ -254,6 +254,10 @@ class Store(Messages, ScheduleEdits, Insights, Protocol):
         a flow that has not ended: whoever takes it over would repeat them. Raises
         `purged_until` of their schedules so that no forgotten slot is ever made again."""
 
+    async def forget_runs(self, run_ids: Sequence[RunId]) -> int:
+        """As `prune_runs`, but those of these, at most a thousand, that have ended, whenever that
+        was; how many."""
+
     # --- logs ---------------------------------------------------------------------------------
     async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
         """Fenced like a verdict."""

@@ -177,6 +177,16 @@ class MemoryRuns(MemoryBase):
             await self._commit()
         return len(old[:limit])
 
+    async def forget_runs(self, run_ids: Sequence[RunId]) -> int:
+        with self._lock:
+            found = [self._state.runs[name] for name in set(run_ids) if name in self._state.runs]
+            ended = [run for run in found if run.status.terminal and not self._state.spared(run)]
+            for run in ended:
+                self._state.forget_run(run)
+        if ended:
+            await self._commit()
+        return len(ended)
+
     async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
         with self._lock:
             run = self._state.runs.get(run_id)

@@ -170,6 +170,10 @@ class RedisRuns(RedisFinishing):
         _, (answer,) = await self._tell("prune", micros(before), str(limit))
         return int(text(answer))
 
+    async def forget_runs(self, run_ids: Sequence[RunId]) -> int:
+        _, (answer,) = await self._tell("forget_runs", list(run_ids))
+        return int(text(answer))
+
     # --- logs ---------------------------------------------------------------------------------
     async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
         _, (answer,) = await self._tell("append_logs", run_id, str(fence), log_rows(entries))

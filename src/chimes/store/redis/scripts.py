@@ -22,7 +22,7 @@ _WRITERS = {
     (*_MESSAGES, "20_schedules", "30_commit", "45_firing"): ("commit", "fire", "take_due"),
     (*_MESSAGES, "47_messages"): ("claim_deliveries", "prune_messages"),
     (*_MESSAGES, "20_schedules", "46_records"): (
-        *("drop_logs", "keep_state", "prune", "join", "beat", "epoch", "load"),
+        *("drop_logs", "keep_state", "prune", "forget_runs", "join", "beat", "epoch", "load"),
         *("remember", "answer", "forget_request"),
     ),
 }

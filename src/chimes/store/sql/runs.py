@@ -41,13 +41,11 @@ _flow = runs.alias("flow")
 _OPEN_PARENT = select(_flow.c.id).where(
     _flow.c.id == runs.c.parent_id, _flow.c.finished_at.is_(None)
 )
+_TO_FORGET = select(runs.c.id, runs.c.schedule_id, runs.c.slot, runs.c.missed_until).where(
+    runs.c.parent_id.is_(None) | ~_OPEN_PARENT.exists()
+)
 ENDED_BEFORE = (
-    select(runs.c.id, runs.c.schedule_id, runs.c.slot, runs.c.missed_until)
-    .where(
-        text(ENDED),
-        runs.c.finished_at < bindparam("before"),
-        runs.c.parent_id.is_(None) | ~_OPEN_PARENT.exists(),
-    )
+    _TO_FORGET.where(text(ENDED), runs.c.finished_at < bindparam("before"))
     .order_by(runs.c.finished_at, runs.c.id)
     .limit(bindparam("most"))
 )
@@ -164,9 +162,20 @@ class SqlRuns(SqlBase):
             lambda tx: tx.rows(ENDED_BEFORE, one)
         ):
             return 0
-        return await self._database.write(
-            lambda tx: _forget(tx, before, tx.rows(ENDED_BEFORE, given))
-        )
+
+        def work(tx: Tx) -> int:
+            forget_batches(tx, before)
+            return _forget(tx, tx.rows(ENDED_BEFORE, given))
+
+        return await self._database.write(work)
+
+    async def forget_runs(self, run_ids: Sequence[RunId]) -> int:
+        def work(tx: Tx) -> int:
+            among = tx.dialect.among(runs.c.id, "ids")
+            wanted = _TO_FORGET.where(runs.c.finished_at.is_not(None), among)
+            return _forget(tx, tx.rows(wanted, {"ids": tx.dialect.listed(run_ids)}))
+
+        return await self._database.write(work) if run_ids else 0
 
     async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
         def work(tx: Tx) -> bool:
@@ -258,8 +267,7 @@ def _ended_parents(tx: Tx, wanted: Sequence[Run]) -> set[RunId]:
     return {run.id for run in parents.values() if run.status.terminal}
 
 
-def _forget(tx: Tx, before: datetime, old: Rows) -> int:
-    forget_batches(tx, before)
+def _forget(tx: Tx, old: Rows) -> int:
     if not old:
         return 0
     marks: dict[str, int] = {}

@@ -17,19 +17,14 @@ function verbs.keep_state()
   return {NOW, '1'}
 end
 
--- args: before, limit. Not the steps of a flow that goes on.
-function verbs.prune()
-  local limit, from, old = tonumber(args[2]), 0, {}
-  while #old < limit do
-    local ids = call('ZRANGEBYSCORE', C .. 'ended', '-inf', '(' .. args[1], 'LIMIT', from, 500)
-    for _, id in ipairs(ids) do
-      local parent = call('HGET', run_key(id), 'parent') or ''
-      local status = parent ~= '' and call('HGET', run_key(parent), 'status')
-      if #old < limit and status ~= 'queued' and status ~= 'running' then old[#old + 1] = id end
-    end
-    if #ids < 500 then break end
-    from = from + 500
-  end
+-- The steps of a flow that goes on.
+local function spared(id)
+  local parent = call('HGET', run_key(id), 'parent') or ''
+  local status = parent ~= '' and call('HGET', run_key(parent), 'status')
+  return status == 'queued' or status == 'running'
+end
+
+local function forget_all(old)
   for _, id in ipairs(old) do
     local values = fields_of(run_key(id), {'created', 'schedule', 'slot', 'mark'})
     if values then
@@ -39,6 +34,33 @@ function verbs.prune()
       call('ZREM', C .. 'ended', id)
     end
   end
+end
+
+-- args: before, limit. Not the steps of a flow that goes on.
+function verbs.prune()
+  local limit, from, old = tonumber(args[2]), 0, {}
+  while #old < limit do
+    local ids = call('ZRANGEBYSCORE', C .. 'ended', '-inf', '(' .. args[1], 'LIMIT', from, 500)
+    for _, id in ipairs(ids) do
+      if #old < limit and not spared(id) then old[#old + 1] = id end
+    end
+    if #ids < 500 then break end
+    from = from + 500
+  end
+  forget_all(old)
+  return {NOW, tostring(#old)}
+end
+
+-- args: ids.
+function verbs.forget_runs()
+  local old, seen = {}, {}
+  for _, id in ipairs(args[1]) do
+    local status = call('HGET', run_key(id), 'status')
+    local ended = status and status ~= 'queued' and status ~= 'running'
+    if ended and not seen[id] and not spared(id) then old[#old + 1] = id end
+    seen[id] = true
+  end
+  forget_all(old)
   return {NOW, tostring(#old)}
 end
 
