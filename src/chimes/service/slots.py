@@ -33,8 +33,10 @@ class Backfill:
     runs: tuple[Run, ...]
 
 
-def upcoming_fires(schedules: Iterable[Schedule], until: datetime) -> list[Upcoming]:
-    """Soonest first, at most UPCOMING_LIMIT; no more fires are computed than are answered."""
+def upcoming_fires(
+    schedules: Iterable[Schedule], until: datetime, *, limit: int = UPCOMING_LIMIT
+) -> list[Upcoming]:
+    """Soonest first, at most `limit`; no more fires are computed than are answered."""
     waiting = [
         (schedule.next_run_at, schedule.id, schedule.next_slot, schedule)
         for schedule in schedules
@@ -43,7 +45,7 @@ def upcoming_fires(schedules: Iterable[Schedule], until: datetime) -> list[Upcom
     heapq.heapify(waiting)
     found: list[Upcoming] = []
     fired: Counter[str] = Counter()
-    while waiting and waiting[0][0] <= until and len(found) < UPCOMING_LIMIT:
+    while waiting and waiting[0][0] <= until and len(found) < limit:
         at, schedule_id, slot, schedule = waiting[0]
         found.append(Upcoming(schedule=schedule, at=at))
         fired[schedule_id] += 1

@@ -41,6 +41,8 @@ class Lane:
     name: str
     fires: Sequence[Fire]
     address: str | None = None
+    #: There are more after the last one, which nobody has counted.
+    more: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,10 +190,28 @@ def _lane(
         element("a", name, href=lane.address) if lane.address else name,
     ]
     marks = clusters(lane.fires, start, end)
-    return [*parts, *(_mark(each, lane.name, y, now, words) for each in marks)]
+    if lane.more and marks:
+        parts.append(_rest(marks[-1], y))
+    return [
+        *parts,
+        *(
+            _mark(each, lane.name, y, now, words, more=lane.more and each is marks[-1])
+            for each in marks
+        ),
+    ]
 
 
-def _mark(cluster: Cluster, name: str, y: float, now: datetime, words: TimelineWords) -> Markup:
+def _rest(last: Cluster, y: float) -> Markup:
+    """What follows the last one: more of the same, as far as the picture goes."""
+    x = _LEFT + last.x + last.width
+    return element(
+        "line", x1=x, x2=_LEFT + _WIDTH, y1=y + _LANE / 2, y2=y + _LANE / 2, class_="rest"
+    )
+
+
+def _mark(
+    cluster: Cluster, name: str, y: float, now: datetime, words: TimelineWords, *, more: bool
+) -> Markup:
     first, label = cluster.fires[0], words.mark(name, cluster.fires)
     x, middle = _LEFT + cluster.x, y + _LANE / 2
     past = cluster.fires[-1].at < now
