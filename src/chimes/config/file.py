@@ -137,6 +137,11 @@ def _parsed(file: Path) -> object:
         raise ConfigError(
             say("{file} cannot be read: {why}", file=file, why=error.strerror)
         ) from None
+    return parsed_yaml(raw, file)
+
+
+def parsed_yaml(raw: bytes, file: object) -> object:
+    """What the text says, without the traps of YAML. ConfigError names it as `file`."""
     if len(raw) > LARGEST:
         raise _unsafe(file, say("it is larger than {most} KiB", most=LARGEST // 1024))
     try:
@@ -150,7 +155,7 @@ def _parsed(file: Path) -> object:
         ) from None
 
 
-def _check(file: Path, raw: bytes) -> None:
+def _check(file: object, raw: bytes) -> None:
     """Before anything is built: no aliases, which can blow up, and no bottomless nesting."""
     depth = 0
     for event in yaml.parse(raw, Loader=yaml.SafeLoader):
@@ -166,7 +171,7 @@ def _check(file: Path, raw: bytes) -> None:
             raise _unsafe(file, say("it is nested more than {most} levels deep", most=DEEPEST))
 
 
-def _unsafe(file: Path, why: str) -> ConfigError:
+def _unsafe(file: object, why: str) -> ConfigError:
     return ConfigError(say("{file} is refused: {why}", file=file, why=why), code=UNSAFE)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.model.access import Actor
@@ -65,9 +65,12 @@ class RunsByHand(ScheduleChanges):
         *,
         beside_others: bool = False,
         run_id: RunId | None = None,
+        delay: timedelta = timedelta(0),
     ) -> tuple[Run, bool]:
         """C7: allowed while paused; nothing about the schedule changes. `run_id` and the answer as
-        in `asked_for`; a task is never `beside_others` of its pair."""
+        in `asked_for`; a task is never `beside_others` of its pair. `delay`: it begins so much
+        later, and until then stands in no slot's way; not a task, which would keep its pair busy
+        (R4.18)."""
         schedule = await self.get(actor, schedule_id)
         if not actor.may_operate(schedule.owner):
             raise NotAllowed()
@@ -79,6 +82,9 @@ class RunsByHand(ScheduleChanges):
         run = manual_run(schedule, now, beside_others=beside_others and not is_task)
         if is_task:
             run = replace(run, priority=NOW_CLASS)
+        elif delay:
+            begins = now + delay
+            run = replace(run, planned_at=begins, available_at=begins, concurrency_key=None)
         if run_id is not None:
             run = replace(run, id=run_id)
         note = entry(
