@@ -1,15 +1,208 @@
-"""Wizard: stub of the frame, to be replaced by the page's owner."""
+"""The wizard: a schedule is made or changed on one page, and seen before it is saved (UX A.4)."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 from starlette.responses import Response
 
+from chimes.doors.api.wire import schedule_out
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.routes_wizard_saving import conflict, create, save
+from chimes.doors.dashboard.routes_wizard_sheet import (
+    Edit,
+    Sheet,
+    composed,
+    offers_now,
+    opened,
+)
+from chimes.doors.dashboard.routes_wizard_trial import run_of_trial, tried
+from chimes.doors.dashboard.views_wizard_form import fields_from, fields_of, new_fields
+from chimes.doors.dashboard.views_wizard_merge import value_text
+from chimes.doors.dashboard.views_wizard_text import pretty
+from chimes.doors.dashboard.views_wizard_what import METHODS
+from chimes.doors.dashboard.views_wizard_when import (
+    COMMON_CRONS,
+    MOST_EXCLUSIONS,
+    UNITS,
+    Fields,
+    Plain,
+)
+from chimes.doors.dashboard.views_wizard_words import read_words, with_preset
 from chimes.doors.dashboard.visit import Visit
+from chimes.errors import InvalidInput, NeedsClarification, NotAllowed, NotFound
+from chimes.language import describe
+from chimes.model.ids import ScheduleId
+from chimes.model.listing import ScheduleQuery
+from chimes.model.recipient_rules import MOST_RECIPIENTS
+from chimes.model.schedule import Schedule
+from chimes.model.templates import offers
+from chimes.redaction import HIDDEN
+from chimes.triggers import parse_zone, trigger_from_dict
+from chimes.wording import say
 
 pages = Pages()
+_TEMPLATE = "wizard/page.html"
+_OTHERS = 50
 
 
 @pages.get("/schedules/new")
-async def wizard(visit: Visit) -> Response:
-    return visit.page("wizard/page.html")
+async def new(visit: Visit) -> Response:
+    """`?words=` and `?preset=` fill the form, `?from=` takes another schedule as its pattern."""
+    fields = new_fields(visit.look.zone)
+    if source := visit.query.get("from"):
+        schedule = await visit.door.schedules.get(visit.actor, ScheduleId(source))
+        fields = _copied(visit, schedule)
+    if preset := visit.query.get("preset"):
+        fields = _from_preset(visit, fields, preset)
+    if words := visit.query.get("words", "").strip():
+        return await _shown(visit, await _read(visit, {**fields, "words": words}, None))
+    return await _shown(visit, await composed(visit, fields))
+
+
+@pages.post("/schedules/new")
+async def new_form(visit: Visit) -> Response:
+    return await _form(visit, None)
+
+
+@pages.get("/schedules/{id}/edit")
+async def edit(visit: Visit) -> Response:
+    schedule = await _editable(visit)
+    fields, base = opened(visit, schedule)
+    fields["version"] = str(schedule.version)
+    return await _shown(
+        visit, await composed(visit, fields, edit=Edit(schedule=schedule, base=base))
+    )
+
+
+@pages.post("/schedules/{id}/edit")
+async def edit_form(visit: Visit) -> Response:
+    schedule = await _editable(visit)
+    return await _form(visit, Edit(schedule=schedule, base=_base(visit, schedule)))
+
+
+async def _form(visit: Visit, edit: Edit | None) -> Response:
+    fields = fields_from(visit.form)
+    wanted, _, choice = visit.form.text("do").partition(":")
+    if wanted in ("", "preview") and fields.get("words") != fields.get("words_read", ""):
+        wanted = "read"
+    match wanted:
+        case "save":
+            if edit is not None and fields.get("version") != str(edit.schedule.version):
+                return await _shown(visit, await conflict(visit, fields, edit), status=409)
+            done = await (create(visit, fields) if edit is None else save(visit, fields, edit))
+            if isinstance(done, Response):
+                return done
+            return await _shown(visit, done, status=422)
+        case "words":
+            return await _shown(visit, await _read(visit, {**fields, "words": choice}, edit))
+        case "read" if fields.get("words"):
+            return await _shown(visit, await _read(visit, fields, edit))
+        case "preset":
+            fields = _from_preset(visit, fields, choice)
+        case "cron":
+            fields |= {"when": "cron", "expression": choice}
+        case "zone":
+            fields |= {"zone": choice}
+        case "test":
+            return await tried(visit, fields, edit, _shown)
+        case _:
+            pass
+    sheet = await composed(visit, fields, edit=edit, last=visit.form.raw("last"))
+    return await _shown(visit, sheet)
+
+
+async def _read(visit: Visit, fields: Fields, edit: Edit | None) -> Sheet:
+    """The words in the box; nothing is saved by them."""
+    zone = fields.get("zone") or visit.look.zone
+    fields = {**fields, "words_read": fields["words"]}
+    try:
+        zone = parse_zone(zone).name
+    except InvalidInput:
+        zone = visit.look.zone
+    try:
+        found = read_words(
+            fields["words"], fields, now=visit.now, zone=zone, lang=visit.look.language
+        )
+    except NeedsClarification as question:
+        sheet = await composed(visit, fields, edit=edit, last=visit.form.raw("last"))
+        return replace(sheet, question=question)
+    fields = found.fields | {"guessed": ",".join(found.guessed)}
+    sheet = await composed(visit, fields, edit=edit)
+    return replace(sheet, understood=describe(found.trigger, visit.look.language))
+
+
+def _from_preset(visit: Visit, fields: Fields, wanted: str) -> Fields:
+    offer = next((each for each in offers(visit.look.language) if each.id == wanted), None)
+    if offer is None:
+        raise NotFound(say("There is no template {id!r}.", id=wanted[:64]))
+    zone = visit.look.zone
+    trigger = trigger_from_dict(dict(offer.trigger)).with_default_zone(zone)
+    return with_preset(fields, offer, trigger, zone) | {"guessed": "", "preset": offer.id}
+
+
+def _copied(visit: Visit, schedule: Schedule) -> Fields:
+    """Secrets go along only where the reader could have changed the original: otherwise a copy
+    would send them wherever it likes."""
+    fields = fields_of(schedule_out(schedule), visit.look.zone)
+    fields |= {"name": f"{schedule.name} (2)"[-200:], "namespace": schedule.namespace}
+    if visit.actor.may_write(schedule.owner):
+        return fields | {"source": schedule.id}
+    return {name: value for name, value in fields.items() if HIDDEN not in value}
+
+
+async def _editable(visit: Visit) -> Schedule:
+    schedule = await visit.door.schedules.get(visit.actor, ScheduleId(visit.path["id"]))
+    if not visit.actor.may_write(schedule.owner):
+        raise NotAllowed()
+    return schedule
+
+
+def _base(visit: Visit, schedule: Schedule) -> Plain:
+    """What the form said when it was opened. It only decides what counts as changed by this form:
+    whoever sends another one changes more or less of their own schedule."""
+    try:
+        found = json.loads(visit.form.raw("base"))
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else opened(visit, schedule)[1]
+
+
+async def _shown(visit: Visit, sheet: Sheet, status: int = 200) -> Response:
+    edit = sheet.edit
+    if sheet.trial is None:
+        sheet = replace(sheet, trial=await run_of_trial(visit, sheet.fields.get("trial", "")))
+    values: dict[str, object] = {
+        "sheet": sheet,
+        "fields": sheet.fields,
+        "edit": edit,
+        "action": f"/ui/schedules/{edit.schedule.id}/edit" if edit else "/ui/schedules/new",
+        "value_text": lambda path, value: value_text(path, value, visit.look.language),
+    }
+    if visit.partial:
+        return visit.part(_TEMPLATE, "preview", status=200, **values)
+    found = await visit.door.schedules.find(visit.actor, ScheduleQuery(limit=_OTHERS))
+    values |= {
+        "base": json.dumps(edit.base, ensure_ascii=False) if edit else "",
+        "offers": await offers_now(visit),
+        "presets": offers(visit.look.language),
+        "others": [each for each in found.items if not edit or each.id != edit.schedule.id],
+        "methods": [(each, each) for each in METHODS],
+        "units": tuple(UNITS),
+        "crons": COMMON_CRONS,
+        "recipients": _rows(sheet.fields, "tell", "_channel", MOST_RECIPIENTS),
+        "exclusions": _rows(sheet.fields, "ex", "_kind", MOST_EXCLUSIONS),
+        "zones": sheet.zones,
+        "trial": sheet.trial,
+        "trial_errors": (),
+        "pretty": pretty,
+        "failed": status == 422,
+    }
+    return visit.page(_TEMPLATE, status=status, **values)
+
+
+def _rows(fields: Fields, name: str, filled: str, most: int) -> list[int]:
+    """The rows that have something in them, and one more to fill."""
+    used = [number for number in range(most) if fields.get(f"{name}{number}{filled}")]
+    return list(range(min((used[-1] + 2) if used else 1, most)))

@@ -33,6 +33,7 @@ from chimes.doors.dashboard import (
     routes_system_settings,
     routes_today,
     routes_wizard,
+    routes_wizard_trial,
 )
 from chimes.doors.dashboard.assets import serve_asset
 from chimes.doors.dashboard.entering import (
@@ -54,6 +55,7 @@ from chimes.service.users import UserService
 ALL_PAGES = (
     routes_today.pages,
     routes_wizard.pages,
+    routes_wizard_trial.pages,
     routes_schedules.pages,
     routes_schedules_bulk.pages,
     routes_schedules_import.pages,

@@ -1,0 +1,305 @@
+"""What the wizard's page shows, put together: fields, what is wrong with them, the preview, and
+what there is to choose from. The same functions as the API's read, check and plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+
+from chimes.doors.api.inputs import PolicyIn, ScheduleIn, SchedulePatch, TargetPatch
+from chimes.doors.api.wire import default_policy, policy_from, schedule_out
+from chimes.doors.api.wire_targets import patched_target
+from chimes.doors.dashboard.views_wizard_form import (
+    definition_of,
+    example_for,
+    fields_of,
+    place_of,
+    told_at,
+)
+from chimes.doors.dashboard.views_wizard_merge import Change, Clash, changes, patch_of
+from chimes.doors.dashboard.views_wizard_preview import Preview, preview_of
+from chimes.doors.dashboard.views_wizard_text import Command, as_command, as_curl, as_yaml
+from chimes.doors.dashboard.views_wizard_when import Fields, Plain
+from chimes.doors.dashboard.views_wizard_zones import (
+    ZoneChoice,
+    found_zones,
+    meant_zone,
+    several_zones,
+)
+from chimes.doors.dashboard.visit import Visit
+from chimes.doors.problems import FieldError, problem_of
+from chimes.errors import InvalidInput, NeedsClarification
+from chimes.model.policy import Policy
+from chimes.model.run import Run
+from chimes.model.schedule import Schedule, edited
+from chimes.model.target import FlowTarget, SyncTarget, Target
+from chimes.redaction import HIDDEN
+from chimes.service.rules import check_fires
+from chimes.triggers import Trigger, trigger_from_dict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """What is wrong with a field, and what could stand there."""
+
+    detail: str
+    hint: str
+    example: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offers:
+    """What the nodes that are alive can carry out."""
+
+    tasks: tuple[str, ...]
+    flows: tuple[str, ...]
+    pairs: tuple[str, ...]
+    agent: bool
+    action: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edit:
+    """Of a schedule that there is: what would change."""
+
+    schedule: Schedule
+    #: What the form said when it was opened, as the API reads it.
+    base: Plain
+    changes: tuple[Change, ...] = ()
+    #: Whether the next fire moves; None of either: there is none.
+    moves: bool = False
+    next_from: datetime | None = None
+    next_to: datetime | None = None
+    clashes: tuple[Clash, ...] = ()
+    theirs: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sheet:
+    fields: Fields
+    said: Mapping[str, Said] = field(default_factory=dict)
+    #: What no field can be blamed for.
+    wrong: tuple[Said, ...] = ()
+    preview: Preview | None = None
+    #: The preview is of what was valid before.
+    stale: bool = False
+    #: The trigger of the preview, for the next time.
+    last: str = ""
+    command: Command | None = None
+    curl: str = ""
+    yaml: str = ""
+    understood: str = ""
+    question: NeedsClarification | None = None
+    zones: tuple[ZoneChoice, ...] = ()
+    edit: Edit | None = None
+    trial: Run | None = None
+
+    @property
+    def guessed(self) -> frozenset[str]:
+        return frozenset(each for each in self.fields.get("guessed", "").split(",") if each)
+
+
+def with_zone(visit: Visit, fields: Fields) -> tuple[Fields, tuple[ZoneChoice, ...]]:
+    """A zone as people write it becomes its name; where several are meant, those are offered."""
+    text = fields.get("zone", "")
+    if not text:
+        return {**fields, "zone": visit.look.zone}, ()
+    name = meant_zone(text, visit.now)
+    if name is not None:
+        return {**fields, "zone": name}, ()
+    return fields, found_zones(text, visit.look.language, visit.now, mine=visit.look.zone)
+
+
+def opened(visit: Visit, schedule: Schedule) -> tuple[Fields, Plain]:
+    """The fields of a schedule, and what they say: held against that, nothing counts as changed
+    that the form only writes otherwise."""
+    fields = fields_of(schedule_out(schedule), visit.look.zone)
+    return fields, definition_of(fields, visit.now, changing=True).body
+
+
+def checked(model: type[BaseModel], body: Mapping[str, object]) -> tuple[FieldError, ...]:
+    """What the API would say to this body."""
+    try:
+        model.model_validate(dict(body))
+    except ValidationError as error:
+        found = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
+        return problem_of(RequestValidationError(found)).errors
+    return ()
+
+
+def placed(
+    errors: Sequence[FieldError], fields: Mapping[str, str], *, filled_only: bool
+) -> tuple[dict[str, Said], tuple[Said, ...]]:
+    """By field of the form. `filled_only`: nobody is blamed for what they have not come to yet."""
+    by_place: dict[str, Said] = {}
+    others: list[Said] = []
+    for each in errors:
+        place = place_of(each.name, fields)
+        said = Said(detail=each.detail, hint=each.hint, example=example_for(place, fields))
+        if filled_only and not fields.get(place):
+            continue
+        if place:
+            by_place.setdefault(place, said)
+        else:
+            others.append(said)
+    return by_place, tuple(others)
+
+
+async def settled(visit: Visit, plain: object, unchanged: Trigger | None = None) -> Trigger:
+    """As the scheduler would have it: with its zone and anchor, and with fires to come."""
+    trigger = trigger_from_dict(plain)
+    if trigger == unchanged:
+        return trigger
+    zone = await visit.door.schedules.zone_for(visit.actor.owner, trigger)
+    trigger = trigger.with_default_zone(zone)
+    trigger = trigger.anchored(trigger.start_at or visit.now)
+    check_fires(trigger, visit.now)
+    return trigger
+
+
+def real_target(plain: object, before: Target | None) -> Target:
+    """With the secrets that come back hidden; InvalidInput if there are none to keep."""
+    given = TargetPatch.model_validate(plain)
+    if before is None or before.kind != given.kind:
+        # Of another kind nothing is kept.
+        nothing = FlowTarget(name="") if given.kind == "sync" else _NO_PAIR
+        return patched_target(given, nothing)
+    return patched_target(given, before)
+
+
+_NO_PAIR = SyncTarget(source="", collection="")
+
+
+def policy_of(visit: Visit, body: Mapping[str, object], target: Target) -> tuple[Policy, PolicyIn]:
+    given = PolicyIn.model_validate(body.get("policy", {}))
+    return policy_from(given, default_policy(visit.door.settings, target)), given
+
+
+async def composed(
+    visit: Visit,
+    fields: Fields,
+    *,
+    edit: Edit | None = None,
+    filled_only: bool = True,
+    errors: Sequence[FieldError] = (),
+    last: str = "",
+) -> Sheet:
+    """The sheet for these fields. `errors`: what was found wrong already; `last`: the trigger that
+    was previewed before, for where this one is not valid."""
+    fields, zones = with_zone(visit, fields)
+    definition = definition_of(fields, visit.now, changing=edit is not None)
+    body, found = definition.body, [*errors, *definition.wrong]
+    if zones:
+        detail = several_zones(fields["zone"], zones)
+        found.append(FieldError(name="timezone", detail=detail, code="unknown_zone"))
+    elif not errors:
+        found += checked(SchedulePatch if edit else ScheduleIn, _complete(body))
+    trigger, stale = None, False
+    if "trigger" in body and not zones:
+        try:
+            before = None if edit is None else edit.schedule.trigger
+            trigger = await settled(visit, body["trigger"], before)
+        except InvalidInput as error:
+            found.append(told_at(error.within("trigger")))
+    shown = trigger
+    if trigger is None and last:
+        shown, stale = _read_last(last), True
+    preview = None
+    if shown is not None:
+        preview = preview_of(shown, visit.look, visit.now, _policy(visit, body))
+    if edit is not None:
+        edit = await with_changes(visit, edit, body, trigger)
+    said, wrong = placed(_once_each(found), fields, filled_only=filled_only)
+    return Sheet(
+        fields=fields,
+        said=said,
+        wrong=wrong,
+        preview=preview,
+        stale=stale,
+        last="" if shown is None else json.dumps(shown.to_dict()),
+        command=as_command(body) if "trigger" in body and "target" in body else None,
+        curl=as_curl(body, str(visit.request.base_url).rstrip("/")),
+        yaml=as_yaml(body),
+        zones=zones,
+        edit=edit,
+    )
+
+
+def _complete(body: Mapping[str, object]) -> Plain:
+    """A part that could not be read was complained about already."""
+    return {
+        "name": "…",
+        "trigger": {"kind": "cron", "expression": "@daily"},
+        "target": {"kind": "http", "url": "http://localhost/"},
+        **body,
+    }
+
+
+def _once_each(found: Sequence[FieldError]) -> list[FieldError]:
+    return list({(each.name, str(each.detail)): each for each in found}.values())
+
+
+def _read_last(text: str) -> Trigger | None:
+    try:
+        return trigger_from_dict(json.loads(text))
+    except (ValueError, InvalidInput, RecursionError):
+        return None
+
+
+def _policy(visit: Visit, body: Mapping[str, object]) -> Policy | None:
+    try:
+        return policy_of(visit, body, real_target(body.get("target"), None))[0]
+    except (InvalidInput, ValidationError):
+        return None
+
+
+async def with_changes(visit: Visit, edit: Edit, body: Plain, trigger: Trigger | None) -> Edit:
+    """What saving would change, and where the next fire would move."""
+    found = changes(edit.base, body)
+    schedule = edit.schedule
+    after = schedule
+    if trigger is not None and any(each.path in ("trigger", "enabled") for each in found):
+        wanted = replace(schedule, trigger=trigger, enabled=bool(body.get("enabled")))
+        after = edited(schedule, wanted, visit.now, visit.actor.name)
+    return replace(
+        edit,
+        changes=found,
+        moves=after.next_run_at != schedule.next_run_at,
+        next_from=schedule.next_run_at,
+        next_to=after.next_run_at,
+    )
+
+
+def patch_for(edit: Edit, body: Plain) -> Plain:
+    return patch_of(changes(edit.base, body), body)
+
+
+async def offers_now(visit: Visit) -> Offers:
+    nodes = [node for node in await visit.door.store.nodes() if node.lease_until > visit.now]
+    known = {name for node in nodes for name in (*node.offers, *node.defaults)}
+    pairs = {target.key for target, _ in visit.door.sources.now.pairs()}
+    pairs |= {name for name in known if name.startswith("sync:") and "#" in name}
+
+    def named(prefix: str) -> tuple[str, ...]:
+        # Steps of flows are tasks, too, but none that anybody starts by itself.
+        flows = {name.removeprefix("flow:") for name in known if name.startswith("flow:")}
+        found = {name.removeprefix(prefix) for name in known if name.startswith(prefix)}
+        return tuple(sorted(n for n in found if n.partition("/")[0] not in flows or "/" not in n))
+
+    return Offers(
+        tasks=named("task:"),
+        flows=named("flow:"),
+        pairs=tuple(sorted(key.removeprefix("sync:").replace("#", "/", 1) for key in pairs)),
+        agent="agent" in known,
+        action="action" in known,
+    )
+
+
+def hides_something(body: Mapping[str, object]) -> bool:
+    """Whether a secret in it is hidden, so that it cannot be put back from here."""
+    return HIDDEN in json.dumps(body, ensure_ascii=False, default=str)

@@ -1,0 +1,128 @@
+"""Test now: what the form says is run once, without a schedule, and the result is shown in place.
+Also the small parts that the page asks for again: zones, the trial, and undoing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.routes_wizard_saving import undo_create, undo_edit
+from chimes.doors.dashboard.routes_wizard_sheet import (
+    Edit,
+    Sheet,
+    composed,
+    policy_of,
+    real_target,
+)
+from chimes.doors.dashboard.views_wizard_form import definition_of, told_at
+from chimes.doors.dashboard.views_wizard_text import pretty
+from chimes.doors.dashboard.views_wizard_when import Fields
+from chimes.doors.dashboard.views_wizard_zones import found_zones
+from chimes.doors.dashboard.visit import Visit
+from chimes.doors.problems import FieldError
+from chimes.errors import ChimesError, InvalidInput, NotFound, StoreError
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.run import Run
+from chimes.model.target import Target
+from chimes.service.orders import Order
+from chimes.wording import say
+
+pages = Pages()
+Show = Callable[[Visit, Sheet, int], Awaitable[Response]]
+_TRIAL = "wizard/what.html"
+_WHEN = "wizard/when.html"
+#: Said by the trial itself: it neither tells anybody nor tries again.
+_OWN = frozenset({"max_retries", "delivery"})
+
+
+async def tried(visit: Visit, fields: Fields, edit: Edit | None, show: Show) -> Response:
+    """Started, and shown; wrong fields are told at their place, as when saving."""
+    run: Run | None = None
+    errors: list[FieldError] = []
+    try:
+        run = await _start(visit, fields, edit)
+    except InvalidInput as error:
+        errors.append(told_at(error))
+    except StoreError:
+        raise
+    except ChimesError as error:
+        errors.append(FieldError(name="", detail=error.message, code=""))
+    if run is not None:
+        fields = fields | {"trial": run.id}
+    if visit.partial:
+        return visit.part(_TRIAL, "trial", trial=run, trial_errors=errors, pretty=pretty)
+    sheet = await composed(visit, fields, edit=edit, filled_only=not errors, errors=errors)
+    return await show(visit, replace(sheet, trial=run), 422 if errors else 200)
+
+
+async def _start(visit: Visit, fields: Fields, edit: Edit | None) -> Run:
+    definition = definition_of(fields, visit.now, changing=edit is not None)
+    wrong = [each for each in definition.wrong if not each.name.startswith("trigger")]
+    body = definition.body
+    if "target" not in body or "policy" not in body:
+        first = wrong[0]
+        raise InvalidInput(first.detail, field=first.name, code=first.code)
+    before = await _pattern(visit, fields, edit)
+    try:
+        target = real_target(body["target"], before)
+        policy, given = policy_of(visit, body, target)
+    except ValidationError as error:
+        first_wrong = error.errors()[0]
+        where = ".".join(str(part) for part in first_wrong["loc"])
+        raise InvalidInput(
+            say("This cannot be run as it stands."), field=where, code="invalid"
+        ) from None
+    order = Order(
+        target=target,
+        policy=replace(policy, max_retries=0, delivery=()),
+        name=str(body.get("name") or ""),
+        said=frozenset(given.model_fields_set) | _OWN,
+    )
+    return await visit.door.schedules.start(visit.actor, order)
+
+
+async def _pattern(visit: Visit, fields: Fields, edit: Edit | None) -> Target | None:
+    """Whose hidden secrets are meant: only somebody's who could change them."""
+    if edit is not None:
+        return edit.schedule.target
+    if not fields.get("source"):
+        return None
+    pattern = await visit.door.schedules.get(visit.actor, ScheduleId(fields["source"]))
+    return pattern.target if visit.actor.may_write(pattern.owner) else None
+
+
+async def run_of_trial(visit: Visit, run_id: str) -> Run | None:
+    if not run_id:
+        return None
+    try:
+        return await visit.door.runs.get(visit.actor, RunId(run_id))
+    except NotFound:
+        return None
+
+
+@pages.get("/wizard/trial/{id}")
+async def trial(visit: Visit) -> Response:
+    """The trial again, until it has ended."""
+    run = await visit.door.runs.get(visit.actor, RunId(visit.path["id"]))
+    return visit.part(_TRIAL, "trial", trial=run, trial_errors=[], pretty=pretty)
+
+
+@pages.get("/wizard/zones")
+async def zones(visit: Visit) -> Response:
+    """Zones by city, country, offset or abbreviation; the browser's own first."""
+    found = found_zones(
+        visit.query.get("zone", "")[:64],
+        visit.look.language,
+        visit.now,
+        mine=visit.look.zone,
+        default=visit.door.settings.default_timezone,
+    )
+    return visit.part(_WHEN, "zone_list", zones=found)
+
+
+pages.post("/schedules/{id}/unedit")(undo_edit)
+pages.post("/schedules/{id}/unmake")(undo_create)

@@ -1,0 +1,305 @@
+"""The whole form of the wizard: a schedule as the API has it, to fields and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from chimes.doors.dashboard.forms import Form
+from chimes.doors.dashboard.views_wizard_what import EMPTY as EMPTY_WHAT
+from chimes.doors.dashboard.views_wizard_what import target_fields, target_plain, usual_name
+from chimes.doors.dashboard.views_wizard_when import EMPTY as EMPTY_WHEN
+from chimes.doors.dashboard.views_wizard_when import (
+    Fields,
+    Plain,
+    trigger_fields,
+    trigger_plain,
+    whole,
+)
+from chimes.doors.problems import FieldError
+from chimes.errors import InvalidInput
+from chimes.model.recipient_rules import MOST_RECIPIENTS
+
+#: Fields with several boxes to tick: what is ticked, with commas between.
+_TICKED = re.compile(r"rule_days|tell[0-9]+_on")
+#: As they are typed; of all others the blanks around them go.
+_AS_TYPED = frozenset({"body", "prompt", "headers", "args", "input", "identities", "params"})
+_NOT_KEPT = frozenset({"csrf", "back", "do", "base"})
+_NUMBERS = ("catch_up_limit", "max_concurrent_runs", "max_retries")
+_DURATIONS = ("misfire_grace", "retry_backoff", "backoff_cap", "timeout")
+_CHOICES = ("misfire", "overlap", "backoff", "on_lost")
+#: Nothing is a value of these, where for the others it means: as it is.
+_MAY_BE_NOTHING = ("max_concurrent_runs", "concurrency_key")
+_SWITCHES = ("burst_allowed", "pause_on_gone")
+
+
+def new_fields(zone: str) -> Fields:
+    return {**EMPTY_WHEN, **EMPTY_WHAT, "zone": zone, "enabled": "on", "within": "PT1H"}
+
+
+def fields_from(form: Form) -> Fields:
+    """What a form sends, as it is shown again."""
+    found: Fields = {}
+    for name in dict(form.items()):
+        if name in _NOT_KEPT or name in found:
+            continue
+        if _TICKED.fullmatch(name):
+            found[name] = ",".join(form.all(name))
+        else:
+            found[name] = form.raw(name) if name in _AS_TYPED else form.text(name)
+    return found
+
+
+def fields_of(schedule: Mapping[str, object], home: str) -> Fields:
+    """Of a schedule as the API answers it, its secrets hidden."""
+    found = new_fields(home)
+    found |= trigger_fields(_plain(schedule["trigger"]), home)
+    found |= target_fields(_plain(schedule["target"]))
+    found["name"] = str(schedule["name"])
+    found["priority"] = str(schedule["priority"])
+    found["labels"] = _label_lines(schedule["labels"])
+    if not schedule["enabled"]:
+        del found["enabled"]
+    for name, value in _plain(schedule["policy"]).items():
+        if name in _SWITCHES:
+            found[name] = "yes" if value else "no"
+        elif value is not None:
+            found[name] = str(value)
+    if isinstance(waits := schedule.get("depends_on"), Mapping):
+        found["depends_on"] = str(waits["schedule_id"])
+        found["within"] = str(waits["within"])
+    delivery = schedule.get("delivery")
+    return found | recipient_fields(delivery if isinstance(delivery, list) else [])
+
+
+def recipient_fields(recipients: Iterable[object]) -> Fields:
+    found: Fields = {}
+    for place, each in enumerate(recipients):
+        if not isinstance(each, Mapping):
+            continue
+        on = each.get("on", ["always"])
+        secrets = each.get("signing_secrets", [])
+        found[f"tell{place}_channel"] = str(each["channel"])
+        found[f"tell{place}_to"] = str(each.get("to", ""))
+        found[f"tell{place}_on"] = ",".join(on) if isinstance(on, list) else "always"
+        found[f"tell{place}_language"] = str(each.get("language", ""))
+        found[f"tell{place}_secrets"] = " ".join(secrets) if isinstance(secrets, list) else ""
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Definition:
+    """What a form says, as the API reads it. A part that cannot be read is not in it."""
+
+    body: Plain
+    wrong: tuple[FieldError, ...] = ()
+
+
+def definition_of(fields: Mapping[str, str], now: datetime, *, changing: bool) -> Definition:
+    """`changing`: of a schedule that there is; then recipients that are gone are gone, and what is
+    chosen once (id, namespace, owner) is not asked for."""
+    wrong: list[FieldError] = []
+    body: Plain = {"name": fields.get("name", "").strip() or usual_name(fields)}
+
+    def put(name: str, read: object) -> None:
+        body[name] = read
+
+    for name, reader in (
+        ("trigger", lambda: trigger_plain(fields, now)),
+        ("target", lambda: target_plain(fields)),
+        ("policy", lambda: _policy(fields, changing=changing)),
+        ("priority", lambda: whole(fields, "priority")),
+    ):
+        if name == "priority" and not fields.get("priority"):
+            continue
+        try:
+            put(name, reader())
+        except InvalidInput as error:
+            wrong.append(told_at(error))
+    body["labels"] = _labels(fields.get("labels", ""))
+    body["enabled"] = bool(fields.get("enabled"))
+    depends_on = fields.get("depends_on", "")
+    body["depends_on"] = (
+        {"schedule_id": depends_on, "within": fields.get("within") or "PT1H"}
+        if depends_on
+        else None
+    )
+    delivery = _recipients(fields)
+    if changing or delivery or fields.get("tell_nobody"):
+        body["delivery"] = delivery
+    if not changing:
+        body |= {name: fields[name] for name in ("id", "namespace") if fields.get(name)}
+        kind, _, owner = fields.get("owner", "").partition(":")
+        if owner:
+            body["owner"] = {"type": kind, "id": owner}
+    return Definition(body=body, wrong=tuple(wrong))
+
+
+def told_at(error: InvalidInput) -> FieldError:
+    return FieldError(
+        name=error.field or "", detail=error.message, code=error.code, hint=error.hint or ""
+    )
+
+
+def _policy(fields: Mapping[str, str], *, changing: bool) -> Plain:
+    found: Plain = {}
+    for name in (*_DURATIONS, *_CHOICES, "concurrency_key"):
+        if fields.get(name):
+            found[name] = fields[name]
+    for name in _NUMBERS:
+        if fields.get(name):
+            found[name] = whole(fields, name)
+    for name in _SWITCHES:
+        if fields.get(name):
+            found[name] = fields[name] == "yes"
+    if changing:
+        found = dict.fromkeys(_MAY_BE_NOTHING) | found
+    return found
+
+
+def _recipients(fields: Mapping[str, str]) -> list[Plain]:
+    return [
+        {
+            "channel": fields[f"tell{place}_channel"],
+            "to": fields.get(f"tell{place}_to", ""),
+            "on": [each for each in fields.get(f"tell{place}_on", "").split(",") if each]
+            or ["always"],
+            "language": fields.get(f"tell{place}_language", ""),
+            "signing_secrets": fields.get(f"tell{place}_secrets", "").split(),
+        }
+        for place in range(MOST_RECIPIENTS + 1)
+        if fields.get(f"tell{place}_channel")
+    ]
+
+
+def _labels(text: str) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for line in text.splitlines():
+        name, equals, value = line.partition("=")
+        if name.strip():
+            found[name.strip()] = value.strip() if equals else None
+    return found
+
+
+def _label_lines(labels: object) -> str:
+    if isinstance(labels, Mapping):
+        return "\n".join(
+            name if value is None else f"{name}={value}" for name, value in labels.items()
+        )
+    return "\n".join(str(each) for each in labels) if isinstance(labels, list) else ""
+
+
+def _plain(value: object) -> Plain:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+# --- where an error is told --------------------------------------------------------------------
+_PLACES: Mapping[str, str] = {
+    "trigger": "when",
+    "trigger.kind": "when",
+    "trigger.timezone": "zone",
+    "trigger.start_at": "start",
+    "trigger.end_at": "end",
+    "target.name": "task",
+    "target.signing_secrets": "secrets",
+    "target.source": "pair",
+    "target.collection": "pair",
+    "target.action_type_id": "action",
+    "target.kn_id": "kn",
+    "target.account": "account_id",
+    "depends_on.schedule_id": "depends_on",
+    "depends_on.within": "within",
+    "owner.id": "owner",
+    "owner.type": "owner",
+    "timezone": "zone",
+    "start_at": "start",
+    "end_at": "end",
+    "text": "words",
+}
+_RECIPIENT = re.compile(r"delivery[.\[]([0-9]+)\]?(?:\.(\w+))?.*")
+_EXCLUSION = re.compile(r"(?:trigger\.)?exclude\[([0-9]+)\].*")
+_ITEM = re.compile(r"[.\[][0-9]+\]?$")
+_RECIPIENT_FIELDS = {"signing_secrets": "secrets"}
+
+
+def place_of(name: str, fields: Mapping[str, str]) -> str:
+    """The field of the form that a field of the API stands for; empty: the form as a whole."""
+    if found := _RECIPIENT.fullmatch(name):
+        inner = found[2] or "channel"
+        return f"tell{_nth(fields, found[1], 'tell')}_{_RECIPIENT_FIELDS.get(inner, inner)}"
+    if found := _EXCLUSION.fullmatch(name):
+        return f"ex{_nth(fields, found[1], 'ex')}_value"
+    short = _ITEM.sub("", name)
+    if short == "target.name" and fields.get("kind") == "flow":
+        return "flow"
+    if short in ("trigger", "trigger.kind") and fields.get("when") == "cron":
+        return "expression"
+    if short in ("trigger.expression", "expression") and fields.get("when") == "days":
+        return "rule_date" if fields.get("rule") == "monthly" else "rule_time"
+    if short == "trigger.at" and fields.get("in"):
+        return "in"
+    return _PLACES.get(short) or short.rpartition(".")[2].partition("[")[0]
+
+
+def _nth(fields: Mapping[str, str], place: str, rows: str) -> int:
+    """Rows that are empty are not sent: the number of the row behind the number in the body."""
+    filled = "_channel" if rows == "tell" else "_value"
+    numbers = [n for n in range(MOST_RECIPIENTS + 8) if fields.get(f"{rows}{n}{filled}")]
+    wanted = int(place)
+    return numbers[wanted] if wanted < len(numbers) else wanted
+
+
+#: What can be written there, by field.
+EXAMPLES: Mapping[str, str] = {
+    "expression": "0 9 * * 1-5",
+    "zone": "Asia/Bangkok",
+    "at": "2030-02-10T09:00",
+    "in": "2h",
+    "every": "15",
+    "anchor": "2030-02-10T09:00",
+    "start": "2030-02-10T09:00",
+    "end": "2030-12-31T23:59",
+    "jitter": "30s",
+    "max_runs": "10",
+    "rule_date": "15",
+    "url": "https://example.com/report",
+    "headers": "X-Team: billing",
+    "expected_status": "200, 204",
+    "secrets": "whsec_…",
+    "args": '{"days": 7}',
+    "input": '{"source": "s3"}',
+    "identities": '[{"pod_ip": "10.0.0.1"}]',
+    "params": '{"force": true}',
+    "max_tokens": "1000",
+    "pair": "shop/orders",
+    "priority": "0",
+    "max_retries": "3",
+    "retry_backoff": "30s",
+    "backoff_cap": "1h",
+    "timeout": "10m",
+    "misfire_grace": "1m",
+    "catch_up_limit": "1000",
+    "max_concurrent_runs": "1",
+    "within": "1h",
+    "owner": "user:alice",
+    "id": "morning-report",
+    "namespace": "native",
+}
+_ROW_EXAMPLES: Mapping[str, str] = {
+    "dates": "2026-12-25, 2027-01-01",
+    "holidays": "TH",
+    "weekly": "MON-FRI 22:00-06:00",
+    "telegram": "123456789",
+    "webhook": "https://example.com/told",
+    "email": "ada@example.com",
+}
+
+
+def example_for(place: str, fields: Mapping[str, str]) -> str:
+    row = re.match(r"(ex|tell)[0-9]+", place)
+    if row:
+        kind = fields.get(f"{row[0]}_{'kind' if row[1] == 'ex' else 'channel'}", "")
+        return _ROW_EXAMPLES.get(kind, "")
+    return EXAMPLES.get(place, "")

@@ -1,0 +1,220 @@
+"""What will happen, before anything is saved: the fires of a trigger as the scheduler computes
+them, clock changes in words, how often, and when retries would come (UX A.4)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import chain, islice
+
+from chimes.doors.dashboard.look import Look
+from chimes.doors.dashboard.times import absolute, day, zone_info
+from chimes.language import describe, note_in_words, warnings_in_words
+from chimes.model.policy import Policy
+from chimes.triggers import Cron, Every, Fire, Once, Trigger, parse_zone
+from chimes.triggers.zone import Segment
+from chimes.wording import in_language, say
+
+FIRES = 5
+#: Both clock changes of a year, and some days.
+HORIZON = timedelta(days=400)
+_MOST_NOTES = 4
+#: Where fires have to be walked through to be counted, no further than this.
+_MOST_COUNTED = 2000
+_MOST_RETRIES = 5
+_TICK = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FireShown:
+    at: datetime
+    #: By the schedule's clock, and by the reader's.
+    there: str
+    here: str
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preview:
+    words: str
+    zone: str
+    fires: tuple[FireShown, ...]
+    warnings: tuple[str, ...]
+    #: What clock changes do to it within a year.
+    notes: tuple[str, ...]
+    per_day: int
+    per_month: int
+    #: The count of a month is of more than that.
+    more: bool
+    #: If the first fire fails, and every retry too.
+    retries: tuple[datetime, ...]
+
+    @property
+    def first(self) -> datetime | None:
+        return self.fires[0].at if self.fires else None
+
+
+def preview_of(
+    trigger: Trigger, look: Look, now: datetime, policy: Policy | None = None
+) -> Preview:
+    """Of a trigger with its zone and anchor."""
+    fires = trigger.fires(now, min(FIRES, trigger.max_runs or FIRES))
+    per_day, _ = _count(trigger, now, timedelta(days=1))
+    per_month, more = _count(trigger, now, timedelta(days=30))
+    if trigger.max_runs is not None:
+        per_day, per_month = min(per_day, trigger.max_runs), min(per_month, trigger.max_runs)
+    return Preview(
+        words=describe(trigger, look.language),
+        zone=trigger.zone,
+        fires=tuple(_shown(fire, trigger, look, now) for fire in fires),
+        warnings=tuple(warnings_in_words(trigger, look.language)),
+        notes=tuple(clock_notes(trigger, look, now)),
+        per_day=per_day,
+        per_month=per_month,
+        more=more,
+        retries=retry_moments(policy, fires[0].at) if policy and fires else (),
+    )
+
+
+def retry_moments(policy: Policy, first: datetime) -> tuple[datetime, ...]:
+    """When the attempts after a failed one would begin, were each to fail at once."""
+    found, at = [], first
+    for attempt in range(1, min(policy.max_retries, _MOST_RETRIES) + 1):
+        at += policy.retry_delay(attempt, run_id="", asked=None)
+        found.append(at)
+    return tuple(found)
+
+
+def _shown(fire: Fire, trigger: Trigger, look: Look, now: datetime) -> FireShown:
+    return FireShown(
+        at=fire.at,
+        there=_text(fire.at, trigger.zone, look, now),
+        here=_text(fire.at, look.zone, look, now),
+        note="" if fire.note is None else note_in_words(fire.note, look.language),
+    )
+
+
+def _text(at: datetime, zone: str, look: Look, now: datetime) -> str:
+    return absolute(at, zone, look, now=now, seconds=bool(at.second or at.microsecond))
+
+
+def _count(trigger: Trigger, now: datetime, span: timedelta) -> tuple[int, bool]:
+    """How many fires the span has. Calendars make counting a walk: that ends somewhere."""
+    if not trigger.exclude:
+        return trigger.count_between(now + _TICK, now + span), False
+    found, at = 0, trigger.next_after(now)
+    while at is not None and at <= now + span:
+        found += 1
+        if found >= _MOST_COUNTED:
+            return found, True
+        at = trigger.next_after(at)
+    return found, False
+
+
+# --- clock changes -----------------------------------------------------------------------------
+def clock_notes(trigger: Trigger, look: Look, now: datetime) -> Iterator[str]:
+    """What the changes of the schedule's clock, and of the reader's, do within the horizon."""
+    told = chain(_own_changes(trigger, look, now), _shifts_for_reader(trigger, look, now))
+    for said in islice(told, _MOST_NOTES):
+        yield in_language(said, look.language)
+
+
+def _segments(zone: str, now: datetime) -> Iterator[tuple[Segment, Segment]]:
+    """Each change of a zone's clock within the horizon: what was, and what is."""
+    first = int(now.timestamp())
+    last = int((now + HORIZON).timestamp())
+    table = parse_zone(zone).table(first)
+    place = bisect_right(table.instants, first)
+    while place < len(table.instants) and table.instants[place] <= last:
+        yield table.segments[place], table.segments[place + 1]
+        place += 1
+
+
+def _own_changes(trigger: Trigger, look: Look, now: datetime) -> Iterator[str]:
+    if isinstance(trigger, Every) or trigger.zone == "UTC":
+        return
+    for before, after in _segments(trigger.zone, now):
+        change = datetime.fromtimestamp(after.start, UTC)
+        skipped = after.offset > before.offset
+        width = timedelta(seconds=abs(after.offset - before.offset))
+        # Wall times from here were skipped, or come again.
+        wall = change + timedelta(seconds=min(before.offset, after.offset))
+        nominal = _nominal(trigger, wall, wall + width)
+        if nominal is None:
+            continue
+        fires = trigger.fires(change - width - _TICK, _MOST_NOTES)
+        noted = [fire for fire in fires if fire.note in _OF_CHANGES]
+        if not noted:
+            continue
+        on = day(change, trigger.zone, look, now=now)
+        clock = f"{nominal:%H:%M}"
+        if skipped:
+            yield say(
+                "{day}: {time} does not exist in {zone}; it fires at {fires}.",
+                day=on,
+                time=clock,
+                zone=trigger.zone,
+                fires=f"{noted[0].local:%H:%M}",
+            )
+        elif noted[0].note == "repeated_hour_once":
+            yield say(
+                "{day}: {time} comes twice in {zone}; it fires once, the first time.",
+                day=on,
+                time=clock,
+                zone=trigger.zone,
+            )
+        else:
+            yield say(
+                "{day}: {time} comes twice in {zone}; it fires both times.",
+                day=on,
+                time=clock,
+                zone=trigger.zone,
+            )
+
+
+_OF_CHANGES = ("moved_by_gap", "repeated_hour_first", "repeated_hour_second", "repeated_hour_once")
+
+
+def _nominal(trigger: Trigger, start: datetime, end: datetime) -> datetime | None:
+    """The first time of day between two wall times at which it means to fire. A wall time is
+    written as if it were in UTC, where no clock ever changes."""
+    if isinstance(trigger, Once):
+        local = trigger.at.removesuffix("Z")
+        wall = datetime.fromisoformat(local).replace(tzinfo=UTC)
+        return wall if not trigger.at.endswith("Z") and start <= wall < end else None
+    if not isinstance(trigger, Cron) or "@every" in trigger.expression:
+        return None
+    prefix, _, body = trigger.expression.partition(" ")
+    expression = body if "TZ=" in prefix else trigger.expression
+    found = Cron(expression, timezone="UTC", dialect=trigger.dialect).next_after(start - _TICK)
+    return found if found is not None and found < end else None
+
+
+def _shifts_for_reader(trigger: Trigger, look: Look, now: datetime) -> Iterator[str]:
+    """The same time there is another time here, once one of the two clocks has changed."""
+    if isinstance(trigger, Once | Every) or trigger.zone == look.zone:
+        return
+    if trigger.count_between(now + _TICK, now + timedelta(days=7)) > 7 * 24:
+        return
+    here, there = zone_info(look.zone), zone_info(trigger.zone)
+    starts = {
+        after.start for zone in (look.zone, trigger.zone) for _, after in _segments(zone, now)
+    }
+    for start in sorted(starts):
+        change = datetime.fromtimestamp(start, UTC)
+        before, after = trigger.previous_before(change), trigger.next_after(change - _TICK)
+        if before is None or after is None or before <= now:
+            continue
+        if before.astimezone(there).time() != after.astimezone(there).time():
+            continue
+        was, becomes = before.astimezone(here), after.astimezone(here)
+        if was.time() != becomes.time():
+            yield say(
+                "{day}: a clock changes, and this moves from {was} to {becomes} for you ({zone}).",
+                day=day(after, look.zone, look, now=now),
+                was=f"{was:%H:%M}",
+                becomes=f"{becomes:%H:%M}",
+                zone=look.zone,
+            )

@@ -1,0 +1,263 @@
+"""The section "when" of the wizard: a trigger as the API reads it, to fields of a form and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+
+from chimes.doors.dashboard.times import zone_info
+from chimes.errors import InvalidInput
+from chimes.triggers import (
+    format_duration_iso,
+    format_moment,
+    parse_duration,
+    parse_moment,
+    trigger_from_dict,
+)
+from chimes.wording import say
+
+Fields = dict[str, str]
+Plain = dict[str, object]
+
+#: Largest first: an interval is shown in the largest unit that it is a whole number of.
+UNITS: Mapping[str, timedelta] = {
+    "d": timedelta(days=1),
+    "h": timedelta(hours=1),
+    "min": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+}
+COMMON_CRONS = (
+    "*/15 * * * *",
+    "0 * * * *",
+    "0 9 * * *",
+    "0 9 * * 1-5",
+    "0 8 * * 1",
+    "0 0 1 * *",
+    "0 18 L * *",
+)
+MOST_EXCLUSIONS = 16
+#: What is asked of somebody who has not said anything yet.
+EMPTY: Mapping[str, str] = {
+    "when": "days",
+    "rule": "weekdays",
+    "rule_time": "09:00",
+    "rule_days": "1",
+    "rule_date": "1",
+    "every": "15",
+    "unit": "min",
+}
+_WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+
+
+# --- from a trigger to fields ------------------------------------------------------------------
+def trigger_fields(trigger: Plain, home: str) -> Fields:
+    """`home` is the zone for the moments of an interval, which has none of its own."""
+    kind = str(trigger["kind"])
+    zone = str(trigger.get("timezone") or (home if kind == "every" else "UTC"))
+    found: Fields = {**EMPTY, "when": kind, "zone": zone}
+    match kind:
+        case "once":
+            found["at"] = local_text(_once_instant(trigger), zone)
+        case "every":
+            found |= interval_fields(parse_duration(str(trigger["every"])))
+        case _:
+            found["expression"] = str(trigger["expression"])
+            found["dialect"] = str(trigger.get("dialect", ""))
+            found["dst"] = str(trigger.get("dst", ""))
+    if "anchor" in trigger:
+        found["anchor"] = local_text(parse_moment(str(trigger["anchor"])), zone)
+    if "jitter" in trigger:
+        found["jitter"] = str(trigger["jitter"])
+    for name, key in (("start", "start_at"), ("end", "end_at")):
+        if key in trigger:
+            found[name] = local_text(parse_moment(str(trigger[key])), zone)
+    if "max_runs" in trigger:
+        found["max_runs"] = str(trigger["max_runs"])
+    exclusions = trigger.get("exclude")
+    for place, each in enumerate(exclusions if isinstance(exclusions, list) else []):
+        found |= _exclusion_fields(place, each)
+    return found
+
+
+def interval_fields(every: timedelta) -> Fields:
+    for unit, size in UNITS.items():
+        if every % size == timedelta(0):
+            return {"every": str(every // size), "unit": unit}
+    seconds = Decimal(every // timedelta(microseconds=1)) / 1_000_000
+    return {"every": f"{seconds.normalize():f}", "unit": "s"}
+
+
+def local_text(moment: datetime, zone: str) -> str:
+    """As a date field has it; with its offset where the wall clock alone would not tell (the second
+    of two equal hours)."""
+    local = moment.astimezone(zone_info(zone)).replace(tzinfo=None)
+    text = local.isoformat(timespec="seconds" if not local.microsecond else "microseconds")
+    text = text.removesuffix(":00") if text.count(":") == 2 else text
+    return text if parse_moment(text, zone) == moment else format_moment(moment)
+
+
+def _once_instant(trigger: Plain) -> datetime:
+    found = trigger_from_dict(
+        {key: trigger[key] for key in ("kind", "at", "timezone") if key in trigger}
+    )
+    instant: datetime | None = getattr(found, "instant", None)
+    assert instant is not None
+    return instant
+
+
+def _exclusion_fields(place: int, calendar: object) -> Fields:
+    if not isinstance(calendar, Mapping):
+        return {}
+    found = {f"ex{place}_then": str(calendar.get("on_excluded", "skip"))}
+    if "holidays" in calendar:
+        kind, value = "holidays", str(calendar["holidays"])
+    elif "weekly" in calendar:
+        kind, value = "weekly", "; ".join(_window_text(each) for each in calendar["weekly"])
+    else:
+        kind, value = "dates", ", ".join(calendar["dates"])
+    return found | {f"ex{place}_kind": kind, f"ex{place}_value": value}
+
+
+def _window_text(window: Mapping[str, object]) -> str:
+    days = window["days"]
+    names = ",".join(str(each) for each in days) if isinstance(days, list) else str(days)
+    return f"{names} {window['from']}-{window['to']}"
+
+
+# --- from fields to a trigger ------------------------------------------------------------------
+def trigger_plain(fields: Mapping[str, str], now: datetime) -> Plain:
+    """As the API reads it. InvalidInput, by the name of the field, for what cannot be a trigger at
+    all; what can be one is judged by whoever reads it."""
+    kind, zone = fields.get("when", ""), fields.get("zone", "")
+    found: Plain
+    match kind:
+        case "once":
+            found = {"kind": "once", "at": _at(fields, now)}
+        case "every":
+            found = {"kind": "every", "every": _every(fields)}
+        case "days":
+            found = {"kind": "cron", "expression": rule_expression(fields)}
+        case "cron":
+            found = {"kind": "cron", "expression": fields.get("expression", "")}
+            found |= {key: fields[key] for key in ("dialect", "dst") if fields.get(key)}
+        case _:
+            raise InvalidInput(say("Choose when it runs."), field="when", code="missing")
+    if kind != "every" and zone:
+        found["timezone"] = zone
+    if fields.get("anchor") and (kind == "every" or _is_interval(fields)):
+        found["anchor"] = _moment(fields["anchor"], zone, "anchor")
+    if fields.get("jitter") and kind == "every":
+        found["jitter"] = fields["jitter"]
+    for name, key in (("start", "start_at"), ("end", "end_at")):
+        if fields.get(name):
+            found[key] = _moment(fields[name], zone, name)
+    if fields.get("max_runs"):
+        found["max_runs"] = whole(fields, "max_runs")
+    exclusions = [
+        _exclusion(fields, place)
+        for place in range(MOST_EXCLUSIONS + 1)
+        if fields.get(f"ex{place}_kind") and fields.get(f"ex{place}_value")
+    ]
+    return found | ({"exclude": exclusions} if exclusions else {})
+
+
+def rule_expression(fields: Mapping[str, str]) -> str:
+    """The cron expression of a rule for days: every day, some weekdays, a date, the last one."""
+    hour, _, minute = fields.get("rule_time", "").partition(":")
+    if not (hour.isdigit() and minute[:2].isdigit()):
+        raise InvalidInput(say("At what time?"), field="rule_time", code="missing")
+    clock = f"{int(minute[:2])} {int(hour)}"
+    match fields.get("rule", ""):
+        case "weekdays":
+            return f"{clock} * * 1-5"
+        case "weekly":
+            days = ",".join(each for each in fields.get("rule_days", "").split(",") if each)
+            if not days:
+                raise InvalidInput(say("On which days?"), field="rule_days", code="missing")
+            return f"{clock} * * {days}"
+        case "monthly":
+            return f"{clock} {fields.get('rule_date') or 1} * *"
+        case "last":
+            return f"{clock} L * *"
+        case "last_working":
+            return f"{clock} LW * *"
+        case _:
+            return f"{clock} * * *"
+
+
+def whole(fields: Mapping[str, str], name: str) -> int:
+    text = fields.get(name, "").strip()
+    if not text.lstrip("-").isdigit() or len(text) > 18:
+        raise InvalidInput(say("Write a whole number."), field=name, code="not_a_number")
+    return int(text)
+
+
+def _at(fields: Mapping[str, str], now: datetime) -> str:
+    if ahead := fields.get("in", ""):
+        later = now + parse_duration(ahead.replace(" ", ""), field="in")
+        return format_moment(later.replace(microsecond=0))
+    if not fields.get("at"):
+        raise InvalidInput(say("On which day, and at what time?"), field="at", code="missing")
+    return fields["at"]
+
+
+def _every(fields: Mapping[str, str]) -> str:
+    try:
+        count = Decimal(fields.get("every", "").strip())
+        size = UNITS[fields.get("unit", "min")]
+        micro = count * (size // timedelta(microseconds=1))
+        if not micro.is_finite() or micro <= 0 or micro > 10**18:
+            raise ValueError
+    except (InvalidOperation, ValueError, KeyError):
+        raise InvalidInput(
+            say("Write how many, as a number."), field="every", code="not_a_number"
+        ) from None
+    return format_duration_iso(timedelta(microseconds=int(micro)))
+
+
+def _is_interval(fields: Mapping[str, str]) -> bool:
+    return fields.get("when") == "cron" and "@every" in fields.get("expression", "")
+
+
+def _moment(text: str, zone: str, field: str) -> str:
+    return format_moment(parse_moment(text, zone or "UTC", field=field))
+
+
+def _exclusion(fields: Mapping[str, str], place: int) -> Plain:
+    value = fields[f"ex{place}_value"].strip()
+    found: Plain
+    match fields[f"ex{place}_kind"]:
+        case "holidays":
+            found = {"holidays": value}
+        case "weekly":
+            windows = [_window(each, place) for each in value.split(";") if each.strip()]
+            found = {"weekly": windows}
+        case _:
+            found = {"dates": value.replace(",", " ").split()}
+    then = fields.get(f"ex{place}_then", "skip") or "skip"
+    return found if then == "skip" else {**found, "on_excluded": then}
+
+
+def _window(text: str, place: int) -> Plain:
+    days, _, span = text.strip().partition(" ")
+    start, dash, end = span.partition("-")
+    if not dash:
+        raise InvalidInput(
+            say("Write weekdays and a span of time."), field=f"ex{place}_value", code="bad_calendar"
+        )
+    return {"days": _days(days), "from": start.strip(), "to": end.strip()}
+
+
+def _days(text: str) -> list[str]:
+    """`MON-FRI` is a run of days; anything else is left to whoever reads the trigger."""
+    found: list[str] = []
+    for each in text.upper().split(","):
+        first, dash, last = each.partition("-")
+        if dash and first in _WEEKDAYS and last in _WEEKDAYS:
+            start, end = _WEEKDAYS.index(first), _WEEKDAYS.index(last)
+            count = (end - start) % 7 + 1
+            found += [_WEEKDAYS[(start + step) % 7] for step in range(count)]
+        else:
+            found.append(each)
+    return found
