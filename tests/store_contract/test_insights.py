@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -45,6 +46,7 @@ from tests.builders import (
 )
 from tests.ended_runs import ended
 from tests.store_contract.scenes import joined, running_run, running_slot
+from tests.store_contract.stores import Home
 
 DAY = timedelta(days=1)
 SINCE = quarter_of(NOW) - HOUR
@@ -233,6 +235,36 @@ async def test_what_retention_forgets_does_not_count(store: Store, clock: Settab
     assert bucket.lags.total == 10
     left = [bracket_of(n * SECOND) for n in range(10, 20)]
     assert bucket.lags == Lags({each: left.count(each) for each in left})
+
+
+async def test_many_roll_up_while_others_count(shared_home: Home, clock: SettableClock) -> None:
+    """Nodes that do the same, and a page that is drawn meanwhile: every run counts once."""
+    first, second, page = [await shared_home.open() for _ in range(3)]
+    await first.load([ended(SINCE + n * SECOND, lag=n * SECOND) for n in range(90)])
+    clock.advance(3600)
+    rolled: list[int] = []
+
+    async def roll(store: Store) -> None:
+        while count := await store.roll_up(limit=4):
+            rolled.append(count)
+
+    async def look() -> set[int]:
+        seen = set()
+        while len(rolled) < 10 and not done.is_set():
+            (tally,) = await page.count_runs(WINDOW)
+            (bucket,) = await page.run_lags(WINDOW)
+            seen |= {tally.total, bucket.lags.total}
+        return seen
+
+    done = asyncio.Event()
+    looking = asyncio.create_task(look())
+    await asyncio.gather(roll(first), roll(second))
+    done.set()
+    assert await looking <= {90}
+    assert sum(rolled) in (0, 90)
+    assert await page.count_runs(WINDOW) == (Tally(at=SINCE, statuses={OK: 90}),)
+    (bucket,) = await page.run_lags(WINDOW)
+    assert bucket.lags.total == 90
 
 
 async def test_a_clock_that_was_set_back(store: Store, clock: SettableClock) -> None:
