@@ -32,6 +32,7 @@ from chimes.doors.dashboard import (
     routes_system_audit,
     routes_system_settings,
     routes_today,
+    routes_today_actions,
     routes_wizard,
     routes_wizard_trial,
 )
@@ -54,6 +55,7 @@ from chimes.service.users import UserService
 #: One line each. `new` before `{id}`: the first that matches is taken.
 ALL_PAGES = (
     routes_today.pages,
+    routes_today_actions.pages,
     routes_wizard.pages,
     routes_wizard_trial.pages,
     routes_schedules.pages,

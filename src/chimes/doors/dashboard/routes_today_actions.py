@@ -1,0 +1,74 @@
+"""What can be done on Today itself: put a sign off for a day, and load or remove the demo."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from chimes.doors.dashboard.asking import Question
+from chimes.doors.dashboard.flash import Undo
+from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.visit import Visit
+from chimes.errors import InvalidInput
+from chimes.model.attention import Cause
+from chimes.model.ids import ScheduleId
+from chimes.service.demo import DemoService
+from chimes.service.snoozing import SnoozeService
+from chimes.wording import counted, say
+
+pages = Pages()
+
+
+@pages.post("/attention/{id}/snooze")
+async def snooze(visit: Visit) -> Response:
+    schedule_id = ScheduleId(visit.path["id"])
+    cause = visit.form.text("cause")
+    if cause not in tuple(Cause):
+        raise InvalidInput(say("one of {known}", known=", ".join(Cause)), field="cause")
+    await SnoozeService(visit.door.store).snooze(visit.actor, schedule_id, Cause(cause))
+    return visit.done(
+        say("Put off for 24 hours, for you only."),
+        to=visit.back(),
+        undo=Undo(action=f"/ui/attention/{schedule_id}/wake"),
+    )
+
+
+@pages.post("/attention/{id}/wake")
+async def wake(visit: Visit) -> Response:
+    await SnoozeService(visit.door.store).wake(visit.actor, ScheduleId(visit.path["id"]))
+    return visit.done(say("It is shown again."), to=visit.back())
+
+
+@pages.post("/demo/load")
+async def load_demo(visit: Visit) -> Response:
+    service = DemoService(visit.door.store)
+    count = await service.load(visit.actor, base_url=f"http://127.0.0.1:{visit.door.port}")
+    if not count:
+        return visit.done(say("The demo is there already."), to="/ui/", kind="warning")
+    return visit.done(
+        counted(
+            "{count} example schedule with two weeks of made-up history is here.",
+            "{count} example schedules with two weeks of made-up history are here.",
+            count,
+        ),
+        to="/ui/",
+    )
+
+
+@pages.post("/demo/remove")
+async def remove_demo(visit: Visit) -> Response:
+    if not visit.sure:
+        question = Question(
+            title=say("Remove the demo?"),
+            text=say("Its schedules and their made-up history go; all that is yours stays."),
+            button=say("Remove it"),
+        )
+        return visit.ask(question)
+    removed = await DemoService(visit.door.store).remove(visit.actor)
+    return visit.done(
+        counted(
+            "{count} example schedule was removed.",
+            "{count} example schedules were removed.",
+            removed.schedules,
+        ),
+        to="/ui/",
+    )

@@ -1,0 +1,121 @@
+"""Signs that somebody has seen and does not want to see again for a while: each owner for itself,
+everybody else is still told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from chimes.errors import InvalidInput, NotAllowed, NotFound
+from chimes.model.access import Actor
+from chimes.model.attention import Attentions, Cause, Sign
+from chimes.model.ids import ScheduleId
+from chimes.service.audit import entry
+from chimes.store.port import Store
+from chimes.triggers.moment import format_moment, parse_moment
+from chimes.wording import say
+
+SNOOZED_FOR = timedelta(hours=24)
+#: Of one owner; the oldest go first.
+MOST = 200
+_STATE = "snoozed:"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snooze:
+    """What gets worse than this is told all the same."""
+
+    cause: Cause
+    until: datetime
+
+
+Snoozes = Mapping[ScheduleId, Snooze]
+
+
+class SnoozeService:
+    """Two changes at the same moment: the later one stands. A sign that comes back is no loss."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def of(self, actor: Actor, now: datetime) -> dict[ScheduleId, Snooze]:
+        """Those that have not ended."""
+        state = await self._store.read_state(_name(actor))
+        found = {} if state is None else _read(state.value)
+        return {name: each for name, each in found.items() if each.until > now}
+
+    async def snooze(self, actor: Actor, schedule_id: ScheduleId, cause: Cause) -> datetime:
+        """For SNOOZED_FOR; until when. NotFound for what others own."""
+        now = await self._store.now()
+        until = now + SNOOZED_FOR
+        kept = await self.of(actor, now)
+        kept.pop(schedule_id, None)
+        kept[schedule_id] = Snooze(cause=cause, until=until)
+        newest = dict(list(kept.items())[-MOST:])
+        changes = {"cause": cause.value, "until": format_moment(until)}
+        await self._keep(actor, schedule_id, newest, "snooze", now, changes)
+        return until
+
+    async def wake(self, actor: Actor, schedule_id: ScheduleId) -> None:
+        """It is told again. NotFound for what others own."""
+        now = await self._store.now()
+        kept = await self.of(actor, now)
+        kept.pop(schedule_id, None)
+        await self._keep(actor, schedule_id, kept, "wake", now, {})
+
+    async def _keep(
+        self,
+        actor: Actor,
+        schedule_id: ScheduleId,
+        snoozes: Snoozes,
+        verb: str,
+        now: datetime,
+        changes: Mapping[str, object],
+    ) -> None:
+        schedule = await self._store.get_schedule(schedule_id)
+        if schedule is None or schedule.deleted_at or not actor.may_see(schedule.owner):
+            raise NotFound(say("schedule {id} not found", id=schedule_id))
+        # What somebody looks at is its own affair, unless a key is narrowed down to less.
+        if actor.scopes and not actor.may_operate(schedule.owner):
+            raise NotAllowed()
+        note = entry(
+            actor, verb, "schedule", schedule_id, at=now, owner=schedule.owner, changes=changes
+        )
+        await self._store.set_state(_name(actor), _written(snoozes), note)
+
+
+def awake(found: Attentions, snoozes: Snoozes, limit: int) -> Attentions:
+    """Without what is snoozed; `found` was asked for that many more."""
+    kept = tuple(each for each in found.items if not _hidden(each.sign, snoozes))
+    return Attentions(total=found.total - (len(found.items) - len(kept)), items=kept[:limit])
+
+
+def _hidden(sign: Sign, snoozes: Snoozes) -> bool:
+    snooze = snoozes.get(sign.schedule_id)
+    if snooze is None:
+        return False
+    gravest_first = list(Cause)
+    return gravest_first.index(sign.cause) >= gravest_first.index(snooze.cause)
+
+
+def _name(actor: Actor) -> str:
+    return f"{_STATE}{actor.owner}"
+
+
+def _written(snoozes: Snoozes) -> str | None:
+    plain = {name: [each.cause.value, format_moment(each.until)] for name, each in snoozes.items()}
+    return json.dumps(plain) if plain else None
+
+
+def _read(text: str) -> dict[ScheduleId, Snooze]:
+    """What was damaged counts as not there."""
+    try:
+        found = json.loads(text)
+        return {
+            ScheduleId(name): Snooze(cause=Cause(cause), until=parse_moment(until, "UTC"))
+            for name, (cause, until) in found.items()
+        }
+    except (ValueError, TypeError, AttributeError, InvalidInput):
+        return {}
