@@ -20,7 +20,7 @@ from chimes.doors.dashboard.views_schedule import (
     second_clock,
     week,
 )
-from chimes.doors.dashboard.views_schedules import expression_of, row_of, state_of
+from chimes.doors.dashboard.views_schedules import expression_of, row_of, state_of, without_anchor
 from chimes.doors.dashboard.visit import Visit
 from chimes.language import note_in_words, warnings_in_words
 from chimes.model.insights import RunFilter, Window, glance_at
@@ -46,6 +46,7 @@ def show(
         status=status,
         schedule=schedule,
         tab=tab,
+        when=without_anchor(schedule.trigger),
         state=state_of(schedule),
         expression=expression_of(schedule.trigger),
         may_operate=visit.actor.may_operate(schedule.owner),

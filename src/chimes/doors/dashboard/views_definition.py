@@ -43,7 +43,16 @@ def definition_of(schedule: Schedule, *, copy: bool = False) -> Json:
     if copy:
         for name in ("id", "owner"):
             del shown[name]
+    for name in ("target", "policy"):
+        shown[name] = _said(shown[name])
     return {name: value for name, value in shown.items() if value not in (None, [], {})}
+
+
+def _said(part: object) -> object:
+    """Without what is the same as leaving it out."""
+    if not isinstance(part, Mapping):
+        return part
+    return {name: value for name, value in part.items() if value not in (None, "", [], {})}
 
 
 def as_yaml(value: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -66,9 +66,22 @@ def expression_of(trigger: Trigger) -> str:
         case Cron():
             return trigger.expression
         case Every():
-            return f"every {format_duration_go(trigger.every)}"
+            return f"every {_short(format_duration_go(trigger.every))}"
         case Once():
             return trigger.at
+
+
+def _short(length: str) -> str:
+    """`15m`, not `15m0s`."""
+    for end in ("m0s", "h0m"):
+        if length.endswith(end):
+            length = length[:-2]
+    return length
+
+
+def without_anchor(trigger: Trigger) -> Trigger:
+    """For words on one line: from when on an interval counts is told elsewhere."""
+    return replace(trigger, anchor=None) if isinstance(trigger, Every) else trigger
 
 
 def state_of(schedule: Schedule) -> str:
@@ -81,6 +94,8 @@ def state_of(schedule: Schedule) -> str:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     schedule: Schedule
+    #: For its words.
+    when: Trigger
     state: str
     expression: str
     #: The newest run that is known of; None: there was none.
@@ -106,6 +121,7 @@ def row_of(schedule: Schedule, glance: Glance, actor: Actor, look: Look) -> Row:
     lengths = lengths_of(glance.results)
     return Row(
         schedule=schedule,
+        when=without_anchor(schedule.trigger),
         state=state_of(schedule),
         expression=expression_of(schedule.trigger),
         last=glance.results[0] if glance.results else None,
