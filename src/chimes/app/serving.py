@@ -43,9 +43,11 @@ def serve(
     *,
     queues: Collection[str] | None = None,
     language: str = ENGLISH,
+    demo: bool = False,
 ) -> int:
     """Run until a signal says stop. Store errors are raised: the command line knows their codes.
-    With `queues` only the tasks of those are carried out. `language`: of the greeting."""
+    With `queues` only the tasks of those are carried out. `language`: of the greeting. `demo`:
+    with example schedules."""
     settings = loaded.settings
     clock = SystemClock()
     sources = SourceFile(loaded, clock)
@@ -56,7 +58,7 @@ def serve(
         for flow in app.flows.values():
             flow.complete()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(settings, clock, app, queues, sources, language))
+        return runner.run(_serve(settings, clock, app, queues, sources, language, demo))
 
 
 async def _serve(
@@ -66,6 +68,7 @@ async def _serve(
     queues: Collection[str] | None,
     sources: SourceFile,
     language: str,
+    demo: bool,
 ) -> int:
     location = store_location(settings)
     store = build_store(location, clock)
@@ -101,6 +104,10 @@ async def _serve(
             announce=node.engine.announce,
             own_node=lambda: node.engine.node_id,
         )
+        if demo:
+            from chimes.app.demo import load_demo
+
+            await load_demo(runtime)
         return await _Process(runtime, node, listener, sources, language).run()
     finally:
         await store.close()

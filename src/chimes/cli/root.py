@@ -57,6 +57,7 @@ COMMANDS = {
     "audit": Lazy("chimes.cli.audit", "audit", "Show who did what, and verify the trail."),
     "telegram": Lazy("chimes.cli.telegram", "telegram", "Link chats to you, and try one out."),
     "config": Lazy("chimes.cli.configuration", "config", "Show the configuration."),
+    "demo": Lazy("chimes.cli.demo", "demo", "Remove the example schedules."),
     "doctor": Lazy("chimes.cli.doctor", "doctor", "Check that everything is in order."),
     "version": Lazy("chimes.cli.version", "version", "Show the version."),
 }

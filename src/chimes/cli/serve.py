@@ -21,9 +21,10 @@ from chimes.wording import say
 @click.option("--data-dir", metavar="DIR", help="Where the data is kept; ./data unless told.")
 @click.option("--config", "file", type=click.Path(path_type=Path), help="A chimes.yaml.")
 @click.option("--roles", metavar="ROLES", help="api,scheduler,worker or some of them.")
+@click.option("--demo", is_flag=True, help="Load example schedules with a made-up past, once.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning, error.")
 @click.option("--log-format", metavar="FORM", help="json, text or auto.")
-def serve(file: Path | None, **flags: str | None) -> int:
+def serve(file: Path | None, demo: bool, **flags: str | None) -> int:
     """Start the server: API, scheduler and worker in one process. Ctrl-C drains it.
 
     \b
@@ -32,11 +33,18 @@ def serve(file: Path | None, **flags: str | None) -> int:
       chimes serve --port 8080 --store json:///var/lib/chimes
       chimes serve --app shop.tasks:app --store postgresql://localhost/shop
       chimes serve --roles scheduler,worker
+      chimes serve --demo
     """
-    return start(file, flags)
+    return start(file, flags, demo=demo)
 
 
-def start(file: Path | None, flags: dict[str, str | None], *, queues: tuple[str, ...] = ()) -> int:
+def start(
+    file: Path | None,
+    flags: dict[str, str | None],
+    *,
+    queues: tuple[str, ...] = (),
+    demo: bool = False,
+) -> int:
     """The settings, the application if there is one, then the process until it is told to stop."""
     from chimes.config import load_settings
 
@@ -52,4 +60,4 @@ def start(file: Path | None, flags: dict[str, str | None], *, queues: tuple[str,
     from chimes.app import serve as run_server
 
     with environment_as_given():
-        return run_server(loaded, app, queues=queues or None, language=spoken())
+        return run_server(loaded, app, queues=queues or None, language=spoken(), demo=demo)
