@@ -1,0 +1,118 @@
+"""What is known around a run: who asked for it, what came of it, and since when it has failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from chimes.doors.dashboard.views_runs import askers_in
+from chimes.doors.dashboard.views_system import Change, changes_of
+from chimes.doors.dashboard.visit import Visit
+from chimes.errors import NotFound
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import RunId
+from chimes.model.insights import BAD, ERROR_ROOM
+from chimes.model.listing import AuditQuery, RunQuery
+from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.schedule import Schedule
+
+#: Entries and failures that are looked at.
+_ENTRIES, _FAILURES = 100, 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edit:
+    """A change of the schedule between the last good run and this one."""
+
+    entry: AuditEntry
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trouble:
+    """Since when, and what was different before."""
+
+    #: The newest good run before this one; None: there was none.
+    last_good: Run | None
+    #: The first since then with the same error.
+    first_seen: Run
+    #: How many since then have it, this one included; `more`: and perhaps others.
+    count: int
+    more: bool
+    edits: tuple[Edit, ...]
+
+
+async def schedule_of(visit: Visit, run: Run) -> Schedule | None:
+    """None: it has none, or it has been forgotten."""
+    if run.schedule_id is None:
+        return None
+    try:
+        return await visit.door.schedules.get(visit.actor, run.schedule_id)
+    except NotFound:
+        return None
+
+
+async def asked_by(visit: Visit, run: Run) -> str:
+    """Who wanted it; empty: the schedule, or nobody knows any more."""
+    if run.origin is not Origin.MANUAL:
+        return ""
+    place = run.retry_of or run.schedule_id or run.id
+    entries = await visit.door.store.list_audit(
+        AuditQuery(object_id=place, owner=str(run.owner), limit=_ENTRIES)
+    )
+    return askers_in(entries).get(run.id, "")
+
+
+async def retries_of(visit: Visit, run: Run) -> tuple[RunId, ...]:
+    """The runs that repeated this one by hand, oldest first."""
+    if not run.status.terminal:
+        return ()
+    entries = await visit.door.store.list_audit(
+        AuditQuery(object_id=run.id, verb="retry", owner=str(run.owner), limit=_ENTRIES)
+    )
+    found = (entry.changes.get("run_id") for entry in reversed(entries))
+    return tuple(RunId(str(each)) for each in found if each)
+
+
+async def trouble_of(visit: Visit, run: Run) -> Trouble | None:
+    """None: it has not failed, or there is nothing to compare it with."""
+    if run.status not in BAD or run.schedule_id is None:
+        return None
+    earlier = RunQuery(schedule_id=run.schedule_id, created_until=run.created_at)
+    good = await visit.door.runs.find(
+        visit.actor, replace(earlier, statuses=(RunStatus.SUCCEEDED,), limit=1)
+    )
+    last_good = good.items[0] if good.items else None
+    failures = await visit.door.runs.find(
+        visit.actor,
+        replace(
+            earlier,
+            statuses=tuple(sorted(BAD)),
+            created_since=last_good.created_at if last_good else None,
+            descending=False,
+            limit=_FAILURES,
+        ),
+    )
+    same = [each for each in failures.items if each.error[:ERROR_ROOM] == run.error[:ERROR_ROOM]]
+    return Trouble(
+        last_good=last_good,
+        first_seen=same[0] if same else run,
+        count=max(1, len(same)),
+        more=failures.next is not None,
+        edits=await _edits(visit, last_good, run) if last_good else (),
+    )
+
+
+async def _edits(visit: Visit, good: Run, run: Run) -> tuple[Edit, ...]:
+    """From the audit, oldest first: what the schedule was told between the two."""
+    entries = await visit.door.store.list_audit(
+        AuditQuery(object_id=run.schedule_id, owner=str(run.owner), limit=_ENTRIES)
+    )
+    between = [
+        Edit(entry=entry, changes=changes_of(entry))
+        for entry in reversed(entries)
+        if good.created_at < entry.at <= run.created_at
+        and entry.object_kind == "schedule"
+        and entry.allowed
+        and entry.verb != "run"
+    ]
+    return tuple(between)

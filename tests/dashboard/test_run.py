@@ -1,0 +1,446 @@
+"""One run over ASGI: its page, its log, what can be done with it (UX A.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chimes.doors.dashboard.look import Look
+from chimes.doors.dashboard.views_run import (
+    LONGEST_LINE,
+    TABS,
+    curl_of,
+    exchange_of,
+    line_out,
+    plain_line,
+    stretches_of,
+    usage_of,
+    waterfall_of,
+)
+from chimes.doors.dashboard.views_run_words import log_words
+from chimes.model.access import Actor, Owner, Role
+from chimes.model.delivery import DeliveryState
+from chimes.model.ids import NodeId, RunId
+from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
+from chimes.model.target import AgentTarget, HttpTarget, TaskTarget
+from chimes.store.port import RunLog
+from tests.builders import (
+    FLOW,
+    NOW,
+    a_delivery,
+    a_node,
+    a_run,
+    a_schedule,
+    a_verdict,
+    an_entry,
+    log_lines,
+    places,
+)
+from tests.dashboard.browsing import Browser, browsing
+from tests.dashboard.test_runs import HOSTILE, ended
+
+SECOND = timedelta(seconds=1)
+ADMIN = Actor(role=Role.ADMIN)
+HTTP = HttpTarget(
+    url="https://example.com/hook?a=b",
+    headers={"Authorization": "Bearer hush-hush", "X-Plain": "it's"},
+    body='{"a": 1}',
+)
+
+
+@asynccontextmanager
+async def with_run(
+    run: Run, *others: object, messages: tuple[str, ...] = ()
+) -> AsyncIterator[Browser]:
+    async with browsing() as browser:
+        entries = [
+            LogEntry(at=NOW + n * timedelta(milliseconds=1), message=text)
+            for n, text in enumerate(messages)
+        ]
+        await logged(browser, run, entries)
+        await browser.rig.store.load(list(others))  # type: ignore[arg-type]
+        yield browser
+
+
+async def logged(browser: Browser, run: Run, entries: list[LogEntry]) -> None:
+    """The run as it is, with these lines in its log."""
+    numbered = [replace(entry, number=n) for n, entry in enumerate(entries, 1)]
+    log = [RunLog(run_id=run.id, entries=tuple(numbered))] if numbered else []
+    await browser.rig.store.load([run, *log])
+
+
+def page_of(run: Run, tab: str = "") -> str:
+    return f"/ui/runs/{run.id}" + (f"?tab={tab}" if tab else "")
+
+
+@pytest.mark.parametrize("tab", TABS)
+async def test_every_tab_answers_and_nothing_hostile_gets_through(tab: str) -> None:
+    # S47
+    schedule = a_schedule(name=HOSTILE)
+    run = ended(
+        NOW,
+        RunStatus.FAILED,
+        schedule=schedule,
+        error=HOSTILE,
+        target=replace(HTTP, body=HOSTILE),
+        result={"status": 500, "headers": {HOSTILE: HOSTILE}, "body": HOSTILE, "duration_ms": 3.5},
+    )
+    async with with_run(run, schedule) as browser:
+        answer = await browser.get(page_of(run, tab))
+        assert answer.status_code == 200
+        assert "<script>alert" not in answer.text
+        assert "hush-hush" not in answer.text
+        assert answer.text.count('aria-current="page"') == 2
+        part = await browser.get(page_of(run, tab), **{"HX-Request": "true"})
+        assert "<html" not in part.text
+
+
+async def test_the_head_says_all_and_in_both_zones() -> None:
+    schedule = a_schedule(trigger=a_schedule().trigger, name="report")
+    before = [ended(NOW - n * timedelta(hours=1), schedule=schedule, took=4) for n in (1, 2, 3)]
+    run = ended(NOW, schedule=schedule, took=8, slot=NOW)
+    async with with_run(run, schedule, *before) as browser:
+        page = (await browser.get(page_of(run))).text
+        assert "usually 4 s" in page
+        assert "node-7" in page
+        assert f'href="/ui/schedules/{schedule.id}"' in page
+        assert "attempt 1" in page
+        assert f"{page_of(run)}/retry" in page
+        assert f"{page_of(run)}/cancel" not in page
+        assert "Copy as curl" in page
+        head = await browser.get(f"{page_of(run)}?part=head", **{"HX-Request": "true"})
+        assert "attempt 1" in head.text
+        assert "log-plain" not in head.text
+
+
+async def test_a_run_that_waits_is_shown_live_and_can_be_canceled() -> None:
+    run = a_run()
+    async with with_run(run) as browser:
+        page = (await browser.get(page_of(run))).text
+        assert 'hx-trigger="runs.changed from:#live, log-ended"' in page
+        assert "Nothing has been logged yet." in page
+        asked = await browser.send(f"{page_of(run)}/cancel")
+        assert "Cancel this run?" in asked.text
+        done = await browser.send(f"{page_of(run)}/cancel")
+        after = await browser.follow(done)
+        assert "The run was canceled." in after.text
+        again = await browser.post(f"{page_of(run)}/cancel", {})
+        assert again.status_code == 403, "no token"
+
+
+async def test_a_retry_lands_on_the_new_run_and_both_know_each_other() -> None:
+    run = ended(NOW, RunStatus.FAILED, error="no")
+    async with with_run(run) as browser:
+        done = await browser.send(f"{page_of(run)}/retry", on=page_of(run))
+        page = (await browser.follow(done)).text
+        assert "Its run was asked for." in page
+        assert f'href="/ui/runs/{run.id}"' in page
+        assert "by " in page
+        new = done.headers["location"].rpartition("/")[2]
+        assert "Retried as" in (await browser.get(page_of(run))).text
+        assert new[:13] in browser.page
+
+
+async def test_with_changes_secrets_stay_and_slips_are_told() -> None:
+    run = ended(NOW, RunStatus.FAILED, target=HTTP, error="no")
+    async with with_run(run) as browser:
+        form = (await browser.get(f"{page_of(run)}/again")).text
+        assert "hush-hush" not in form
+        assert "***" in form
+        target = {
+            "kind": "http",
+            "url": "https://example.com/other",
+            "headers": {"Authorization": "***"},
+        }
+        path = f"{page_of(run)}/again"
+        for text, told in (
+            ("{", "This is not JSON"),
+            ('{"kind": "http", "wrong": 1}', "wrong"),
+            ('{"kind": "task"}', "needs its name"),
+            ('{"kind": "http", "url": "ftp://x"}', "url"),
+            ("[" * 20_000, "This is not JSON"),
+        ):
+            refused = await browser.send(path, on=path, name="x", target=text)
+            assert refused.status_code == 422, text[:50]
+            assert told in refused.text
+            assert 'aria-invalid="true"' in refused.text
+        done = await browser.send(path, on=path, name="other", target=json.dumps(target))
+        assert done.status_code == 303
+        new = await browser.rig.store.get_run(RunId(done.headers["location"].rpartition("/")[2]))
+        assert new is not None
+        assert isinstance(new.target, HttpTarget)
+        assert new.target.url == "https://example.com/other"
+        assert new.target.headers["Authorization"] == "Bearer hush-hush"
+        assert new.schedule_id is None
+
+
+async def test_another_owners_run_is_not_there() -> None:
+    # S04
+    run = ended(NOW, RunStatus.FAILED, owner=Owner(id="bert"), target=HTTP)
+    async with with_run(run) as browser:
+        made = await browser.rig.doorway.access.create(
+            ADMIN, name="a", role=Role.MEMBER, owner=Owner(id="anna")
+        )
+        browser.rig.clock.advance(SECOND)
+        await browser.send("/ui/login", on="/ui/login", key=made.text)
+        for path in ("", "/log.json", "/log.txt", "/log/stream", "/again"):
+            answer = await browser.get(f"{page_of(run)}{path}")
+            assert answer.status_code == 404, path
+        page = (await browser.get("/ui/runs")).text
+        csrf = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
+        for path in ("/retry", "/cancel", "/again"):
+            answer = await browser.post(f"{page_of(run)}{path}", {"csrf": csrf, "sure": "yes"})
+            assert answer.status_code == 404, path
+
+
+async def test_an_operator_takes_no_secret_of_a_run_elsewhere() -> None:
+    run = ended(NOW, RunStatus.FAILED, owner=Owner(id="bert"), target=HTTP)
+    async with with_run(run) as browser:
+        made = await browser.rig.doorway.access.create(
+            ADMIN, name="o", role=Role.OPERATOR, owner=Owner(id="olga")
+        )
+        browser.rig.clock.advance(SECOND)
+        await browser.send("/ui/login", on="/ui/login", key=made.text)
+        page = (await browser.get(page_of(run))).text
+        assert f"{page_of(run)}/retry" in page
+        assert f"{page_of(run)}/again" not in page
+        refused = await browser.send(
+            f"{page_of(run)}/again",
+            on=f"{page_of(run)}/again",
+            target='{"url": "https://evil.example"}',
+        )
+        assert refused.status_code == 403
+
+
+# --- why it failed ----------------------------------------------------------------------------
+async def test_since_when_it_fails_and_what_changed() -> None:
+    schedule = a_schedule()
+    good = ended(NOW - timedelta(hours=5), schedule=schedule)
+    first = ended(NOW - timedelta(hours=3), RunStatus.FAILED, schedule=schedule, error="500")
+    other = ended(NOW - timedelta(hours=2), RunStatus.FAILED, schedule=schedule, error="dns")
+    run = ended(NOW, RunStatus.FAILED, schedule=schedule, error="500")
+    edit = an_entry(
+        at=NOW - timedelta(hours=4),
+        verb="update",
+        object_kind="schedule",
+        object_id=schedule.id,
+        actor="mallory",
+        changes={"target": [{"url": "https://old.example"}, {"url": "https://new.example"}]},
+        reason="moved",
+        owner=str(schedule.owner),
+    )
+    early = replace(edit, at=NOW - timedelta(hours=9), actor="early-bird")
+    async with with_run(run, schedule, good, first, other) as browser:
+        for each in (early, edit):
+            await browser.rig.store.append_audit(each)
+        page = (await browser.get(page_of(run, "error"))).text
+        assert f'href="/ui/runs/{good.id}"' in page
+        assert f'href="/ui/runs/{first.id}"' in page
+        assert "2 runs with this error since then" in page
+        assert "mallory" in page
+        assert "https://new.example" in page
+        assert "early-bird" not in page
+        link = re.findall(r'href="(/ui/runs\?q=[^"]+same:[^"]+)"', page)[0]
+        assert first.id in (await browser.get(link)).text
+        fine = (await browser.get(page_of(good, "error"))).text
+        assert "Nothing went wrong." in fine
+
+
+async def test_dead_letters_can_be_sent_again() -> None:
+    run = ended(NOW)
+    dead = a_delivery(run_id=run.id, state=DeliveryState.DEAD, finished_at=NOW, error="gone")
+    async with with_run(run, dead) as browser:
+        path = f"{page_of(run)}/deliveries/{dead.id}/retry"
+        done = await browser.send(path, on=page_of(run, "deliveries"))
+        assert done.status_code == 303
+        assert "pending" in (await browser.follow(done)).text
+
+
+# --- the log ----------------------------------------------------------------------------------
+async def test_the_log_can_be_read_page_by_page_without_scripts() -> None:
+    messages = tuple(f"line {n}" for n in range(1, 251))
+    run = a_run()
+    async with with_run(run, messages=messages) as browser:
+        page = (await browser.get(page_of(run))).text
+        assert '<li id="L200"' in page
+        assert '<li id="L201"' not in page
+        (link,) = re.findall(r'rel="next" href="([^"]+)"', page)
+        rest = (await browser.get(link.replace("&amp;", "&"))).text
+        assert re.findall(r'<li id="L(\d+)"', rest) == [str(n) for n in range(201, 251)]
+
+
+async def test_the_script_gets_many_lines_at_once_and_long_ones_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = a_run()
+    async with with_run(run, messages=("x" * 1_048_576, HOSTILE, "end")) as browser:
+        found = (await browser.get(f"{page_of(run)}/log.json")).json()
+        assert found["next"] is None
+        assert found["ended"] is False
+        assert [line[0] for line in found["lines"]] == [1, 2, 3]
+        assert found["lines"][0][4] == 1_048_576
+        assert len(found["lines"][0][3]) == LONGEST_LINE
+        assert found["lines"][1][2:] == ["info", HOSTILE]
+        monkeypatch.setattr("chimes.doors.dashboard.routes_run_log._CHARACTERS", 10)
+        first = (await browser.get(f"{page_of(run)}/log.json")).json()
+        assert (len(first["lines"]), first["next"]) == (1, 1)
+        monkeypatch.undo()
+        monkeypatch.setattr("chimes.doors.dashboard.routes_run_log._LINES", 2)
+        second = (await browser.get(f"{page_of(run)}/log.json?after=1")).json()
+        assert (len(second["lines"]), second["next"]) == (2, 3)
+        assert (await browser.get(f"{page_of(run)}/log.json?after=x")).status_code == 422
+        page = (await browser.get(page_of(run))).text
+        assert len(page) < 200_000
+        whole = await browser.get(f"{page_of(run)}/log.txt")
+        assert "attachment" in whole.headers["content-disposition"]
+        assert whole.headers["content-type"].startswith("text/plain")
+        assert len(whole.text.splitlines()) == 3
+        assert "x" * 1_048_576 in whole.text
+
+
+async def test_the_log_is_followed_with_a_session_until_the_run_ends() -> None:
+    async with browsing() as browser:
+        store = browser.rig.store
+        await store.join(a_node(), timedelta(minutes=1))
+        await store.add_runs([a_run()])
+        (run,) = await store.claim(places())
+        await store.append_logs(run.id, run.fence, log_lines("one", "two"))
+
+        async def followed() -> str:
+            return (await browser.client.get(f"{page_of(run)}/log/stream?after=1")).text
+
+        following = asyncio.create_task(followed())
+        await asyncio.sleep(0)
+        await store.append_logs(run.id, run.fence, log_lines("three"))
+        await store.finish([a_verdict(run, NOW)])
+        async with asyncio.timeout(10):
+            text = await following
+        assert '"message": "two"' in text
+        assert '"message": "three"' in text
+        assert '"message": "one"' not in text
+        assert "event: end" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]8;;https://evil.example\x07link\x1b]8;;\x07", "link"),
+        ("\x1b[2J\x1b[Hgone", "gone"),
+        ("a\u202eb\u2066c", "a⟨U+202E⟩b⟨U+2066⟩c"),
+        ("bell\x07 tab\t", "bell⟨U+0007⟩ tab\t"),
+        ("\x1b", "⟨U+001B⟩"),
+    ],
+)
+def test_lines_are_made_harmless(given: str, shown: str) -> None:
+    assert plain_line(given) == shown
+
+
+def test_a_line_that_was_cut_says_how_long_it_is() -> None:
+    long = LogEntry(at=NOW, message="x" * (LONGEST_LINE + 1), number=7)
+    assert line_out(long)[4] == LONGEST_LINE + 1
+    assert len(plain_line(long.message)) == LONGEST_LINE + 1
+    assert len(line_out(replace(long, message="x"))) == 4
+
+
+@pytest.mark.parametrize("language", ["en", "th", "zh"])
+def test_the_script_has_its_words(language: str) -> None:
+    words = log_words(language)
+    assert "{count}" in words["new_many"]
+    assert "1" in words["new_one"]
+
+
+# --- the picture ------------------------------------------------------------------------------
+def an_attempt(number: int, start: int, end: int, how: AttemptEnd) -> Attempt:
+    return Attempt(
+        number=number,
+        fence=number,
+        node=NodeId("n"),
+        started_at=NOW + start * SECOND,
+        finished_at=NOW + end * SECOND,
+        end=how,
+    )
+
+
+def names_of(run: Run, *children: Run, **given: Any) -> list[tuple[str, float]]:
+    found = stretches_of(run, children, given.get("deliveries", ()), NOW + 60 * SECOND, "en")
+    return [(each.name, (each.end - each.start) / SECOND) for each in found]
+
+
+def test_the_waterfall_has_waiting_attempts_pauses_and_deliveries() -> None:
+    run = ended(
+        NOW,
+        attempts=(
+            an_attempt(1, 2, 5, AttemptEnd.FAILED),
+            an_attempt(2, 15, 16, AttemptEnd.SUCCEEDED),
+        ),
+    )
+    told = a_delivery(created_at=NOW + 16 * SECOND, finished_at=NOW + 17 * SECOND)
+    channel = told.recipient.channel.value
+    assert names_of(run, deliveries=(told,)) == [
+        ("queued", 2),
+        ("attempt 1", 3),
+        ("back-off", 10),
+        ("attempt 2", 1),
+        (f"told: {channel}", 1),
+    ]
+
+
+def test_the_waterfall_of_what_is_not_over_goes_up_to_now() -> None:
+    assert names_of(a_run()) == [("queued", 60)]
+    held = a_run(status=RunStatus.RUNNING, attempt=1, claimed_at=NOW + SECOND, started_at=NOW)
+    assert names_of(held) == [("queued", 1), ("attempt 1", 59)]
+    waits = a_run(attempt=1, attempts=(an_attempt(1, 1, 2, AttemptEnd.LOST),))
+    assert names_of(waits) == [("queued", 1), ("attempt 1", 1), ("back-off", 58)]
+
+
+def test_steps_of_a_flow_stand_within_it_and_lead_to_their_runs() -> None:
+    flow = ended(NOW, target=FLOW, took=9)
+    step = ended(NOW + SECOND, origin=Origin.CHILD, parent_id=flow.id, step=HOSTILE, took=3)
+    skipped = a_run(status=RunStatus.SKIPPED, origin=Origin.CHILD, parent_id=flow.id, step="b")
+    found = stretches_of(flow, [step, skipped], (), NOW, "en")
+    assert [(each.depth, each.name) for each in found[2:]] == [(1, HOSTILE), (1, "b")]
+    chart = waterfall_of(found, Look(zone="Asia/Tokyo"), None, NOW)
+    assert f"/ui/runs/{step.id}" in chart.svg
+    assert "<script" not in chart.svg + chart.table
+
+
+def test_what_was_sent_and_what_came_back() -> None:
+    run = ended(NOW, target=HTTP, result={"status": 204, "duration_ms": 12, "truncated": True})
+    found = exchange_of(run)
+    assert found is not None
+    assert found.headers["Authorization"] == "***"
+    assert (found.status, found.took, found.truncated) == (204, timedelta(milliseconds=12), True)
+    odd = exchange_of(ended(NOW, target=HTTP, result={"status": "x", "headers": 3}))
+    assert odd is not None
+    assert (odd.status, dict(odd.answer_headers)) == (None, {})
+    assert exchange_of(a_run(target=TaskTarget(name="t"))) is None
+
+
+def test_tokens_and_cost_of_an_answer() -> None:
+    used = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+    run = ended(
+        NOW, target=AgentTarget(prompt="p"), result={"usage": used, "cost": 0.02, "model": "m"}
+    )
+    found = usage_of(run)
+    assert found is not None
+    assert (found.total, found.cost, found.model) == (7, 0.02, "m")
+    assert usage_of(ended(NOW, target=AgentTarget(prompt="p"), result={"usage": "?"})) is None
+
+
+def test_as_curl_is_quoted_and_without_secrets() -> None:
+    text = curl_of(ended(NOW, target=HTTP), "http://here")
+    assert "hush-hush" not in text
+    assert "'X-Plain: it'\"'\"'s'" in text
+    assert "'https://example.com/hook?a=b'" in text
+    task = curl_of(a_run(target=TaskTarget(name="$(rm -rf /)")), "http://here")
+    assert '-H "Authorization: Bearer $CHIMES_API_KEY"' in task
+    assert '\'{"name"' in task
