@@ -33,7 +33,7 @@ def target_fields(target: Mapping[str, object]) -> Fields:
             found["expected_status"] = ", ".join(_texts(target.get("expected_status")))
             found["secrets"] = "\n".join(_texts(target.get("signing_secrets")))
             if target.get("verify_tls", True) is False:
-                del found["verify_tls"]
+                found["verify_tls"] = ""
         case "task":
             put(task="name")
             found["args"] = _shown(target.get("args"))
