@@ -63,11 +63,12 @@ class WaitingRoom:
         for moment in [each for each in self._new if self._closed(each)]:
             await self._time.recent()
             self._arm(moment)
-            waiting = self._new[moment]
-            asking = (self._ask_all(moment, waiting) for _ in range(AT_ONCE))
-            failures = await asyncio.gather(*asking, return_exceptions=True)
-            if failed := next((each for each in failures if each is not None), None):
-                raise failed
+            # Others may have come in after the last answer.
+            while waiting := self._new[moment]:
+                asking = (self._ask_all(moment, waiting) for _ in range(AT_ONCE))
+                failures = await asyncio.gather(*asking, return_exceptions=True)
+                if failed := next((each for each in failures if each is not None), None):
+                    raise failed
             del self._new[moment]
         for moment in [each for each in self._doubtful if self._come(each)]:
             await self._ask_again(moment)
@@ -108,7 +109,8 @@ class WaitingRoom:
         if hold.task is not None and hold.task.done():
             # Its gate has opened without it.
             self._prepare(hold, self._gate(hold))
-            self._arm(hold.run.planned_at)
+        # One that came in after the others had gone waits at a gate that nobody opens.
+        self._arm(hold.run.planned_at)
 
     # --- gates --------------------------------------------------------------------------------
     def _gate(self, hold: Hold) -> Gate:

@@ -1,0 +1,74 @@
+"""Where runs wait for their time: each is asked about, whenever it came in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import cast
+
+from chimes.clock import SystemClock
+from chimes.engine.capacity import Capacity
+from chimes.engine.hold import Hold
+from chimes.engine.storetime import StoreTime
+from chimes.engine.waiting_room import Gate, WaitingRoom
+from chimes.model.ahead import taken_ahead
+from chimes.model.ids import NodeId, RunId
+from chimes.model.planning import FireContext, OnTime, plan
+from chimes.store.port import Pressing, Store
+from tests.builders import due_schedule
+
+
+class Asked:
+    """A store that confirms everything; `then` is called when it has answered."""
+
+    looks_ahead = True
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[RunId, int]] = []
+        self.then = lambda: None
+
+    async def now(self) -> datetime:
+        return SystemClock().now()
+
+    async def pressing(self, within: timedelta, each: timedelta) -> Pressing | None:
+        raise AssertionError((within, each))
+
+    async def confirm(self, holds: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
+        self.asked += holds
+        asyncio.get_running_loop().call_soon(self.then)
+        return frozenset(holds)
+
+
+def a_hold(slot: datetime) -> Hold:
+    firing = plan(due_schedule(slot), FireContext(), slot)
+    assert isinstance(firing, OnTime)
+    run = taken_ahead(firing, slot - timedelta(seconds=1)).run(NodeId("node-1"))
+    return Hold(run, cast(Capacity, None), lambda _: None)
+
+
+async def test_who_comes_in_behind_the_last_answer_is_asked_about_too() -> None:
+    store = Asked()
+    gates: list[Gate] = []
+    room = WaitingRoom(
+        store,
+        StoreTime(cast(Store, store), SystemClock()),
+        prepare=lambda _, gate: gates.append(gate),
+        turn_away=lambda hold: None,
+    )
+    # Its time has come, so that it is asked about at once.
+    slot = SystemClock().now()
+    first, second = a_hold(slot), a_hold(slot)
+    room.admit(first)
+
+    def another() -> None:
+        store.then = lambda: None
+        room.admit(second)
+
+    store.then = another
+    await room.once()
+    assert store.asked == [(each.run.id, each.run.fence) for each in (first, second)]
+    assert first.confirmed
+    assert second.confirmed
+    async with asyncio.timeout(5):
+        await asyncio.gather(*gates)
