@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from string import Formatter
 from types import ModuleType
@@ -113,7 +114,9 @@ def test_a_sentence_on_record_is_known_by_its_words(language: str) -> None:
     for english, text in translated(language):
         fields = {name for _, name, _, _ in _parsed(english) if name}
         values = {name: f"value{place}" for place, name in enumerate(sorted(fields))}
-        written, expected = _filled(english, values), _filled(text, values)
+        # Without fields a brace is a brace.
+        filled = partial(_filled, values=values) if fields else str
+        written, expected = filled(english), filled(text)
         own = sum(char.isalpha() for char in _filled(english, {}))
         if not text or " " not in written or (fields and own < 8):
             continue  # not enough to be sure of

@@ -38,6 +38,10 @@ class _Template:
     def letters(self) -> int:
         return sum(char.isalpha() for piece in self.pieces for char in piece)
 
+    @property
+    def length(self) -> int:
+        return sum(map(len, self.pieces))
+
     def values_in(self, text: str) -> dict[str, str] | None:
         """What stands in the holes, if the text was made from this. Each piece is looked for from
         the left, which finds a way if there is one and takes no time to go back."""
@@ -118,7 +122,7 @@ def _templates(language: str) -> tuple[_Template, ...]:
         template = _parsed(english, translation)
         if template is not None and template.letters >= _LEAST_LETTERS:
             found.append(template)
-    return tuple(sorted(found, key=lambda each: (-each.letters, each.pieces)))
+    return tuple(sorted(found, key=lambda each: (-each.letters, -each.length, each.pieces)))
 
 
 def _parsed(english: str, translation: str) -> _Template | None:
