@@ -36,9 +36,12 @@ def one_line(text: str) -> str:
 def plain(markdown: str) -> str:
     """Kept for a while: the same is said to several recipients, and at several attempts."""
     text = shown(markdown)
-    if len(text) > LONGEST_PARSED or len(_MARKS.findall(text)) > MOST_MARKS:
-        return text.strip()
-    return _parsed(text) or text.strip()
+    return (_parsed(text) if readable_markdown(text) else "") or text.strip()
+
+
+def readable_markdown(text: str) -> bool:
+    """Whether a parser is let at it."""
+    return len(text) <= LONGEST_PARSED and len(_MARKS.findall(text)) <= MOST_MARKS
 
 
 def _parsed(text: str) -> str:

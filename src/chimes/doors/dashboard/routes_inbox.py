@@ -1,15 +1,115 @@
-"""Inbox: stub of the frame, to be replaced by the page's owner."""
+"""Inbox: what schedules delivered, the list and one message of it (UX A.7)."""
 
 from __future__ import annotations
 
-from starlette.responses import Response
+from dataclasses import replace
 
+from starlette.responses import JSONResponse, Response
+
+from chimes.doors.api.paging import cursor_to, position_from, question_of
+from chimes.doors.dashboard.markdown import safe_html
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.views_inbox import (
+    FOLDERS,
+    Asked,
+    asked_in,
+    elsewhere,
+    laters,
+    may_mark,
+)
 from chimes.doors.dashboard.visit import Visit
+from chimes.errors import InvalidInput, NotFound
+from chimes.model.access import Owner
+from chimes.model.delivery import Delivery, InboxItem
+from chimes.model.ids import InboxId
+from chimes.model.listing import DeliveryQuery
+from chimes.model.schedule import Schedule
+from chimes.wording import counted
 
 pages = Pages()
+_TOLD = 20
 
 
 @pages.get("/inbox")
 async def inbox(visit: Visit) -> Response:
-    return visit.page("inbox/page.html")
+    return await _shown(visit, None)
+
+
+@pages.get("/inbox/newer")
+async def newer(visit: Visit) -> Response:
+    """How many unread ones there are more than the page knows of."""
+    known = visit.query.get("known", "")
+    if not known.isdigit() or len(known) > 9:
+        raise InvalidInput(field="known", source="query")
+    query = asked_in(visit.query).query(visit.now)
+    _, unread = await visit.door.messages.inbox(visit.actor, replace(query, limit=1))
+    more = max(0, unread - int(known))
+    text = counted("{count} new message – show", "{count} new messages – show", more)
+    return JSONResponse({"count": more, "text": text.in_language(visit.look.language)})
+
+
+@pages.get("/inbox/{id}")
+async def message(visit: Visit) -> Response:
+    """The list with one message open. Looking changes nothing: that it was read is said by a form
+    of the page, by itself where there are scripts."""
+    return await _shown(
+        visit, await visit.door.messages.item(visit.actor, InboxId(visit.path["id"]))
+    )
+
+
+async def _shown(visit: Visit, item: InboxItem | None) -> Response:
+    asked = asked_in(visit.query)
+    question = question_of(visit.request)
+    after = position_from(visit.query.get("cursor"), question, numbers=True)
+    found, unread = await visit.door.messages.inbox(
+        visit.actor, replace(asked.query(visit.now), after=after)
+    )
+    more = ""
+    if found.next is not None:
+        url = visit.request.url.include_query_params(cursor=cursor_to(found.next, question))
+        more = f"{url.path}?{url.query}"
+    schedule = None if item is None else await _schedule(visit, item)
+    return visit.page(
+        "inbox/page.html",
+        asked=asked,
+        folders=FOLDERS,
+        items=asked.kept(found.items, visit.now),
+        unread=unread,
+        more=more,
+        newer=asked.address("newer", known=str(unread)),
+        item=item,
+        body=safe_html(item.text) if item is not None else "",
+        schedule=schedule,
+        may_edit=schedule is not None and visit.actor.may_write(schedule.owner),
+        may_mark=may_mark(visit.actor, _owner_shown(visit, asked, item)),
+        told=await _told(visit, item),
+        laters=laters(visit.look, visit.now),
+        name_of=_name_of(asked, found.items),
+    )
+
+
+def _owner_shown(visit: Visit, asked: Asked, item: InboxItem | None) -> Owner:
+    return item.owner if item is not None else asked.owner or visit.actor.owner
+
+
+def _name_of(asked: Asked, items: tuple[InboxItem, ...]) -> str:
+    """Of the schedule that the list is narrowed down to, as its messages call it."""
+    names = [each.schedule_name for each in items if each.schedule_id == asked.schedule_id]
+    return names[0] if names else asked.schedule_id or ""
+
+
+async def _schedule(visit: Visit, item: InboxItem) -> Schedule | None:
+    """None: it is gone, or was never one."""
+    if item.schedule_id is None:
+        return None
+    try:
+        return await visit.door.schedules.get(visit.actor, item.schedule_id)
+    except NotFound:
+        return None
+
+
+async def _told(visit: Visit, item: InboxItem | None) -> tuple[Delivery, ...]:
+    if item is None or item.run_id is None:
+        return ()
+    query = DeliveryQuery(run_id=item.run_id, limit=_TOLD)
+    return elsewhere((await visit.door.messages.deliveries(visit.actor, query)).items)

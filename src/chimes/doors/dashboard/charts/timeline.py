@@ -203,7 +203,9 @@ def _lane(
 
 def _rest(last: Cluster, y: float) -> Markup:
     """What follows the last one: more of the same, as far as the picture goes."""
-    x = _LEFT + last.x + last.width
+    x = _LEFT + last.x + last.width + (_ROOMY if last.width < _ROOMY else 4)
+    if x >= _LEFT + _WIDTH:
+        return Markup("")
     return element(
         "line", x1=x, x2=_LEFT + _WIDTH, y1=y + _LANE / 2, y2=y + _LANE / 2, class_="rest"
     )
@@ -240,15 +242,15 @@ def _mark(
                     class_="overlap")
         )  # fmt: skip
     if len(cluster.fires) > 1:
-        pieces.append(_number(cluster, x, middle))
+        pieces.append(_number(cluster, x, middle, more=more))
     group = element("g", *pieces, class_="past" if past else None)
     if first.address:
         return element("a", group, href=first.address, aria_label=label)
     return group
 
 
-def _number(cluster: Cluster, x: float, middle: float) -> Markup:
-    text = f"×{len(cluster.fires)}"
+def _number(cluster: Cluster, x: float, middle: float, *, more: bool) -> Markup:
+    text = f"×{len(cluster.fires)}{'+' if more else ''}"
     if cluster.width >= _ROOMY:
         return element("text", text, x=x + cluster.width / 2, y=middle + 4, class_="sign")
     if cluster.x + cluster.width > _WIDTH - _ROOMY:

@@ -222,7 +222,8 @@
         // Space presses buttons; only rows give it another meaning.
         return Boolean(document.activeElement?.closest?.("[data-row]") && !document.activeElement.matches("button, input, summary")) && press(" ");
       case "n": case "p": case "!": case "e": case "l": return press(key);
-      default: return false;
+      // Keys of a page of its own, e.g. those of mail.
+      default: return key.length === 1 && press(key);
     }
   }
 

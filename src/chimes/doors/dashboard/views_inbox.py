@@ -1,0 +1,165 @@
+"""What the inbox shows: which messages are asked for, and one of them with how it was told
+elsewhere. Nothing here asks a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from urllib.parse import urlencode
+
+from chimes.doors.dashboard import times
+from chimes.doors.dashboard.look import Look
+from chimes.errors import InvalidInput
+from chimes.model.access import Actor, Owner, OwnerType, Role
+from chimes.model.delivery import Delivery, InboxItem
+from chimes.model.ids import ScheduleId
+from chimes.model.listing import InboxQuery
+from chimes.model.recipient import Channel
+from chimes.wording import Wording, say
+
+HERE = "/ui/inbox"
+PAGE = 30
+_MORNING = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Folder:
+    name: str
+    title: Wording
+
+
+FOLDERS = (
+    Folder(name="inbox", title=say("Inbox")),
+    Folder(name="unread", title=say("Unread")),
+    Folder(name="starred", title=say("Starred")),
+    Folder(name="snoozed", title=say("Snoozed")),
+    Folder(name="archived", title=say("Archived")),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """As it stands in the address."""
+
+    folder: str = "inbox"
+    schedule_id: ScheduleId | None = None
+    owner: Owner | None = None
+
+    def query(self, now: datetime) -> InboxQuery:
+        """What is snoozed is left out, except where it was starred or put away, or is asked for
+        (`snoozed`: the store is asked for all, the page keeps those; see `kept`)."""
+        asked = InboxQuery(owner=self.owner, schedule_id=self.schedule_id, limit=PAGE)
+        match self.folder:
+            case "unread":
+                return _with(asked, unread=True, awake_at=now)
+            case "starred":
+                return _with(asked, starred=True, archived=None)
+            case "archived":
+                return _with(asked, archived=True)
+            case "snoozed":
+                return asked
+            case _:
+                return _with(asked, awake_at=now)
+
+    def kept(self, items: Iterable[InboxItem], now: datetime) -> tuple[InboxItem, ...]:
+        if self.folder != "snoozed":
+            return tuple(items)
+        return tuple(each for each in items if each.snoozed_until and each.snoozed_until > now)
+
+    def address(self, item_id: str = "", **more: str) -> str:
+        """Of the list, or of a message within it."""
+        path = f"{HERE}/{item_id}" if item_id else HERE
+        found = self.fields | more
+        return f"{path}?{urlencode(found)}" if found else path
+
+    @property
+    def fields(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        if self.folder != "inbox":
+            found["show"] = self.folder
+        if self.schedule_id is not None:
+            found["schedule"] = self.schedule_id
+        if self.owner is not None:
+            found["owner"] = str(self.owner)
+        return found
+
+    def in_folder(self, name: str) -> Asked:
+        return Asked(folder=name, schedule_id=self.schedule_id, owner=self.owner)
+
+    def of_schedule(self, schedule_id: ScheduleId | None) -> Asked:
+        return Asked(folder=self.folder, schedule_id=schedule_id, owner=self.owner)
+
+
+def _with(
+    query: InboxQuery,
+    *,
+    unread: bool | None = None,
+    starred: bool | None = None,
+    archived: bool | None = False,
+    awake_at: datetime | None = None,
+) -> InboxQuery:
+    return InboxQuery(
+        owner=query.owner,
+        schedule_id=query.schedule_id,
+        unread=unread,
+        starred=starred,
+        archived=archived,
+        awake_at=awake_at,
+        limit=query.limit,
+    )
+
+
+def asked_in(query: Mapping[str, str]) -> Asked:
+    """Folders that there are not are the inbox; InvalidInput for an owner that cannot be one."""
+    folder, owner = query.get("show", ""), query.get("owner", "")
+    return Asked(
+        folder=folder if any(each.name == folder for each in FOLDERS) else "inbox",
+        schedule_id=ScheduleId(query["schedule"]) if query.get("schedule") else None,
+        owner=_owner(owner) if owner else None,
+    )
+
+
+def _owner(text: str) -> Owner:
+    kind, _, name = text.partition(":")
+    if not name or kind not in tuple(OwnerType):
+        raise InvalidInput(say("one such as user:anna"), field="owner", source="query")
+    return Owner(type=OwnerType(kind), id=name)
+
+
+def may_mark(actor: Actor, owner: Owner) -> bool:
+    """As `MessageService` has it: what somebody has read is no affair of operators."""
+    return actor.may_operate(owner) and (owner == actor.owner or actor.role is Role.ADMIN)
+
+
+def elsewhere(deliveries: Iterable[Delivery]) -> tuple[Delivery, ...]:
+    """How the same run was told by other channels."""
+    return tuple(each for each in deliveries if each.recipient.channel is not Channel.INBOX)
+
+
+# --- until when -----------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Later:
+    name: str
+    title: Wording
+    until: datetime
+
+
+def laters(look: Look, now: datetime) -> tuple[Later, ...]:
+    """What can be chosen for a snooze, by the reader's clock."""
+    local = now.astimezone(times.zone_info(look.zone))
+    morning = local.replace(hour=_MORNING, minute=0, second=0, microsecond=0)
+    monday = morning + timedelta(days=7 - morning.weekday())
+    return (
+        Later(name="hour", title=say("In an hour"), until=now + timedelta(hours=1)),
+        Later(
+            name="tomorrow",
+            title=say("Tomorrow at 08:00"),
+            until=(morning + timedelta(days=1)).astimezone(now.tzinfo),
+        ),
+        Later(
+            name="monday",
+            title=say("Next Monday at 08:00"),
+            until=monday.astimezone(now.tzinfo),
+        ),
+    )

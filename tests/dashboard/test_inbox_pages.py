@@ -1,0 +1,278 @@
+"""The inbox over ASGI: folders, one message, what can be done with it, and whose it is (UX A.7)."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from chimes.doors.dashboard.look import Look
+from chimes.doors.dashboard.markdown import safe_html
+from chimes.doors.dashboard.views_inbox import asked_in, laters
+from chimes.errors import InvalidInput
+from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType, Role
+from chimes.model.delivery import DeliveryState, InboxItem
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.listing import InboxQuery
+from chimes.model.recipient import Channel, Recipient
+from tests.builders import NOW, a_delivery, an_item
+from tests.dashboard.browsing import Browser, browsing
+
+ANNA = Owner(type=OwnerType.USER, id="anna")
+HOSTILE = """# Report <script>alert(1)</script>
+
+<img src=x onerror=alert(1)> ![spy](https://evil.example/p.png) [press](javascript:alert(1))
+[data](data:text/html,x) [good](https://example.org/a?b=1&c=2) [mail](mailto:a@example.org)
+
+| a | b |
+|:--|--:|
+| 1 | 2 |
+
+```html
+<b>raw</b>
+```
+"""
+
+
+async def item_in(browser: Browser, **given: object) -> InboxItem:
+    return await browser.rig.store.add_inbox(an_item(**{"owner": SYSTEM_OWNER, **given}))
+
+
+async def as_it_is(browser: Browser, item: InboxItem) -> InboxItem:
+    query = InboxQuery(archived=None)
+    found = (await browser.rig.store.list_inbox(query)).items
+    return next(each for each in found if each.id == item.id)
+
+
+async def test_an_empty_inbox_says_what_it_is_for_and_the_next_step() -> None:
+    async with browsing() as browser:
+        page = (await browser.get("/ui/inbox")).text
+        assert "Nothing yet" in page
+        assert "chimes telegram connect" in page
+        assert "Mark all as read" not in page
+
+
+async def test_folders_are_in_the_address() -> None:
+    async with browsing() as browser:
+        later = NOW + timedelta(days=1)
+        await item_in(browser, title="plain one")
+        await item_in(browser, title="read one", read_at=NOW)
+        await item_in(browser, title="star one", starred=True, archived_at=NOW)
+        await item_in(browser, title="put away", archived_at=NOW)
+        await item_in(browser, title="sleeping", snoozed_until=later)
+        shown = {
+            "": {"plain one", "read one"},
+            "?show=unread": {"plain one"},
+            "?show=starred": {"star one"},
+            "?show=archived": {"star one", "put away"},
+            "?show=snoozed": {"sleeping"},
+            "?show=nonsense": {"plain one", "read one"},
+        }
+        every = set().union(*shown.values())
+        for query, wanted in shown.items():
+            page = (await browser.get(f"/ui/inbox{query}")).text
+            assert {title for title in every if f"<b>{title}</b>" in page} == wanted, query
+
+
+async def test_the_messages_of_one_schedule() -> None:
+    async with browsing() as browser:
+        await item_in(
+            browser, title="of it", schedule_id=ScheduleId("s1"), schedule_name="report <1>"
+        )
+        await item_in(browser, title="of another", schedule_id=ScheduleId("s2"))
+        page = (await browser.get("/ui/inbox?schedule=s1")).text
+        assert "of it" in page
+        assert "of another" not in page
+        assert "report &lt;1&gt;" in page
+        assert "report <1>" not in page
+
+
+async def test_opening_changes_nothing_until_the_page_says_that_it_was_read() -> None:
+    async with browsing() as browser:
+        item = await item_in(browser, text="**bold**")
+        page = await browser.get(f"/ui/inbox/{item.id}")
+        assert "<strong>bold</strong>" in page.text
+        assert (await as_it_is(browser, item)).read_at is None
+        seen = await browser.send(f"/ui/inbox/{item.id}/seen")
+        assert seen.status_code == 303
+        assert (await as_it_is(browser, item)).read_at is not None
+        assert f"/ui/inbox/{item.id}/seen" not in (await browser.get(f"/ui/inbox/{item.id}")).text
+
+
+@pytest.mark.parametrize(
+    ("action", "before", "after"),
+    [
+        ("star", {}, {"starred": True}),
+        ("unstar", {"starred": True}, {"starred": False}),
+        ("archive", {}, {"archived_at": NOW, "read_at": NOW}),
+        ("unarchive", {"archived_at": NOW}, {"archived_at": None}),
+        ("unread", {"read_at": NOW}, {"read_at": None}),
+        ("wake", {"snoozed_until": NOW + timedelta(days=1)}, {"snoozed_until": None}),
+    ],
+)
+async def test_each_action_does_what_it_says(
+    action: str, before: dict[str, object], after: dict[str, object]
+) -> None:
+    async with browsing() as browser:
+        item = await item_in(browser, **before)
+        page = f"/ui/inbox/{item.id}"
+        done = await browser.send(f"{page}/{action}", on=page)
+        assert done.status_code == 303
+        found = await as_it_is(browser, item)
+        assert {name: getattr(found, name) for name in after} == after
+        assert (await browser.follow(done)).status_code == 200
+
+
+async def test_what_is_put_away_by_mistake_comes_back_by_undo() -> None:
+    async with browsing() as browser:
+        item = await item_in(browser)
+        page = f"/ui/inbox/{item.id}"
+        done = await browser.send(f"{page}/archive", on=page)
+        assert done.headers["location"] == "/ui/inbox", "the message is done with"
+        await browser.follow(done)
+        await browser.send(f"{page}/unarchive")
+        assert (await as_it_is(browser, item)).archived_at is None
+
+
+async def test_a_snooze_is_by_the_readers_clock() -> None:
+    async with browsing() as browser:
+        item = await item_in(browser)
+        page = f"/ui/inbox/{item.id}"
+        browser.client.cookies.set("chimes_look", "zone=Asia/Tokyo")
+        day = NOW + timedelta(days=3)
+        until = f"{day:%Y-%m-%d}T07:30"
+        await browser.send(f"{page}/snooze", on=page, until=until)
+        wanted = datetime(day.year, day.month, day.day, 7, 30, tzinfo=UTC) - timedelta(hours=9)
+        assert (await as_it_is(browser, item)).snoozed_until == wanted
+        late = await browser.send(f"{page}/snooze", on=page, until="2001-01-01T07:30")
+        assert (late.status_code, "lies in the past" in late.text) == (422, True)
+        empty = await browser.send(f"{page}/snooze", on=page)
+        assert (empty.status_code, "say when" in empty.text) == (422, True)
+
+
+def test_later_is_a_morning_of_the_readers_zone() -> None:
+    """Also near midnight there, and where hours begin at half past ours."""
+    now = datetime(2026, 11, 15, 15, 30, tzinfo=UTC)  # Monday 00:30 in Tokyo, Sunday 21:00 in India
+    tokyo = {each.name: each.until for each in laters(Look(zone="Asia/Tokyo"), now)}
+    assert tokyo["tomorrow"] == datetime(2026, 11, 16, 23, tzinfo=UTC)
+    assert tokyo["monday"] == datetime(2026, 11, 22, 23, tzinfo=UTC)
+    india = {each.name: each.until for each in laters(Look(zone="Asia/Kolkata"), now)}
+    assert india["tomorrow"] == datetime(2026, 11, 16, 2, 30, tzinfo=UTC)
+    assert india["monday"] == datetime(2026, 11, 16, 2, 30, tzinfo=UTC)
+    assert tokyo["hour"] == now + timedelta(hours=1)
+
+
+async def test_all_of_a_folder_are_marked_as_read() -> None:
+    async with browsing() as browser:
+        one = await item_in(browser, schedule_id=ScheduleId("s1"))
+        other = await item_in(browser, schedule_id=ScheduleId("s2"))
+        done = await browser.send("/ui/inbox/read-all", on="/ui/inbox?schedule=s1")
+        assert "1 message marked as read." in (await browser.follow(done)).text
+        assert (await as_it_is(browser, one)).read_at is not None
+        assert (await as_it_is(browser, other)).read_at is None
+
+
+async def test_how_the_run_was_told_elsewhere_stands_beside_it() -> None:
+    async with browsing() as browser:
+        run = RunId("run-1")
+        telegram = Recipient(channel=Channel.TELEGRAM, to="4711")
+        await browser.rig.store.load(
+            [
+                a_delivery(
+                    run_id=run,
+                    owner=SYSTEM_OWNER,
+                    recipient=telegram,
+                    state=DeliveryState.DEAD,
+                    error="blocked <by> the user",
+                    finished_at=NOW,
+                )
+            ]
+        )
+        item = await item_in(browser, run_id=run)
+        page = (await browser.get(f"/ui/inbox/{item.id}")).text
+        assert "Also told by" in page
+        assert "telegram" in page
+        assert "blocked &lt;by&gt; the user" in page
+        assert 'href="/ui/runs/run-1"' in page
+
+
+async def test_messages_of_others_are_not_there(  # S04
+) -> None:
+    async with browsing() as browser:
+        theirs = await item_in(
+            browser, title="secret of bob", owner=Owner(type=OwnerType.USER, id="bob")
+        )
+        mine = await item_in(browser, title="for anna", owner=ANNA)
+        made = await browser.rig.key(Role.MEMBER, ANNA)
+        key = made["Authorization"].removeprefix("Bearer ")
+        await browser.send("/ui/login", on="/ui/login", key=key)
+        for address in ("/ui/inbox", "/ui/inbox?owner=user:bob", "/ui/inbox?show=unread"):
+            page = (await browser.get(address)).text
+            assert "for anna" in page
+            assert "secret of bob" not in page
+        assert (await browser.get(f"/ui/inbox/{theirs.id}")).status_code == 404
+        page = (await browser.get(f"/ui/inbox/{mine.id}")).text
+        token = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
+        taken = await browser.post(f"/ui/inbox/{theirs.id}/star", {"csrf": token})
+        assert taken.status_code == 404
+        assert not (await as_it_is(browser, theirs)).starred
+
+
+async def test_an_operator_reads_others_only_by_asking_and_marks_nothing() -> None:
+    async with browsing() as browser:
+        item = await item_in(browser, title="for anna", owner=ANNA)
+        made = await browser.rig.key(Role.OPERATOR, Owner(type=OwnerType.USER, id="olga"))
+        key = made["Authorization"].removeprefix("Bearer ")
+        await browser.send("/ui/login", on="/ui/login", key=key)
+        assert "for anna" not in (await browser.get("/ui/inbox")).text
+        assert "for anna" in (await browser.get("/ui/inbox?owner=user:anna")).text
+        page = await browser.get(f"/ui/inbox/{item.id}")
+        assert page.status_code == 200
+        assert "/seen" not in page.text
+        assert "/archive" not in page.text
+        wrong = await browser.get("/ui/inbox?owner=nobody")
+        assert wrong.status_code == 422
+
+
+async def test_new_messages_are_counted_for_the_list_that_waits() -> None:
+    async with browsing() as browser:
+        await item_in(browser)
+        await item_in(browser)
+        answer = await browser.get("/ui/inbox/newer?known=1")
+        assert answer.json() == {"count": 1, "text": "1 new message – show"}
+        assert (await browser.get("/ui/inbox/newer?known=x")).status_code == 422
+
+
+async def test_a_message_can_do_nothing_to_its_reader() -> None:
+    """S47, S74: no code, nothing fetched, no link to a program, no style."""
+    async with browsing() as browser:
+        item = await item_in(browser, title="<b>t</b>", text=HOSTILE)
+        page = (await browser.get(f"/ui/inbox/{item.id}")).text
+        body = page[page.index('<div class="markdown">') :]
+        body = body[: body.index("</article>")]
+        for forbidden in ("<script", "<img", 'javascript:alert(1)"', 'href="data:', "style="):
+            assert forbidden not in body, forbidden
+        assert "&lt;script&gt;" in body
+        assert 'href="https://example.org/a?b=1&amp;c=2"' in body
+        assert 'rel="noopener noreferrer nofollow"' in body
+        assert "<h3>" in body
+        assert "<table>" in body
+        assert "&lt;b&gt;raw&lt;/b&gt;" in body
+        assert "<b>t</b>" not in page
+
+
+@pytest.mark.parametrize("text", ["a" * 60_000, "[" * 4000, "> " * 200 + "deep", "*" * 3500])
+def test_what_would_take_long_stays_the_text_that_it_is(text: str) -> None:
+    html = str(safe_html(text))
+    assert html.startswith("<pre>")
+    assert "<blockquote>" not in html
+
+
+def test_addresses_say_what_is_shown() -> None:
+    asked = asked_in({"show": "starred", "schedule": "s1", "owner": "user:anna"})
+    assert asked.address() == "/ui/inbox?show=starred&schedule=s1&owner=user%3Aanna"
+    assert asked.in_folder("inbox").address("i1") == "/ui/inbox/i1?schedule=s1&owner=user%3Aanna"
+    assert asked.of_schedule(None).fields == {"show": "starred", "owner": "user:anna"}
+    with pytest.raises(InvalidInput):
+        asked_in({"owner": "king:anna"})
