@@ -1,0 +1,217 @@
+"""Schedules over ASGI: the list, its filters, what can be done with one (UX A.2)."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+
+from chimes.doors.dashboard.views_schedules import Sorting, expression_of, sorting_from
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.run import Origin, RunStatus
+from chimes.triggers import Cron, Every, Once, Trigger
+from tests.builders import a_run
+from tests.dashboard.browsing import Browser, browsing
+
+LIST = "/ui/schedules"
+HOSTILE = '<img src=x onerror=alert(1)>"></script>'
+
+
+def names(page: str) -> list[str]:
+    return re.findall(r"data-open-row>([^<]+)</a>", page)
+
+
+async def test_it_says_what_to_do_while_there_are_none() -> None:
+    async with browsing() as browser:
+        page = (await browser.get(LIST)).text
+        assert "No schedules yet" in page
+        assert "chimes add" in page
+
+
+async def test_a_row_says_when_what_and_whose() -> None:
+    async with browsing() as browser:
+        await browser.rig.create(name=HOSTILE, labels={"billing": None, "team": "a"})
+        page = (await browser.get(LIST)).text
+        assert HOSTILE not in page
+        for part in ("Every day at 09:00", "0 9 * * *", "Asia/Bangkok", "HTTP", "system:default"):
+            assert part in page
+        assert "label%3A%22billing%22" in page
+        assert "team=a" in page
+        assert "no run yet" in page
+
+
+async def test_the_soonest_is_first_and_columns_sort() -> None:
+    async with browsing() as browser:
+        now = browser.rig.clock.now()
+        for name, hours in (("late", 23), ("early", 1), ("noon", 12)):
+            trigger = {"kind": "once", "at": (now + timedelta(hours=hours)).isoformat()}
+            await browser.rig.create(name=name, trigger=trigger)
+        await browser.rig.create(name="paused", enabled=False)
+        assert names((await browser.get(LIST)).text) == ["early", "noon", "late", "paused"]
+        by_name = (await browser.get(f"{LIST}?sort=-name")).text
+        assert names(by_name) == ["paused", "noon", "late", "early"]
+        assert names((await browser.get(f"{LIST}?sort=nonsense")).text)[0] == "early"
+
+
+async def test_filters_narrow_and_a_chip_that_hides_everything_is_named() -> None:
+    async with browsing() as browser:
+        await browser.rig.create(name="a", labels={"billing": None})
+        await browser.rig.create(name="b", enabled=False)
+        assert names((await browser.get(f"{LIST}?q=label:billing")).text) == ["a"]
+        assert names((await browser.get(f"{LIST}?q=status:paused")).text) == ["b"]
+        assert names((await browser.get(f"{LIST}?q=next:<24h")).text) == ["a"]
+        assert "hides everything" in (await browser.get(f"{LIST}?q=next:<1m+label:billing")).text
+        page = (await browser.get(f"{LIST}?q=label:billing+status:paused")).text
+        assert "The filter label:billing hides everything." in page
+        assert 'href="/ui/schedules?q=status%3Apaused"' in page
+        both = (await browser.get(f"{LIST}?q=label:x+kind:flow")).text
+        assert "All filters together" in both
+        wrong = (await browser.get(f"{LIST}?q=status:broken")).text
+        assert "one of enabled, paused" in wrong
+
+
+async def test_more_rows_come_by_cursor_and_new_ones_wait() -> None:
+    async with browsing() as browser:
+        for number in range(30):
+            await browser.rig.create(name=f"s{number:02}")
+        first = (await browser.get(f"{LIST}?sort=name")).text
+        assert len(names(first)) == 25
+        (more,) = re.findall(r'rel="next" href="([^"]+)"', first)
+        more = more.replace("&amp;", "&")
+        rest = await browser.get(more)
+        assert names(rest.text) == [f"s{number}" for number in range(25, 30)]
+        part = await browser.get(more, **{"HX-Request": "true"})
+        assert part.text.lstrip().startswith("<tr")
+        assert (await browser.get(more.replace("sort=name", "sort=next"))).status_code == 422
+        newer = (await browser.get(f"{LIST}/newer?known=28")).json()
+        assert newer == {"count": 2, "text": "2 new schedules – show"}
+        assert (await browser.get(f"{LIST}/newer?known=x")).status_code == 422
+
+
+async def test_results_and_durations_are_drawn() -> None:
+    # UX D.1 row 7
+    async with browsing() as browser:
+        made = await browser.rig.create(name="report")
+        now = browser.rig.clock.now()
+        runs = [
+            a_run(
+                id=RunId(f"r{number}"),
+                schedule_id=ScheduleId(made["id"]),
+                origin=Origin.SCHEDULE,
+                status=RunStatus.FAILED if number == 3 else RunStatus.SUCCEEDED,
+                created_at=now - timedelta(hours=number),
+                planned_at=now - timedelta(hours=number),
+                started_at=now - timedelta(hours=number),
+                finished_at=now - timedelta(hours=number) + timedelta(seconds=2),
+            )
+            for number in range(1, 6)
+        ]
+        await browser.rig.store.load(runs)
+        page = (await browser.get(LIST)).text
+        assert page.count('class="s-succeeded"') == 4
+        assert page.count('class="s-failed"') == 1
+        assert "2 s, usually 2 s" in page
+        assert 'href="/ui/runs/r1"' in page
+
+
+async def page_of(browser: Browser, **given: object) -> str:
+    return f"{LIST}/{(await browser.rig.create(**given))['id']}"
+
+
+async def test_run_now_lands_on_the_run() -> None:
+    # UX D.1 row 9
+    async with browsing() as browser:
+        page = await page_of(browser)
+        answer = await browser.send(f"{page}/run", on=LIST)
+        assert answer.headers["location"].startswith("/ui/runs/")
+
+
+async def test_pause_has_a_reason_and_an_end_and_can_be_undone() -> None:
+    # UX D.1 row 10
+    async with browsing() as browser:
+        page = await page_of(browser)
+        asked = await browser.send(f"{page}/pause", on=LIST)
+        assert (asked.status_code, "Until (optional)" in asked.text) == (200, True)
+        past = await browser.send(f"{page}/pause", reason="move", until="2020-01-01T00:00")
+        assert (past.status_code, "lies in the past" in past.text) == (422, True)
+        until = browser.rig.clock.now() + timedelta(days=5)
+        done = await browser.send(f"{page}/pause", reason=HOSTILE, until=f"{until:%Y-%m-%dT%H:%M}")
+        shown = (await browser.follow(done)).text
+        assert HOSTILE not in shown
+        assert "report is paused." in shown
+        assert f'datetime="{until:%Y-%m-%dT%H:%M}' in shown
+        undone = await browser.send(f"{page}/resume")
+        told = (await browser.follow(undone)).text
+        assert "goes on" in told
+        browser.page = told[told.index('class="toast ') :]
+        again = await browser.send(f"{page}/pause")
+        assert again.status_code == 303, "undoing a resume asks nothing"
+        (schedule,) = (await browser.rig.client.get("/api/v1/schedules")).json()["items"]
+        assert schedule["pause"]["note"] == HOSTILE
+        assert schedule["pause"]["until"].startswith(f"{until:%Y-%m-%d}")
+
+
+async def test_a_deletion_can_be_undone() -> None:
+    async with browsing() as browser:
+        page = await page_of(browser)
+        asked = await browser.send(f"{page}/delete", on=page)
+        assert "Delete this schedule?" in asked.text
+        done = await browser.send(f"{page}/delete")
+        assert done.headers["location"] == LIST
+        gone = (await browser.follow(done)).text
+        assert "report was deleted." in gone
+        assert (await browser.get(page)).status_code == 404
+        await browser.get(LIST)
+        browser.page = gone
+        back = await browser.send(f"{page}/restore")
+        assert back.status_code == 303
+        assert (await browser.get(page)).status_code == 200
+
+
+async def test_others_schedules_are_not_there() -> None:
+    # S04
+    async with browsing() as browser:
+        page = await page_of(browser, owner={"type": "user", "id": "bob"}, name="bobs own")
+        password = "correct horse battery"
+        await browser.send(
+            "/ui/system/access/users",
+            on="/ui/system/access",
+            name="anna",
+            password=password,
+            role="member",
+        )
+        browser.rig.clock.advance(timedelta(seconds=1))
+        await browser.send("/ui/login", on="/ui/login", user="anna", password=password)
+        assert "No schedules yet" in (await browser.get(LIST)).text
+        assert "bobs own" not in (await browser.get(f"{LIST}/export")).text
+        csrf = re.findall(r'name="csrf" value="([^"]+)"', (await browser.get(LIST)).text)[0]
+        for tab in ("", "/runs", "/log", "/definition", "/deliveries", "/copy", "/next"):
+            assert (await browser.get(page + tab)).status_code == 404, tab
+        for verb in ("run", "pause", "resume", "delete", "skip", "move", "restore", "backfill"):
+            answer = await browser.post(f"{page}/{verb}", {"csrf": csrf, "sure": "yes"})
+            assert answer.status_code == 404, verb
+        fields = {"csrf": csrf, "verb": "delete", "which": "selected", "sure": "yes"}
+        bulk = await browser.post(f"{LIST}/bulk", fields | {"id": page.rpartition("/")[2]})
+        assert bulk.status_code == 303, "nothing is selected"
+
+
+@pytest.mark.parametrize(
+    ("trigger", "text"),
+    [
+        (Cron("0 9 * * 1-5"), "0 9 * * 1-5"),
+        (Every("15m"), "every 15m"),
+        (Every("2h"), "every 2h"),
+        (Every("90s"), "every 1m30s"),
+        (Once("2030-02-10T09:00:00", timezone="Asia/Bangkok"), "2030-02-10T09:00:00"),
+    ],
+)
+def test_expressions_in_small_print(trigger: Trigger, text: str) -> None:
+    assert expression_of(trigger) == text
+
+
+def test_a_click_on_a_head_turns_the_order_round() -> None:
+    assert sorting_from("-name") == Sorting(name="name", descending=True)
+    assert Sorting().turned("next") == Sorting(descending=True)
+    assert Sorting(descending=True).turned("next") == Sorting()
+    assert Sorting(descending=True).turned("name") == Sorting(name="name")

@@ -1,0 +1,211 @@
+"""One action on many, and schedules from pasted texts (UX A.2, D.1 row 10)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+import httpx2
+import pytest
+import yaml
+
+from chimes.doors.dashboard.views_bulk import Outcome, Outcomes, Verb
+from chimes.doors.dashboard.views_import import items_in
+from chimes.errors import InvalidInput
+from chimes.model.ids import ScheduleId
+from tests.dashboard.browsing import Browser, browsing
+
+LIST = "/ui/schedules"
+BULK = f"{LIST}/bulk"
+IMPORT = f"{LIST}/import"
+EVERY = {"kind": "every", "every": "5m"}
+
+
+async def all_matching(browser: Browser, verb: str, q: str = "", **more: str) -> httpx2.Response:
+    asked = await browser.send(BULK, on=f"{LIST}?q={q}", verb=verb, which="all")
+    assert asked.status_code == 200, asked.text
+    return await browser.send(BULK, **more)
+
+
+async def stored(browser: Browser) -> list[dict[str, object]]:
+    answer = await browser.rig.client.get("/api/v1/schedules?limit=200")
+    items: list[dict[str, object]] = answer.json()["items"]
+    return items
+
+
+async def test_500_that_match_are_paused_at_once_after_a_question() -> None:
+    async with browsing() as browser:
+        for number in range(500):
+            await browser.rig.create(name=f"s{number:03}", labels={"old": None})
+        await browser.rig.create(name="other")
+        asked = await browser.send(BULK, on=f"{LIST}?q=label:old", verb="pause", which="all")
+        assert "Pause 500 schedules?" in asked.text
+        assert "and 495 more" in asked.text
+        assert len(re.findall(r"<li>s\d{3}</li>", asked.text)) == 5
+        await browser.rig.create(name="meanwhile", labels={"old": None})
+        again = await browser.send(BULK, reason="move")
+        assert "Pause 501 schedules?" in again.text
+        assert "finds others" in again.text
+        done = await browser.send(BULK, reason="move")
+        assert "Done with 501 schedules." in done.text
+        counts = await browser.get(f"{LIST}?q=status:paused")
+        assert "501 schedules" in counts.text
+        assert "move" in counts.text
+
+
+async def test_each_verb_does_what_it_says_and_refusals_are_told_one_by_one() -> None:
+    async with browsing() as browser:
+        await browser.rig.create(name="daily")
+        await browser.rig.create(name="tick", trigger=EVERY)
+        await all_matching(browser, "label", label="team=a")
+        assert [each["labels"] for each in await stored(browser)] == [{"team": "a"}] * 2
+        await all_matching(browser, "overlap", overlap="queue")
+        policies = [each["policy"] for each in await stored(browser)]
+        assert [isinstance(p, Mapping) and p["overlap"] for p in policies] == ["queue", "queue"]
+        zoned = await all_matching(browser, "zone", zone="Asia/Tokyo")
+        assert "Done, but not everywhere" in zoned.text
+        assert "an interval is the same in every time zone" in zoned.text
+        assert sorted(str(each["timezone"]) for each in await stored(browser)) == [
+            "Asia/Tokyo",
+            "UTC",
+        ]
+        ran = await all_matching(browser, "run", limit="1", spacing="60")
+        assert "beyond the limit" in ran.text
+        assert ran.text.count('href="/ui/runs/') == 1
+        deleted = await all_matching(browser, "delete")
+        assert "Done with 2 schedules." in deleted.text
+        assert await stored(browser) == []
+        ids = re.findall(r'name="id" value="([^"]+)"', deleted.text)
+        csrf = re.findall(r'name="csrf" value="([^"]+)"', deleted.text)[0]
+        for each in ids:
+            fields = {"csrf": csrf, "verb": "restore", "sure": "yes", "id": each}
+            assert "Done with 1 schedule." in (await browser.post(BULK, fields)).text
+        assert len(await stored(browser)) == 2
+
+
+async def test_runs_are_spaced() -> None:
+    async with browsing() as browser:
+        for name in ("a", "b", "c"):
+            await browser.rig.create(name=name)
+        await all_matching(browser, "run", limit="3", spacing="60")
+        runs = (await browser.rig.client.get("/api/v1/runs")).json()["items"]
+        moments = sorted(str(each["planned_at"]) for each in runs)
+        assert len(set(moments)) == 3
+
+
+@pytest.mark.parametrize(
+    ("verb", "fields", "text"),
+    [
+        ("zone", {"zone": "Nowhere"}, "Nowhere"),
+        ("label", {"label": "=x"}, "name or name=value"),
+        ("run", {"limit": "0"}, "between 1 and 500"),
+        ("run", {"spacing": "-1"}, "between 0 and 3600"),
+        ("overlap", {"overlap": "maybe"}, "one of"),
+        ("pause", {"until": "2020-01-01T00:00"}, "lies in the past"),
+    ],
+)
+async def test_what_is_wrong_with_the_question_changes_nothing(
+    verb: str, fields: dict[str, str], text: str
+) -> None:
+    async with browsing() as browser:
+        await browser.rig.create()
+        before = await stored(browser)
+        answer = await all_matching(browser, verb, **fields)
+        assert (answer.status_code, text in answer.text) == (422, True)
+        assert await stored(browser) == before
+
+
+async def test_nothing_selected_unknown_verbs_and_broken_filters_do_nothing() -> None:
+    async with browsing() as browser:
+        await browser.rig.create()
+        none = await browser.send(BULK, on=LIST, verb="delete", which="selected")
+        assert "Nothing is selected." in (await browser.follow(none)).text
+        unknown = await browser.send(BULK, on=LIST, verb="explode", which="all")
+        assert unknown.status_code == 422
+        broken = await browser.send(BULK, on=LIST, verb="delete", which="all", q="status:nope")
+        assert broken.status_code == 422, "not all of them instead"
+
+
+async def test_an_export_can_be_imported_again() -> None:
+    async with browsing() as browser:
+        await browser.rig.create(name="ยอดขาย", labels={"a": None}, id="one")
+        await browser.rig.create(name="tick", trigger=EVERY, id="two")
+        exported = await browser.get(f"{LIST}/export?format=yaml")
+        assert exported.headers["content-disposition"] == 'attachment; filename="schedules.yaml"'
+        as_json = await browser.get(f"{LIST}/export?format=json&q=label:a")
+        assert [each["id"] for each in json.loads(as_json.text)["schedules"]] == ["one"]
+        selected = await browser.send(BULK, on=LIST, verb="export_json", which="selected", id="two")
+        assert [each["id"] for each in selected.json()["schedules"]] == ["two"]
+        text = exported.text
+    async with browsing() as browser:
+        shown = await browser.send(IMPORT, on=IMPORT, text=text)
+        assert "Make up to 2 schedules" in shown.text
+        fields = dict(re.findall(r'type="hidden" name="(csrf)" value="([^"]+)"', shown.text))
+        for line in ("1", "2"):
+            made = await browser.post(IMPORT, fields | {"text": text, "create": "y", "line": line})
+            assert made.status_code == 303
+        again = await browser.post(IMPORT, fields | {"text": text, "create": "y", "line": "1"})
+        assert "Not all of them could be made" in again.text
+        after = {str(each["id"]): each for each in await stored(browser)}
+        given = {each["id"]: each for each in yaml.safe_load(text)["schedules"]}
+        assert after["one"]["name"] == given["one"]["name"] == "ยอดขาย"
+        assert after["two"]["trigger"] == given["two"]["trigger"]
+
+
+async def test_a_crontab_is_looked_at_line_by_line_and_made() -> None:
+    text = "# Report\n0 9 * * 1-5 curl https://example.com/r\n0 1 * * * /bin/x\n"
+    async with browsing() as browser:
+        shown = await browser.send(IMPORT, on=IMPORT, text=text, zone="Asia/Bangkok")
+        assert "Every weekday at 09:00" in shown.text
+        assert "a command for a shell" in shown.text
+        assert await stored(browser) == [], "only looked at"
+        fields = dict(re.findall(r'type="hidden" name="(csrf)" value="([^"]+)"', shown.text))
+        fields |= {"text": text, "zone": "Asia/Bangkok", "create": "yes"}
+        nothing = await browser.post(IMPORT, fields)
+        assert (nothing.status_code, "nothing is selected" in nothing.text) == (422, True)
+        made = await browser.post(IMPORT, fields | {"line": "2"})
+        assert "1 schedule was made." in (await browser.follow(made)).text
+        (schedule,) = await stored(browser)
+        assert (schedule["name"], schedule["timezone"]) == ("Report", "Asia/Bangkok")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "paste something"),
+        ("just words", "expected a crontab"),
+        ("{broken", "not valid JSON"),
+        ("a: &x [1]\nb: *x", "alias"),
+        ("a: [", "not valid YAML"),
+    ],
+)
+def test_a_text_that_cannot_be_read_says_why(text: str, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        items_in(text, form="auto", zone="UTC")
+
+
+def test_what_is_wrong_with_one_entry_is_said_there() -> None:
+    good = {"name": "a", "trigger": EVERY, "target": {"kind": "http", "url": "http://127.0.0.1/"}}
+    masked = good | {"target": {"kind": "http", "url": "http://x/", "headers": {"Key": "***"}}}
+    entries = [good, {"nam": "b"}, masked, 7]
+    found = items_in(json.dumps(entries), form="auto", zone="UTC")
+    assert [bool(each.body) for each in found] == [True, False, False, False]
+    assert "nam" in found[1].error
+    assert "target.headers.Key" in found[2].error
+    assert found[3].error
+    dated = "name: a\ntrigger: {kind: once, at: 2030-01-01T09:00:00+07:00}\ntarget: {url: http://x}"
+    (item,) = items_in(dated, form="yaml", zone="UTC")
+    assert item.body is not None, item.error
+
+
+def test_outcomes_put_the_worst_first() -> None:
+    items = [
+        Outcome(id=ScheduleId("a"), name="a"),
+        Outcome(id=ScheduleId("b"), name="b", left_out=True),
+        Outcome(id=ScheduleId("c"), name="c", error="no"),
+    ]
+    outcomes = Outcomes(verb=Verb.PAUSE, items=items)
+    assert [each.name for each in outcomes.worst_first] == ["c", "a", "b"]
+    assert ([each.name for each in outcomes.done], outcomes.undo) == (["a"], Verb.RESUME)
+    assert Outcomes(verb=Verb.RUN, items=items).undo is None
