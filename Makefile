@@ -1,5 +1,5 @@
 # Two commands matter: `make serve` and `make test`. Both set themselves up.
-.PHONY: setup setup-dev serve test coverage check torture format bench messages lock clean
+.PHONY: pictures setup setup-dev serve test coverage check torture format bench messages lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -37,6 +37,9 @@ bench: setup-dev ## every goal measured, see bench/README.md; BENCH="--only clai
 
 messages: setup-dev ## every sentence into the catalogues of src/chimes/locale, and those compiled
 	@$(BIN)/python tools/messages.py
+
+pictures: setup-dev ## the pictures of the README, made anew from the demo
+	@$(BIN)/python tools/pictures.py
 
 lock: setup-dev ## compile the pins anew; names and hashes only, no address
 	@sh tools/lock.sh
