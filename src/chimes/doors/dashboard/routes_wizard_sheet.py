@@ -211,7 +211,8 @@ async def composed(
         shown, stale = _read_last(last), True
     preview = None
     if shown is not None:
-        preview = preview_of(shown, visit.look, visit.now, _policy(visit, body))
+        asked = None if stale else _asked(body["trigger"], shown)
+        preview = preview_of(shown, visit.look, visit.now, _policy(visit, body), asked)
     if edit is not None:
         edit = await with_changes(visit, edit, body, trigger)
     said, wrong = placed(_once_each(found), fields, filled_only=filled_only)
@@ -249,6 +250,11 @@ def _read_last(text: str) -> Trigger | None:
         return trigger_from_dict(json.loads(text))
     except (ValueError, InvalidInput, RecursionError):
         return None
+
+
+def _asked(plain: object, settled_: Trigger) -> Trigger:
+    """Without an anchor that nobody named."""
+    return trigger_from_dict(plain).with_default_zone(settled_.zone)
 
 
 def _policy(visit: Visit, body: Mapping[str, object]) -> Policy | None:

@@ -14,6 +14,7 @@ from chimes.doors.dashboard.views_wizard_when import EMPTY as EMPTY_WHEN
 from chimes.doors.dashboard.views_wizard_when import (
     Fields,
     Plain,
+    short_duration,
     trigger_fields,
     trigger_plain,
     whole,
@@ -36,7 +37,7 @@ _SWITCHES = ("burst_allowed", "pause_on_gone")
 
 
 def new_fields(zone: str) -> Fields:
-    return {**EMPTY_WHEN, **EMPTY_WHAT, "zone": zone, "enabled": "on", "within": "PT1H"}
+    return {**EMPTY_WHEN, **EMPTY_WHAT, "zone": zone, "enabled": "on", "within": "1h"}
 
 
 def fields_from(form: Form) -> Fields:
@@ -65,11 +66,13 @@ def fields_of(schedule: Mapping[str, object], home: str) -> Fields:
     for name, value in _plain(schedule["policy"]).items():
         if name in _SWITCHES:
             found[name] = "yes" if value else "no"
+        elif name in _DURATIONS:
+            found[name] = short_duration(str(value))
         elif value is not None:
             found[name] = str(value)
     if isinstance(waits := schedule.get("depends_on"), Mapping):
         found["depends_on"] = str(waits["schedule_id"])
-        found["within"] = str(waits["within"])
+        found["within"] = short_duration(str(waits["within"]))
     delivery = schedule.get("delivery")
     return found | recipient_fields(delivery if isinstance(delivery, list) else [])
 

@@ -57,16 +57,21 @@ class Preview:
 
 
 def preview_of(
-    trigger: Trigger, look: Look, now: datetime, policy: Policy | None = None
+    trigger: Trigger,
+    look: Look,
+    now: datetime,
+    policy: Policy | None = None,
+    said: Trigger | None = None,
 ) -> Preview:
-    """Of a trigger with its zone and anchor."""
+    """Of a trigger with its zone and anchor. `said`: the same as it was asked for, for the words:
+    nobody asked for the very microsecond at which an interval begins."""
     fires = trigger.fires(now, min(FIRES, trigger.max_runs or FIRES))
     per_day, _ = _count(trigger, now, timedelta(days=1))
     per_month, more = _count(trigger, now, timedelta(days=30))
     if trigger.max_runs is not None:
         per_day, per_month = min(per_day, trigger.max_runs), min(per_month, trigger.max_runs)
     return Preview(
-        words=describe(trigger, look.language),
+        words=describe(said or trigger, look.language),
         zone=trigger.zone,
         fires=tuple(_shown(fire, trigger, look, now) for fire in fires),
         warnings=tuple(warnings_in_words(trigger, look.language)),

@@ -68,7 +68,7 @@ def trigger_fields(trigger: Plain, home: str) -> Fields:
     if "anchor" in trigger:
         found["anchor"] = local_text(parse_moment(str(trigger["anchor"])), zone)
     if "jitter" in trigger:
-        found["jitter"] = str(trigger["jitter"])
+        found["jitter"] = short_duration(str(trigger["jitter"]))
     for name, key in (("start", "start_at"), ("end", "end_at")):
         if key in trigger:
             found[name] = local_text(parse_moment(str(trigger[key])), zone)
@@ -95,6 +95,17 @@ def local_text(moment: datetime, zone: str) -> str:
     text = local.isoformat(timespec="seconds" if not local.microsecond else "microseconds")
     text = text.removesuffix(":00") if text.count(":") == 2 else text
     return text if parse_moment(text, zone) == moment else format_moment(moment)
+
+
+def short_duration(text: str) -> str:
+    """As people write it: `1h30m`, `45s`, not `PT1H30M`. Zero and fractions stay as they are."""
+    length = parse_duration(text, allow_zero=True)
+    if not length or length % UNITS["s"]:
+        return text
+    minutes, seconds = divmod(length // UNITS["s"], 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "m"), (seconds, "s"))
+    return "".join(f"{count}{unit}" for count, unit in parts if count)
 
 
 def _once_instant(trigger: Plain) -> datetime:

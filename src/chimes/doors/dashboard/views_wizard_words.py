@@ -41,7 +41,7 @@ def read_words(
 ) -> Reading:
     """By the same reading as the API's. NeedsClarification asks back."""
     parsed = parse(text, now=now, timezone=zone, lang=lang)
-    trigger = parsed.trigger.anchored(now)
+    trigger = parsed.trigger
     found = with_trigger(fields, parsed.trigger, parsed.timezone)
     guessed = []
     if not isinstance(trigger, Every) and not _names_zone(text, parsed.timezone, now):

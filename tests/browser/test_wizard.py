@@ -1,0 +1,163 @@
+"""The wizard in a real browser: Thai words to a run, the live preview, edits, phones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
+from tests.browser.watching import accessible, fits, zoned
+from tests.system.receiver import Receiver
+
+NEW = "/ui/schedules/new"
+FULL = {
+    "name": "Night report",
+    "trigger": {
+        "kind": "cron",
+        "expression": "30 2 * * *",
+        "timezone": "America/New_York",
+        "exclude": [{"dates": ["2030-12-25"]}],
+    },
+    "target": {"kind": "http", "url": "https://example.com/x"},
+    "delivery": [{"channel": "inbox", "on": ["failure"]}],
+}
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as found:
+        yield found
+
+
+def fires(page: Page) -> list[str]:
+    return page.locator("#preview .fires time").evaluate_all("all => all.map(e => e.dateTime)")
+
+
+def test_a_newcomer_makes_a_schedule_from_thai_words_and_sees_it_fire(
+    site: Site, visitor: Callable[..., Visitor], receiver: Receiver
+) -> None:
+    url = receiver.answer("/hook", 200)
+    page = visitor(site, language="th").open(NEW)
+    page.locator("#f-words").fill(f"ทุก 2 วินาที เรียก {url}")
+    page.locator("#f-words").press("Enter")
+    expect(page.locator("#understood")).to_contain_text("2 วินาที")
+    expect(page.locator("#f-url")).to_have_value(url)
+    expect(page.locator("[data-guess=url]")).to_be_visible()
+    assert site.get("/schedules")["items"] == [], "words save nothing"
+    # What somebody touched is no guess any more.
+    page.locator("#f-name").fill("ทดสอบ")
+    expect(page.locator("[data-guess=name]")).to_have_count(0)
+    page.locator("#test-now").click()
+    expect(page.locator("#trial .status.succeeded")).to_be_visible()
+    assert len(receiver.calls("/hook")) == 1
+    assert site.get("/schedules")["items"] == [], "trying it out saves nothing, either"
+    page.locator("#save").click()
+    page.wait_for_url(re.compile(r"/ui/schedules/[^/]+$"))
+    expect(page.locator(".toast")).to_contain_text("ทดสอบ")
+    receiver.wait_for("/hook", 2)
+    (made,) = site.get("/schedules")["items"]
+    assert made["trigger"]["every"] == "PT2S"
+    page.goto(f"/ui/runs?q=schedule:{made['id']}")
+    expect(page.locator("main")).to_contain_text("ทดสอบ")
+
+
+def test_the_preview_follows_and_what_is_wrong_is_told_at_its_field(
+    shared_site: Site, visitor: Callable[..., Visitor]
+) -> None:
+    page = visitor(shared_site).open(NEW)
+    page.get_by_label("Cron", exact=True).check()
+    page.locator("#f-expression").fill("30 2 * * *")
+    expect(page.locator("#preview .words")).to_contain_text("Every day at 02:30")
+    before = fires(page)
+    assert len(before) == 5
+    page.locator("#f-expression").fill("30 2 * *")
+    expect(page.locator("#e-expression")).to_contain_text("For example: 0 9 * * 1-5")
+    expect(page.locator("#f-expression")).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#preview .stale")).to_be_visible()
+    assert fires(page) == before, "the last valid preview stays"
+    accessible(page)
+    page.get_by_role("button", name="0 9 * * 1-5").click()
+    expect(page.locator("#e-expression")).to_be_hidden()
+    expect(page.locator("#preview .words")).to_contain_text("weekday")
+    # A zone by its Chinese name, by keyboard; two columns, and the clock changes of New York.
+    page.locator("#f-zone").fill("纽约")
+    expect(page.locator("#zones [data-zone]").first).to_contain_text("America/New_York")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("#f-zone")).to_have_value("America/New_York")
+    expect(page.locator("#preview th")).to_have_text(["America/New_York", "Asia/Bangkok"])
+    page.locator("#f-expression").fill("30 2 * * *")
+    expect(page.locator("#preview .dst").first).to_contain_text("02:30 does not exist")
+    zoned(page)
+
+
+def test_an_edit_shows_what_changes_and_survives_somebody_else(
+    site: Site, visitor: Callable[..., Visitor]
+) -> None:
+    made = site.post("/schedules", FULL)
+    somebody = visitor(site)
+    somebody.watch.allow("409")
+    page = somebody.open(f"/ui/schedules/{made['id']}/edit")
+    page.locator("#f-expression").fill("45 2 * * *")
+    page.locator("#f-name").fill("Mine")
+    expect(page.locator(".diff dt")).to_have_text(["Name", "When"])
+    expect(page.locator(".diff .note")).to_contain_text("The next fire moves from")
+    answer = site.node.call("PATCH", f"/api/v1/schedules/{made['id']}", {"name": "Theirs"})
+    assert answer.status == 200
+    page.locator("#save").click()
+    expect(page.locator("#conflict")).to_contain_text("theirs: Theirs")
+    accessible(page)
+    page.get_by_label("theirs: Theirs").check()
+    page.locator("#save").click()
+    page.wait_for_url(re.compile(r"/ui/schedules/[^/]+$"))
+    found = site.get(f"/schedules/{made['id']}")
+    assert (found["name"], found["trigger"]["expression"]) == ("Theirs", "45 2 * * *")
+    assert found["trigger"]["exclude"] == FULL["trigger"]["exclude"]  # type: ignore[index]
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_load_state()
+    assert site.get(f"/schedules/{made['id']}")["trigger"]["expression"] == "30 2 * * *"
+
+
+def test_all_of_it_works_without_scripts(site: Site, visitor: Callable[..., Visitor]) -> None:
+    page = visitor(site, scripts=False).open(NEW)
+    page.locator("#f-words").fill("every day call mum")
+    page.locator("#read").click()
+    expect(page.locator("#question")).to_contain_text("At what time?")
+    page.locator("#question button").first.click()
+    expect(page.locator("#understood")).to_be_visible()
+    page.get_by_label("Call an address").check()
+    page.locator("#f-url").fill("https://example.com/x")
+    page.locator("#f-zone").fill("โตเกียว")
+    page.locator("#preview-button").click()
+    expect(page.locator("#f-zone")).to_have_value("Asia/Tokyo")
+    assert len(fires(page)) == 10
+    page.locator("#save").click()
+    page.wait_for_url(re.compile(r"/ui/schedules/[^/]+$"))
+    (made,) = site.get("/schedules")["items"]
+    assert made["timezone"] == "Asia/Tokyo"
+
+
+@pytest.mark.parametrize(("language", "theme", "width"), LOOKS)
+def test_the_page_is_for_everybody(
+    shared_site: Site,
+    visitor: Callable[..., Visitor],
+    language: str,
+    theme: str,
+    width: int,
+) -> None:
+    made = shared_site.post("/schedules", FULL)
+    somebody = visitor(shared_site, language=language, theme=theme, width=width)
+    for path in (f"/ui/schedules/{made['id']}/edit", f"{NEW}?words=every day at 9am say hello"):
+        page = somebody.open(path)
+        fits(page)
+        accessible(page)
+        zoned(page)
+    if width == PHONE:
+        summary = page.locator(".preview summary").first
+        expect(page.locator("#preview")).to_be_hidden()
+        summary.click()
+        expect(page.locator("#preview .fires")).to_be_visible()
+        fits(page)
