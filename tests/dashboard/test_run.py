@@ -125,7 +125,7 @@ async def test_a_run_that_waits_is_shown_live_and_can_be_canceled() -> None:
     run = a_run()
     async with with_run(run) as browser:
         page = (await browser.get(page_of(run))).text
-        assert 'hx-trigger="runs.changed from:#live, log-ended"' in page
+        assert 'hx-trigger="runs.changed from:#live, load delay:1500ms, log-ended"' in page
         assert "Nothing has been logged yet." in page
         asked = await browser.send(f"{page_of(run)}/cancel")
         assert "Cancel this run?" in asked.text

@@ -167,7 +167,8 @@
       this.loaded = true;
       this.say();
       this.toHash();
-      if (!ended) this.sight();
+      // It may have ended since the page was made.
+      if (!ended) this.sight(); else if ("live" in this.dataset) this.tellEnd();
     }
 
     /* A stream only while somebody looks: browsers have few connections to one server. */
@@ -189,7 +190,7 @@
         source.close();
         this.source = null;
         this.say();
-        for (const part of document.querySelectorAll("#run-head, #run-tab")) part.dispatchEvent(new CustomEvent("log-ended"));
+        this.tellEnd();
       });
       source.onerror = () => {
         if (source.readyState !== EventSource.CLOSED || this.source !== source) return;
@@ -197,6 +198,8 @@
         setTimeout(() => this.isConnected && this.sight(), 3000);
       };
     }
+
+    tellEnd() { document.querySelector("#run-head")?.dispatchEvent(new CustomEvent("log-ended")); }
 
     say(text) {
       const told = text ?? (this.lines.length ? (this.shown.length ? "" : this.words.hidden) : this.ended ? this.words.nothing : this.words.empty);
@@ -333,11 +336,10 @@
 
     /* --- moving --- */
     firstSeen() {
-      const top = this.view.scrollTop;
-      const chunk = this.chunks.find((each) => each.node.offsetTop + each.node.offsetHeight > top);
-      if (!chunk) return 0;
-      const row = [...chunk.node.children].findIndex((each) => each.offsetTop + each.offsetHeight > top - chunk.node.offsetTop);
-      return chunk.start + Math.max(0, row);
+      const top = this.view.getBoundingClientRect().top;
+      const below = (node) => node.getBoundingClientRect().bottom > top;
+      const chunk = this.chunks.find((each) => below(each.node));
+      return chunk ? chunk.start + Math.max(0, [...chunk.node.children].findIndex(below)) : 0;
     }
 
     reveal(index, where = "middle") {
@@ -367,7 +369,9 @@
       if (!number) return;
       if (this.least && this.shown.every((line) => line.number !== number)) { this.least = 0; this.querySelector("#log-level").value = "0"; this.rebuild(); }
       const index = this.shown.findIndex((line) => line.number === number);
-      if (index >= 0) this.mark(index);
+      if (index < 0) return;
+      this.view.scrollIntoView({ block: "center" });
+      this.mark(index);
     }
 
     follow(wanted) {

@@ -1,0 +1,303 @@
+"""Runs and one run in a real browser: the brush, many at once, the log to its 50,000th line
+(UX A.5, A.6, D.1 rows 9 and 12)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from chimes.clock import SystemClock
+from chimes.model.ids import RunId
+from chimes.model.run import LogEntry, Run, RunStatus
+from chimes.model.target import TaskTarget
+from chimes.store.answers import Places, RunLog
+from chimes.store.port import Store
+from chimes.store.sql import open_sqlite
+from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
+from tests.browser.watching import accessible, fits, zoned
+from tests.builders import a_node, a_run, a_schedule, a_verdict
+from tests.dashboard.test_runs import HOSTILE, ended
+
+T = TypeVar("T")
+LINES = 50_000
+#: No node of ours offers it: the test carries it out.
+TASK = TaskTarget(name="greet")
+
+
+class Hand:
+    """A second process on the node's store, as far as the node can tell."""
+
+    def __init__(self, site: Site) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        path = site.node._home / "chimes.db"
+        self.store: Store = open_sqlite(str(path), clock=SystemClock())
+        self.do(self.store.open())
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    def close(self) -> None:
+        self.do(self.store.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def claimed(self, **given: Any) -> Run:
+        """A run that the test has in its hands."""
+        now = self.do(self.store.now())
+        node = a_node("tester", started_at=now, heartbeat_at=now, offers=(TASK.needs,))
+        self.do(self.store.join(node, timedelta(minutes=5)))
+        moments = {"created_at": now, "planned_at": now, "available_at": now}
+        self.do(self.store.add_runs([a_run(target=TASK, **(moments | given))]))
+        (run,) = self.do(
+            self.store.claim(Places(node_id=node.id, offers=frozenset({TASK.needs}), free=1))
+        )
+        return run
+
+    def log(self, run: Run, *messages: str, level: str = "info") -> None:
+        now = self.do(self.store.now())
+        entries = [LogEntry(at=now, message=text, level=level) for text in messages]
+        assert self.do(self.store.append_logs(run.id, run.fence, entries))
+
+    def finish(self, run: Run) -> None:
+        verdict = a_verdict(run, self.do(self.store.now()))
+        self.do(self.store.finish([verdict]))
+
+
+@pytest.fixture
+def hand(site: Site) -> Iterator[Hand]:
+    found = Hand(site)
+    yield found
+    found.close()
+
+
+def now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+def history(hand: Hand) -> list[Run]:
+    """Two days of a schedule with a hostile name, of which the last hours went wrong."""
+    schedule = a_schedule(name=f"nightly {HOSTILE}")
+    runs = []
+    for hours in range(1, 20):
+        bad = hours < 5
+        runs.append(
+            ended(
+                now() - timedelta(hours=hours),
+                RunStatus.FAILED if bad else RunStatus.SUCCEEDED,
+                took=3 + hours % 4,
+                schedule=schedule,
+                error=f"HTTP 500 {HOSTILE}" if bad else "",
+            )
+        )
+    hand.do(hand.store.load([replace(schedule, enabled=False), *runs]))
+    return runs
+
+
+def lines_of(page: Page) -> list[str]:
+    return page.locator(".log-view .line .text").all_inner_texts()
+
+
+@pytest.mark.parametrize(("language", "theme", "width"), LOOKS)
+def test_both_pages_in_every_look(
+    site: Site,
+    hand: Hand,
+    visitor: Callable[..., Visitor],
+    language: str,
+    theme: str,
+    width: int,
+) -> None:
+    runs = history(hand)
+    somebody = visitor(site, language=language, theme=theme, width=width)
+    page = somebody.open("/ui/runs")
+    expect(page.locator("tr[data-row]")).to_have_count(19)
+    expect(page.locator(".groups a")).to_contain_text("4")
+    for check in (fits, accessible, zoned):
+        check(page)
+    for tab in ("log", "error", "attempts"):
+        page = somebody.open(f"/ui/runs/{runs[0].id}?tab={tab}")
+        expect(page.locator("h1")).to_contain_text(HOSTILE)
+        for check in (fits, accessible, zoned):
+            check(page)
+
+
+def test_the_brush_the_groups_and_many_at_once(
+    site: Site, hand: Hand, visitor: Callable[..., Visitor]
+) -> None:
+    history(hand)
+    page = visitor(site).open("/ui/runs")
+    bars = page.locator("svg.histogram g[data-from]")
+    count = bars.count()
+    first, last = (bars.nth(place).bounding_box() for place in (count - 14, count - 4))
+    assert first
+    assert last
+    page.mouse.move(first["x"] + 2, first["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(last["x"] - 20, last["y"] + 50)
+    page.mouse.move(last["x"] + 2, last["y"] + 60)
+    expect(page.locator(".in-brush")).not_to_have_count(0)
+    page.mouse.up()
+    page.wait_for_url(re.compile("since.*until"))
+    expect(page.locator(".chips")).to_contain_text("until:")
+    shown = page.locator("tr[data-row]").count()
+    assert 1 <= shown < 19
+    # The same error, from its group, and all of them again.
+    page = visitor(site).open("/ui/runs")
+    page.locator(".groups a").click()
+    expect(page.locator("tr[data-row]")).to_have_count(4)
+    page.get_by_label("all that match the filter").check()
+    page.get_by_role("button", name="Retry selected").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Retry 4 runs?")
+    accessible(page)
+    dialog.get_by_role("button", name="Retry").click()
+    expect(page.locator("main")).to_contain_text("4 of 4 runs: done.")
+    expect(page.locator("tr[data-row]")).to_have_count(4)
+
+
+def test_new_runs_wait_and_selection_counts(
+    site: Site, hand: Hand, visitor: Callable[..., Visitor]
+) -> None:
+    history(hand)
+    page = visitor(site).open("/ui/runs")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.locator("[data-selected-count]")).to_have_text("1")
+    hand.claimed()
+    expect(page.locator("new-rows a")).to_have_text("1 new run – show")
+    expect(page.locator("tr[data-row]")).to_have_count(19)
+    page.locator("new-rows a").click()
+    expect(page.locator("tr[data-row]")).to_have_count(20)
+
+
+def test_a_run_is_followed_live_to_its_end(
+    site: Site, hand: Hand, visitor: Callable[..., Visitor]
+) -> None:
+    run = hand.claimed(schedule_name="live one")
+    page = visitor(site).open(f"/ui/runs/{run.id}")
+    expect(page.locator("h1 .status.running")).to_be_visible()
+    hand.log(run, "first", "\x1b[1;31mred\x1b[0m plain", HOSTILE, "\x1b[38;5;46mgreen\x1b[0m")
+    expect(page.locator(".log-view .line")).to_have_count(4)
+    expect(page.locator(".log-view .a-bold.a-f1")).to_have_text("red")
+    expect(page.locator(".log-view .a-f2")).to_have_text("green")
+    assert lines_of(page)[2] == HOSTILE.replace("\u202e", "⟨U+202E⟩")
+    hand.log(run, *(f"line {n}" for n in range(200)))
+    view = page.locator(".log-view")
+    view.scroll_into_view_if_needed()
+    expect(view.get_by_text("line 199", exact=True)).to_be_in_viewport()
+    # Scrolled up: it stays, and says what has come.
+    view.evaluate("(view) => { view.scrollTop = 0; }")
+    expect(page.get_by_label("Follow")).not_to_be_checked()
+    hand.log(run, *(f"more {n}" for n in range(128)))
+    expect(page.locator(".log-new")).to_have_text("↓ 128 new lines")
+    expect(view.get_by_text("first", exact=True)).to_be_in_viewport()
+    page.locator(".log-new").click()
+    expect(view.get_by_text("more 127", exact=True)).to_be_in_viewport()
+    hand.log(run, "watch out", level="warning")
+    page.get_by_label("Level").select_option("30")
+    expect(page.locator(".log-view .line")).to_have_count(1)
+    page.get_by_label("Level").select_option("0")
+    page.get_by_label("Times").select_option("start")
+    expect(page.locator(".log-view .at").last).to_contain_text("+")
+    accessible(page)
+    hand.finish(run)
+    expect(page.locator("h1 .status.succeeded")).to_be_visible()
+    expect(page.get_by_role("button", name="Retry", exact=True)).to_be_visible()
+
+
+def test_a_log_of_fifty_thousand_lines(
+    site: Site, hand: Hand, visitor: Callable[..., Visitor]
+) -> None:
+    # UX D.1 row 12
+    begin = now() - timedelta(hours=1)
+    run = ended(begin, schedule_name="long one")
+    entries = [
+        LogEntry(
+            at=begin + number * timedelta(milliseconds=10),
+            number=number,
+            level="error" if number % 10_000 == 0 else "info",
+            message=f"line {number} of the log" + (" needle" if number % 12_345 == 0 else ""),
+        )
+        for number in range(1, LINES + 1)
+    ]
+    entries[999] = replace(entries[999], message="x" * 1_048_576)
+    hand.do(hand.store.load([run, RunLog(run_id=run.id, entries=tuple(entries))]))
+    page = visitor(site).open(f"/ui/runs/{run.id}#L25000")
+    view = page.locator(".log-view")
+    expect(view.locator(".line.current .no")).to_have_text("25000", timeout=30_000)
+    expect(view.locator(".line.current")).to_be_in_viewport()
+    began = time.monotonic()
+    page.get_by_label("Search the log").fill("needle")
+    expect(page.locator(".log-matches")).to_have_text("1 of 4")
+    expect(view.locator(".line.current .no")).to_have_text("12345")
+    expect(view.locator(".line.current mark")).to_have_text("needle")
+    page.get_by_role("button", name="Next match").click()
+    expect(view.locator(".line.current .no")).to_have_text("24690")
+    expect(view.locator(".line.current")).to_be_in_viewport()
+    for _ in range(2):
+        page.get_by_role("button", name="Previous match").click()
+    expect(view.locator(".line.current .no")).to_have_text("49380")
+    expect(view.locator(".line.current")).to_be_in_viewport()
+    assert time.monotonic() - began < 10
+    view.evaluate("(view) => { view.scrollTop = view.scrollHeight; }")
+    expect(view.get_by_text(f"line {LINES} of the log", exact=True)).to_be_in_viewport()
+    view.evaluate("(view) => { view.scrollTop = view.scrollHeight / 2; }")
+    expect(view.locator(".line").first).to_be_attached()
+    # What is out of sight is no element.
+    expect(view.locator(".line >> nth=600")).to_have_count(0)
+    heap = page.evaluate("() => performance.memory.usedJSHeapSize")
+    assert heap < 150 * 1024 * 1024
+    page.goto(f"/ui/runs/{run.id}#L1000")
+    expect(view.locator(".line.current")).to_contain_text("1,048,576 characters in all")
+    page.get_by_label("Level").select_option("40")
+    expect(view.locator(".line")).to_have_count(5)
+
+
+def test_without_scripts_all_of_it_works(
+    site: Site, hand: Hand, visitor: Callable[..., Visitor]
+) -> None:
+    runs = history(hand)
+    page = visitor(site, scripts=False, width=PHONE).open("/ui/runs?q=status:failed")
+    page.locator("tr[data-row] input[type=checkbox]").first.check()
+    page.get_by_role("button", name="Retry selected").click()
+    page.locator("section.card").get_by_role("button", name="Retry").click()
+    expect(page.locator("main")).to_contain_text("1 of 1 run: done.")
+    page.goto(f"/ui/runs/{runs[0].id}")
+    page.get_by_role("link", name="Retry with changes").click()
+    page.get_by_label("Name").fill("once more")
+    page.get_by_role("button", name="Run it").click()
+    expect(page.locator(".toast")).to_contain_text("Its run was asked for.")
+
+
+def test_run_now_lands_on_the_live_run(site: Site, visitor: Callable[..., Visitor]) -> None:
+    # UX D.1 row 9
+    made = site.post(
+        "/schedules",
+        {
+            "name": "by hand",
+            "trigger": {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Tokyo"},
+            "target": {"kind": "http", "url": "http://127.0.0.1:9/nobody", "method": "POST"},
+            "policy": {"max_retries": 0},
+        },
+    )
+    run = site.post(f"/schedules/{made['id']}/run")
+    page = visitor(site).open(f"/ui/runs/{RunId(run['id'])}")
+    expect(page.locator("h1 .status.failed")).to_be_visible()
+    expect(page.locator(".log-view .line").first).to_be_visible()
+    expect(page.locator("time .also").first).to_contain_text("JST")
+    page.keyboard.press("!")
+    page.wait_for_url(lambda address: run["id"] not in address)
+    expect(page.locator("h1 .status.failed")).to_be_visible()
+    expect(page.locator("main")).to_contain_text(run["id"][:13])
