@@ -113,7 +113,8 @@ async def test_into_a_store_of_its_own(mariadb_url: str, tmp_path: Path) -> None
     await fill(mariadb_url, row("a", next=at(3)), row("b", status="inactive"), row("c"))
     store = f"sqlite:///{tmp_path}/chimes.db"
     tried = chimes(mariadb_url, "--store", store, "--dry-run", "--json", home=tmp_path)
-    assert (tried.returncode, json.loads(tried.stdout)["new"]) == (0, 0), tried.stderr
+    assert (tried.returncode, json.loads(tried.stdout)["new"]) == (0, 3), tried.stderr
+    assert not (tmp_path / "chimes.db").exists()
     done = chimes(mariadb_url, "--store", store, "--json", home=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (json.loads(done.stdout)["rows"], json.loads(done.stdout)["new"]) == (3, 3)
@@ -176,6 +177,10 @@ async def test_times_of_another_zone_are_noticed(mariadb_url: str, tmp_path: Pat
     store = f"sqlite:///{tmp_path}/chimes.db"
     wrong = chimes(mariadb_url, "--store", store, home=tmp_path)
     assert (wrong.returncode, "--timezone" in wrong.stderr) == (6, True)
+    anew = chimes(
+        mariadb_url, "--store", f"{store}2", "--new-times", "--dry-run", "--json", home=tmp_path
+    )
+    assert len(json.loads(anew.stdout)["times_computed_anew"]) == 3
     right = chimes(
         mariadb_url, "--store", store, "--timezone", "Asia/Shanghai", "--json", home=tmp_path
     )
@@ -204,8 +209,18 @@ async def test_no_such_table(mariadb_url: str, tmp_path: Path) -> None:
     assert odd.returncode == 2
 
 
+async def test_a_time_that_is_no_whole_minute_is_no_sign_of_another_zone(
+    mariadb_url: str, tmp_path: Path
+) -> None:
+    """The original fell back to "in an hour" where it could not compute one."""
+    await fill(mariadb_url, row("a", next=at(3) + 1234567))
+    done = chimes(mariadb_url, "--store", f"sqlite:///{tmp_path}/c.db", "--json", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["times_computed_anew"] == ["a"]
+
+
 def test_a_few_odd_times_are_no_other_zone() -> None:
 
     schedules = tuple(made(id=f"s{n}")[0] for n in range(3))
-    odd = Read(schedules=schedules, refused=(), held=(), off_grid=("s1",))
+    odd = Read(schedules=schedules, refused=(), held=(), off_grid=("s1",), elsewhere=("s1",))
     assert same_clock(odd)

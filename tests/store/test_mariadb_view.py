@@ -224,6 +224,22 @@ async def test_a_time_in_the_past_means_now(store: SqlStore, mariadb_url: str) -
     assert before <= run.slot <= await store.now()
 
 
+async def test_zero_is_no_time(store: SqlStore, mariadb_url: str) -> None:
+    """The original's word for "not due": the schedule is planned anew, and nothing is run."""
+    schedule_id = await add(store)
+    await sql(
+        mariadb_url,
+        f"UPDATE t_action_schedule SET f_next_run_time = 0 WHERE f_id = '{schedule_id}'",
+    )
+    await store.join(a_node("pod-1"), HOUR)
+    fired = await store.fire_due(plan, limit=10)
+    assert (fired.claimed, fired.others) == ((), ())
+    schedule = await store.get_schedule(schedule_id)
+    assert schedule is not None
+    assert schedule.next_slot is not None
+    assert schedule.next_slot > await store.now()
+
+
 async def test_both_at_once(store: SqlStore, mariadb_url: str) -> None:
     schedule_id = await add(store, enabled=False)
     wanted = ms(await store.now() + timedelta(minutes=3))

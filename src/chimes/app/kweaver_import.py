@@ -25,6 +25,7 @@ from chimes.wording import say
 
 #: A lock that is older than this belongs to nobody any more (R0.21).
 STALE: Final = timedelta(minutes=5)
+_MINUTE = 60_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -44,13 +45,15 @@ class Read:
     held: tuple[str, ...]
     #: Rows that name a time which their cron does not have in this zone; it is computed anew.
     off_grid: tuple[str, ...]
+    #: Those of them whose time may well be one of their cron, but in another zone.
+    elsewhere: tuple[str, ...] = ()
 
 
 def read(table: ActionTable, *, timezone: str, owner: Owner) -> Read:
     now = moment(table.read_at) or _EPOCH
     schedules: list[Schedule] = []
     refused: list[Refused] = []
-    off_grid: list[str] = []
+    off_grid: list[ActionRow] = []
     for row in table.rows:
         try:
             schedule, on_grid = schedule_of(row, timezone=timezone, owner=owner, now=now)
@@ -59,12 +62,14 @@ def read(table: ActionTable, *, timezone: str, owner: Owner) -> Read:
             continue
         schedules.append(schedule)
         if not on_grid:
-            off_grid.append(row.id)
+            off_grid.append(row)
     return Read(
         schedules=tuple(schedules),
         refused=tuple(refused),
         held=tuple(row.id for row in table.rows if _held(row, now)),
-        off_grid=tuple(off_grid),
+        off_grid=tuple(row.id for row in off_grid),
+        # Cron knows whole minutes: any other time was never computed from it.
+        elsewhere=tuple(row.id for row in off_grid if row.next_run_time % _MINUTE == 0),
     )
 
 
@@ -127,7 +132,7 @@ def _with_next_time(
 def same_clock(found: Read) -> bool:
     """False: most times are none of their crons, so the zone is not the one they were made in."""
     active = sum(each.enabled for each in found.schedules)
-    return 2 * len(found.off_grid) < max(active, 1) or not found.off_grid
+    return not found.elsewhere or 2 * len(found.elsewhere) < active
 
 
 def moment(milliseconds: int) -> datetime | None:

@@ -32,6 +32,7 @@ class _Asked:
     owner: str
     skip_unreadable: bool
     ignore_locks: bool
+    new_times: bool
     take_over: bool
     dry_run: bool
 
@@ -54,6 +55,7 @@ class _Asked:
 )
 @click.option("--skip-unreadable", is_flag=True, help="Import the others where rows are refused.")
 @click.option("--ignore-locks", is_flag=True, help="Also rows that a worker holds right now.")
+@click.option("--new-times", is_flag=True, help="Compute times anew that are none of their crons.")
 @click.option(
     "--take-over",
     is_flag=True,
@@ -71,6 +73,7 @@ def import_kweaver(
     owner: str,
     skip_unreadable: bool,
     ignore_locks: bool,
+    new_times: bool,
     take_over: bool,
     dry_run: bool,
 ) -> None:
@@ -91,6 +94,7 @@ def import_kweaver(
         owner=owner,
         skip_unreadable=skip_unreadable,
         ignore_locks=ignore_locks,
+        new_times=new_times,
         take_over=take_over,
         dry_run=dry_run,
     )
@@ -108,10 +112,11 @@ async def _import(asked: _Asked, into: StoreLocation, output: Output) -> None:
     table = await read_table(asked.source, asked.table)
     found = read(table, timezone=zone.name, owner=owner)
     _check(asked, found)
-    new = 0
     if not asked.dry_run:
         async with opened_store(into) as store:
             _, new = await load_all(store, _each(found))
+    else:
+        new = await _unknown(into, found)
     renamed = await give_way(into.url, asked.table) if asked.take_over else None
     row: Json = {
         "id": asked.table,
@@ -134,6 +139,15 @@ async def _import(asked: _Asked, into: StoreLocation, output: Output) -> None:
         tell(say("{id} was left out: {why}", id=each.id, why=each.why))
     if asked.dry_run:
         tell(say("Nothing was imported."))
+
+
+async def _unknown(into: StoreLocation, found: Read) -> int:
+    """How many would be new; looking must not make a store."""
+    if not into.server and (into.path is None or not into.path.exists()):
+        return len(found.schedules)
+    async with opened_store(into) as store:
+        known = [await store.get_schedule(each.id) for each in found.schedules]
+    return known.count(None)
 
 
 async def _each(found: Read) -> AsyncIterator[Item]:
@@ -168,13 +182,16 @@ def _check(asked: _Asked, found: Read) -> None:
             CONFLICT,
             hint=say("stop the old workers and wait until they have let go, or --ignore-locks"),
         )
-    if not same_clock(found):
+    if not (asked.new_times or same_clock(found)):
         raise Failure(
             say(
                 "Most times are none that their crons have in {timezone}: {ids}",
                 timezone=asked.timezone,
-                ids=", ".join(found.off_grid[:_SHOWN]),
+                ids=", ".join(found.elsewhere[:_SHOWN]),
             ),
             INVALID,
-            hint=say("name the zone of the host that computed them with --timezone"),
+            hint=say(
+                "name the zone of the host that computed them with --timezone,"
+                " or have them computed anew with --new-times"
+            ),
         )

@@ -14,7 +14,7 @@ kept:
 from __future__ import annotations
 
 from chimes.store.sql.mariadb_sums import SUMS, TABLE
-from chimes.store.sql.mariadb_view import ACTION_VIEW, VIEW_STATEMENTS
+from chimes.store.sql.mariadb_view import ACTION_VIEW, UPDATE_TRIGGER, VIEW_STATEMENTS
 
 _SCHEDULES = f"""
 CREATE TABLE IF NOT EXISTS schedules (
@@ -357,6 +357,6 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     "0002": (_SCHEDULES, _RUNS, *_OTHERS, *VIEW_STATEMENTS),
     "0003": _SYNC_TASKS,
     "0004": _MESSAGES,
-    "0005": (ACTION_VIEW,),
+    "0005": (UPDATE_TRIGGER, ACTION_VIEW),
     "0006": SUMS,
 }

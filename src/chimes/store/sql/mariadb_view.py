@@ -38,7 +38,7 @@ SET NEW.compat_status = IF(NEW.enabled = 1, 'active', 'inactive'),
 
 # Who writes through the view changes one of its columns and nothing else; who writes past it
 # leaves both as they are.
-_BEFORE_UPDATE = f"""
+UPDATE_TRIGGER = f"""
 CREATE OR REPLACE TRIGGER schedules_compat_update BEFORE UPDATE ON schedules FOR EACH ROW
 BEGIN
   DECLARE by_view TINYINT DEFAULT 0;
@@ -59,8 +59,11 @@ BEGIN
   END IF;
   IF NEW.compat_next_run_time <> OLD.compat_next_run_time AND NEW.enabled = 1 THEN
     SET by_view = 1, at_now = {NOW};
-    SET NEW.next_slot = GREATEST(NEW.compat_next_run_time * 1000, at_now);
-    SET NEW.next_run_at = NEW.next_slot;
+    -- 0 is no time: the next pass plans it anew, without a run.
+    SET NEW.next_slot = IF(
+      NEW.compat_next_run_time = 0, NULL, GREATEST(NEW.compat_next_run_time * 1000, at_now)
+    );
+    SET NEW.next_run_at = COALESCE(NEW.next_slot, at_now);
   END IF;
   IF by_view = 1 THEN
     SET NEW.version = OLD.version + 1,
@@ -156,7 +159,7 @@ FROM fire_failures AS failures JOIN fire_batches AS batches ON batches.id = fail
 
 VIEW_STATEMENTS = (
     _BEFORE_INSERT,
-    _BEFORE_UPDATE,
+    UPDATE_TRIGGER,
     ACTION_VIEW,
     _METRICS,
     f"CREATE OR REPLACE VIEW {TEMPLATES}",
