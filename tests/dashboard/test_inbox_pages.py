@@ -197,8 +197,7 @@ async def test_how_the_run_was_told_elsewhere_stands_beside_it() -> None:
         assert 'href="/ui/runs/run-1"' in page
 
 
-async def test_messages_of_others_are_not_there(  # S04
-) -> None:
+async def test_messages_of_others_are_not_there() -> None:  # S04
     async with browsing() as browser:
         theirs = await item_in(
             browser, title="secret of bob", owner=Owner(type=OwnerType.USER, id="bob")

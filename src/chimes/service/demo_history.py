@@ -187,6 +187,7 @@ class Story:
 
     schedule: Schedule
     runs: tuple[Run, ...]
+    #: Of those that went wrong, by run.
     logs: Mapping[str, LogEntry]
 
 
@@ -200,7 +201,7 @@ def story_of(example: Example, generation: int, base_url: str, now: datetime) ->
     return Story(
         schedule=_as_it_ended(schedule, runs),
         runs=runs,
-        logs={run.id: _line(run) for run in runs if run.started_at is not None},
+        logs={run.id: _line(run) for run in runs if run.error},
     )
 
 
@@ -289,8 +290,7 @@ def _as_it_ended(schedule: Schedule, runs: tuple[Run, ...]) -> Schedule:
 
 def _line(run: Run) -> LogEntry:
     assert run.finished_at is not None
-    level = "info" if run.status is RunStatus.SUCCEEDED else "error"
-    return LogEntry(at=run.finished_at, level=level, message=f"{run.error or 'ok'} ({MADE_UP})")
+    return LogEntry(at=run.finished_at, level="error", message=f"{run.error} ({MADE_UP})")
 
 
 def _lag(run_id: str) -> float:

@@ -1,0 +1,174 @@
+"""Example schedules: loaded once, harmless, told from what is real, and gone without a trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from chimes.errors import NotAllowed
+from chimes.model.access import Actor, Owner, OwnerType, Role
+from chimes.model.attention import Cause
+from chimes.model.delivery import outbox
+from chimes.model.insights import Window
+from chimes.model.listing import AuditQuery, DeliveryQuery, RunQuery, ScheduleQuery
+from chimes.model.run import Run, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.model.target import HttpTarget
+from chimes.service.demo import DemoService
+from chimes.service.demo_history import EXAMPLES, LABEL, PAST, story_of
+from chimes.service.insights import InsightService
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from tests.builders import NOW, a_run, a_schedule
+from tests.store_contract.stores import KINDS, Home, StoreKind
+
+#: One of each way to load: all that SQL has is the same on MariaDB.
+STORES = ("memory", "sqlite", "json", "postgresql", "redis")
+HERE = "http://127.0.0.1:7100"
+ADMIN = Actor()
+EVERY_RUN = RunQuery(limit=None)
+EVERY_SCHEDULE = ScheduleQuery(limit=None)
+
+
+def stories() -> list[tuple[Schedule, tuple[Run, ...]]]:
+    found = [story_of(example, 1, HERE, NOW) for example in EXAMPLES]
+    return [(story.schedule, story.runs) for story in found]
+
+
+def test_the_examples_call_nobody_but_this_node() -> None:
+    for schedule, _ in stories():
+        if schedule.enabled:
+            assert isinstance(schedule.target, HttpTarget)
+            assert schedule.target.url.startswith(f"{HERE}/health")
+            assert schedule.target.method == "GET"
+        else:
+            assert schedule.pause_note
+            assert schedule.next_run_at is None
+        assert schedule.name.startswith("Demo: ")
+        assert LABEL in schedule.labels
+        assert not schedule.policy.delivery, "nobody is told of what never happened"
+
+
+def test_two_weeks_have_everything_that_can_happen() -> None:
+    runs = [run for _, runs in stories() for run in runs]
+    counts = Counter(run.status for run in runs)
+    for status in (
+        RunStatus.SUCCEEDED,
+        RunStatus.FAILED,
+        RunStatus.TIMEOUT,
+        RunStatus.MISSED,
+        RunStatus.SKIPPED,
+    ):
+        assert counts[status] > 0, status
+    assert 1000 < len(runs) < 3000
+    assert counts[RunStatus.SUCCEEDED] > 0.9 * len(runs)
+    for run in runs:
+        assert run.status.terminal
+        assert run.finished_at is not None
+        assert NOW - PAST <= run.planned_at < run.finished_at <= NOW
+        assert run.started_at is None or run.planned_at < run.started_at < run.finished_at
+        assert not outbox(run, None, NOW)
+
+
+def test_the_same_slot_has_the_same_story() -> None:
+    later = [story_of(example, 1, HERE, NOW + timedelta(minutes=1)) for example in EXAMPLES]
+    before = {run.id: run for _, runs in stories() for run in runs}
+    same = [run.id for story in later for run in story.runs if run.id in before]
+    assert len(same) > 1000
+
+
+def test_schedules_remember_what_their_runs_say() -> None:
+    for schedule, runs in stories():
+        if runs:
+            assert schedule.last_status is runs[-1].status
+            assert schedule.last_slot == runs[-1].slot
+        if schedule.enabled:
+            assert schedule.next_slot is not None
+            assert schedule.next_slot > NOW
+
+
+@pytest.mark.parametrize(
+    "kind", [each for each in KINDS if each.name in STORES], ids=lambda kind: kind.name
+)
+async def test_loaded_once_and_removed_without_a_trace(kind: StoreKind, tmp_path: Path) -> None:
+    home = Home(kind, tmp_path, SettableClock())
+    store = await home.open()
+    try:
+        mine = await store.add_schedule(a_schedule(labels={LABEL: None}))
+        (own,) = await store.add_runs([a_run(mine, status=RunStatus.FAILED, finished_at=NOW)])
+        demo = DemoService(store)
+        assert not await demo.loaded(ADMIN)
+        assert await demo.load(ADMIN, base_url=HERE) == len(EXAMPLES) == 10
+        assert await demo.loaded(ADMIN)
+        await looks_real(store)
+        everything = len((await store.list_runs(EVERY_RUN)).items)
+        assert await DemoService(store).load(ADMIN, base_url=HERE) == 0
+        assert await store.count_schedules(EVERY_SCHEDULE) == 11
+        assert len((await store.list_runs(EVERY_RUN)).items) == everything
+
+        removed = await demo.remove(ADMIN)
+        assert (removed.schedules, removed.runs) == (10, everything - 1)
+        assert (await store.list_schedules(EVERY_SCHEDULE)).items == (mine,)
+        assert (await store.list_runs(EVERY_RUN)).items == (own,)
+        total = await InsightService(store).run_totals(ADMIN, Window.last(PAST, NOW))
+        assert total.total == 1
+        assert await demo.remove(ADMIN) == type(removed)()
+        verbs = [each.verb for each in await store.list_audit(AuditQuery())]
+        assert [verb for verb in verbs if "demo" in verb] == ["remove_demo", "load_demo"]
+        if not kind.durable:
+            assert await demo.load(ADMIN, base_url=HERE) == 10, "once more, under other ids"
+            assert await store.count_schedules(EVERY_SCHEDULE) == 11
+    finally:
+        await home.close()
+
+
+async def looks_real(store: Store) -> None:
+    insights = InsightService(store)
+    causes = {each.sign.cause for each in (await insights.attention(ADMIN)).items}
+    assert {Cause.FAILING, Cause.MISSED} <= causes
+    week = await insights.run_totals(ADMIN, Window.last(timedelta(days=7), NOW))
+    assert week.total > 500
+    assert 0.9 < (week.success_rate or 0) < 1
+    assert (await insights.lag(ADMIN, Window.last(timedelta(days=1), NOW))).total > 50
+    assert (await store.list_deliveries(DeliveryQuery())).items == ()
+
+
+async def test_loading_that_was_interrupted_is_taken_up_again(tmp_path: Path) -> None:
+    home = Home(KINDS[0], tmp_path, SettableClock())
+    store = await home.open()
+    demo = DemoService(store)
+    real, calls = store.load, 0
+
+    async def breaks(items: object) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise ConnectionError
+        return await real(items)  # type: ignore[arg-type]
+
+    store.load = breaks  # type: ignore[method-assign]
+    with pytest.raises(ConnectionError):
+        await demo.load(ADMIN, base_url=HERE)
+    store.load = real  # type: ignore[method-assign]
+    assert await demo.load(ADMIN, base_url=HERE) == 10
+    assert await store.count_schedules(EVERY_SCHEDULE) == 10
+    await home.close()
+
+
+async def test_only_admins_load_and_remove(tmp_path: Path) -> None:
+    home = Home(KINDS[0], tmp_path, SettableClock())
+    store = await home.open()
+    anna = Owner(type=OwnerType.USER, id="anna")
+    for role in (Role.VIEWER, Role.MEMBER, Role.OPERATOR):
+        actor = Actor(owner=anna, role=role)
+        with pytest.raises(NotAllowed):
+            await DemoService(store).load(actor, base_url=HERE)
+        with pytest.raises(NotAllowed):
+            await DemoService(store).remove(actor)
+    await DemoService(store).load(ADMIN, base_url=HERE)
+    assert not await DemoService(store).loaded(Actor(owner=anna, role=Role.MEMBER))
+    assert await DemoService(store).loaded(Actor(owner=anna, role=Role.OPERATOR))
+    await home.close()

@@ -1,0 +1,25 @@
+"""`serve --demo` and `demo remove`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Cli, Server
+
+
+def test_serve_loads_the_examples_and_one_command_removes_them(cli: Cli, tmp_path: Path) -> None:
+    """Also while the node is at work: a store that processes share."""
+    url = f"sqlite:///{tmp_path}/demo.db"
+    server = Server(tmp_path, "--demo", "--store", url)
+    try:
+        found = cli("ls", "--json", CHIMES_URL=server.url)
+        assert found.out.count('"Demo: ') == 10
+        assert f"{server.url}/health" in found.out
+        gone = cli("demo", "remove", "--store", url)
+        assert gone.code == 0, gone.err
+        assert "10 example schedules were removed" in gone.err
+        assert cli("ls", "-q", CHIMES_URL=server.url).out == ""
+    finally:
+        assert server.stop() == 0
+    again = cli("demo", "remove", "--store", url)
+    assert (again.code, "There are no example schedules here." in again.err) == (0, True)
