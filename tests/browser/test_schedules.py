@@ -1,0 +1,218 @@
+"""Schedules and one schedule in a real browser (UX A.2, A.3, D.1)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from chimes.clock import SystemClock
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.run import Origin, Reason, Run, RunStatus
+from chimes.model.schedule import Schedule, paused, planned
+from chimes.triggers import Cron, Every
+from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
+from tests.browser.frame_pages import HOSTILE, Served, served_trial
+from tests.browser.watching import accessible, fits, zoned
+from tests.builders import a_run, a_schedule
+
+LIST = "/ui/schedules"
+#: Where the smaller pages are looked at: each in one language at least, and by phone.
+FURTHER = {
+    "en": (f"{LIST}/daily/log", f"{LIST}/daily/definition"),
+    "th": (f"{LIST}/daily/log", f"{LIST}/daily/copy", f"{LIST}/import"),
+    "zh": (),
+}
+HOOK = {"kind": "http", "url": "http://127.0.0.1:9/hook"}
+
+
+def _history(schedule: Schedule, count: int) -> list[Run]:
+    now = SystemClock().now()
+    runs = []
+    for number in range(count):
+        at = now - timedelta(hours=3 * number + 1)
+        status = {4: RunStatus.FAILED, 7: RunStatus.SKIPPED, 9: RunStatus.MISSED}.get(
+            number % 11, RunStatus.SUCCEEDED
+        )
+        ran = status in (RunStatus.SUCCEEDED, RunStatus.FAILED)
+        runs.append(
+            a_run(
+                id=RunId(f"{schedule.id}-{number}"),
+                schedule_id=schedule.id,
+                schedule_name=schedule.name,
+                origin=Origin.SCHEDULE,
+                slot=at,
+                status=status,
+                reason="" if ran else Reason.OVERLAP,
+                error=HOSTILE if status is RunStatus.FAILED else "",
+                created_at=at,
+                planned_at=at,
+                started_at=at + timedelta(milliseconds=40) if ran else None,
+                finished_at=at + timedelta(seconds=2 + number % 5),
+            )
+        )
+    return runs
+
+
+@pytest.fixture(scope="module")
+def seeded() -> Iterator[Served]:
+    """Read only."""
+    now = SystemClock().now()
+    daily = a_schedule(
+        id=ScheduleId("daily"),
+        name=HOSTILE,
+        trigger=Cron("30 2 * * *", timezone="America/New_York"),
+        labels={"billing": None, "team": HOSTILE},
+        next_slot=None,
+    )
+    often = a_schedule(id=ScheduleId("often"), trigger=Every("15m", anchor=now), next_slot=None)
+    many = [
+        a_schedule(id=ScheduleId(f"s{each:02}"), name=f"row {each:02}", next_slot=None)
+        for each in range(28)
+    ]
+    off = paused(a_schedule(), now, "me", note=HOSTILE, until=now + timedelta(days=2))
+    with served_trial() as served:
+        items: list[Schedule | Run] = [planned(each, now) for each in (daily, often, *many)]
+        items += [off, *_history(daily, 40), *_history(often, 40)]
+        asyncio.run(served.store.load(items))
+        yield served
+
+
+@pytest.mark.parametrize(("language", "theme", "width"), LOOKS)
+def test_they_are_for_everybody(
+    seeded: Served, visitor: Callable[..., Visitor], language: str, theme: str, width: int
+) -> None:
+    somebody = visitor(seeded, language=language, theme=theme, width=width)
+    for path in (LIST, f"{LIST}/daily", *FURTHER[language]):
+        page = somebody.open(path)
+        expect(page.locator("h1, h2").first).to_be_visible()
+        accessible(page)
+        fits(page)
+        zoned(page)
+
+
+def test_more_rows_come_in_place_and_keys_walk_through_them(
+    seeded: Served, visitor: Callable[..., Visitor]
+) -> None:
+    page = visitor(seeded).open(f"{LIST}?sort=name")
+    rows = page.locator("tr[data-row]")
+    expect(rows).to_have_count(25)
+    page.get_by_role("link", name="Load more").click()
+    expect(rows).to_have_count(31)
+    expect(page.get_by_role("link", name="Load more")).to_have_count(0)
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.locator("[data-selected-count]")).to_have_text("1")
+    page.keyboard.press("l")
+    expect(page).to_have_url(re.compile(r"/log$"))
+
+
+def test_a_filter_that_hides_everything_is_named_and_cleared(
+    seeded: Served, visitor: Callable[..., Visitor]
+) -> None:
+    page = visitor(seeded).open(LIST)
+    page.get_by_label("Filter", exact=True).fill("label:billing status:paused")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_text("The filter label:billing hides everything.")).to_be_visible()
+    page.get_by_role("link", name="Clear label:billing").click()
+    expect(page.locator("tr[data-row]")).to_have_count(1)
+
+
+def _names(page: Page) -> list[str]:
+    return page.locator("[data-open-row]").all_inner_texts()
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+def test_pause_run_and_delete_from_the_list(
+    site: Site, visitor: Callable[..., Visitor], scripts: bool
+) -> None:
+    site.post("/schedules", {"name": "report", "trigger": _daily(9), "target": HOOK})
+    page = visitor(site, scripts=scripts).open(LIST)
+    page.get_by_role("button", name="Pause report").click()
+    page.get_by_label("Reason").fill("until the move is over")
+    page.get_by_label("Until (optional)").fill("2035-01-01T10:00")
+    page.locator("#asking dialog, section.card").get_by_role("button", name="Pause").click()
+    expect(page.locator(".toast")).to_contain_text("report is paused.")
+    expect(page.locator("tr[data-row]")).to_contain_text("until the move is over")
+    expect(page.locator("tr[data-row]")).to_contain_text("1 Jan 2035 10:00 +07")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator("tr[data-row] .status")).to_contain_text("on")
+    page.get_by_label("More for report").click()
+    page.locator(".menu-body").get_by_role("button", name="Delete").click()
+    page.locator("#asking dialog, section.card").get_by_role("button", name="Delete").click()
+    expect(page.locator(".toast")).to_contain_text("report was deleted.")
+    expect(page.get_by_text("No schedules yet")).to_be_visible()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator("[data-open-row]")).to_have_text(["report"])
+    page.get_by_role("button", name="Run report now").click()
+    expect(page).to_have_url(re.compile(r"/ui/runs/[0-9a-f-]+$"))
+
+
+def _daily(hour: int) -> dict[str, str]:
+    return {"kind": "cron", "expression": f"0 {hour} * * *", "timezone": "Asia/Bangkok"}
+
+
+def test_bulk_and_the_page_of_one(site: Site, visitor: Callable[..., Visitor]) -> None:
+    for hour, name in enumerate(("one", "two", "three")):
+        site.post("/schedules", {"name": name, "trigger": _daily(hour), "target": HOOK})
+    page = visitor(site).open(LIST)
+    page.get_by_label("Select one").check()
+    page.get_by_label("Select three").check()
+    page.get_by_label("What to do with them").select_option("label")
+    page.get_by_role("button", name="Selected ( 2 )").click()
+    asked = page.get_by_role("dialog")
+    expect(asked).to_contain_text("Label 2 schedules?")
+    accessible(page)
+    asked.get_by_label("Label, as name or name=value").fill("team=sales")
+    asked.get_by_role("button", name="Change").click()
+    expect(page.get_by_role("status").first).to_contain_text("Done with 2 schedules.")
+    page.get_by_role("link", name="Back to the list").click()
+    expect(page.get_by_text("team=sales")).to_have_count(2)
+    page.get_by_label("What to do with them").select_option("pause")
+    page.get_by_role("button", name="All 3 found").click()
+    asked.get_by_label("Reason").fill("holiday")
+    asked.get_by_role("button", name="Pause").click()
+    expect(page.get_by_text("Done with 3 schedules.")).to_be_visible()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("Done with 3 schedules.")).to_be_visible()
+    page.get_by_role("link", name="two").click()
+    expect(page.get_by_text("Cannot wait? Run now.")).to_be_visible()
+    page.get_by_role("link", name="Fire log").click()
+    expect(page.locator("main tbody")).to_contain_text("paused it")
+    expect(page.locator("main tbody")).to_contain_text("holiday")
+    page.get_by_label("More", exact=True).click()
+    page.get_by_role("link", name="Copy as…").click()
+    expect(page.get_by_role("dialog")).to_contain_text("chimes add")
+    accessible(page)
+
+
+def test_new_rows_wait_until_somebody_wants_them(
+    site: Site, visitor: Callable[..., Visitor]
+) -> None:
+    site.post("/schedules", {"name": "one", "trigger": _daily(1), "target": HOOK})
+    page = visitor(site, width=PHONE).open(LIST)
+    expect(page.locator("live-dot")).to_have_attribute("data-state", "live")
+    site.post("/schedules", {"name": "two", "trigger": _daily(2), "target": HOOK})
+    shown = page.get_by_role("link", name="1 new schedule – show")
+    expect(shown).to_be_visible()
+    assert _names(page) == ["one"]
+    shown.click()
+    expect(page.locator("tr[data-row]")).to_have_count(2)
+
+
+def test_a_crontab_becomes_schedules(site: Site, visitor: Callable[..., Visitor]) -> None:
+    page = visitor(site).open(f"{LIST}/import")
+    text = "# Report\n0 9 * * 1-5 curl http://127.0.0.1:9/r\n0 1 * * * /bin/x\n"
+    page.get_by_label("Text").fill(text)
+    page.get_by_role("button", name="Show what it becomes").click()
+    expect(page.get_by_text("Every weekday at 09:00")).to_be_visible()
+    expect(page.get_by_text("a command for a shell")).to_be_visible()
+    accessible(page)
+    fits(page)
+    page.get_by_role("button", name="Make 1 schedule").click()
+    expect(page.locator(".toast")).to_contain_text("1 schedule was made.")
+    assert _names(page) == ["Report"]
