@@ -1,0 +1,450 @@
+"""Today: what it says from what there is, over ASGI and as pure functions (UX A.1)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from chimes.app import Chimes
+from chimes.doors.dashboard.look import Look
+from chimes.doors.dashboard.routes_today import CODE
+from chimes.doors.dashboard.views_today import (
+    Numbers,
+    health,
+    needing_attention,
+    nodes_seen,
+    running_count,
+    running_rows,
+    since_a_day,
+    tiles,
+)
+from chimes.doors.dashboard.views_today_pictures import (
+    MOST_FIRES,
+    SPANS,
+    ahead_chart,
+    heat_cells,
+    heat_chart,
+    heat_since,
+    lanes_of,
+    ticks_between,
+)
+from chimes.errors import NotAllowed, NotFound
+from chimes.model.access import SYSTEM_OWNER, Actor, Owner, OwnerType, Role, Scope
+from chimes.model.attention import Attention, Attentions, Cause, Sign
+from chimes.model.ids import ScheduleId
+from chimes.model.insights import QUARTER, Glance, ScheduleCounts, Tally, Window
+from chimes.model.lags import NO_LAGS
+from chimes.model.listing import AuditQuery
+from chimes.model.node import Node
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Schedule, planned
+from chimes.service.insights import RunningNow
+from chimes.service.snoozing import SNOOZED_FOR, SnoozeService, awake
+from chimes.store.memory import MemoryStore
+from chimes.testing import SettableClock
+from chimes.triggers import Cron
+from tests.builders import MINUTE, NOW, a_node, a_run, a_schedule
+from tests.dashboard.browsing import Browser, browsing
+
+ANNA = Owner(type=OwnerType.USER, id="anna")
+LOOK = Look(zone="UTC")
+PARTS = {"HX-Request": "true"}
+
+
+async def failing(browser: Browser, name: str = "broken", **given: Any) -> Schedule:
+    """A schedule whose last two runs failed."""
+    schedule = await browser.rig.store.add_schedule(
+        a_schedule(
+            name=name,
+            owner=SYSTEM_OWNER,
+            last_status=RunStatus.FAILED,
+            last_error="HTTP 500 <boom>",
+            **given,
+        )
+    )
+    for ago in (30, 20):
+        moment = NOW - ago * MINUTE
+        run = a_run(
+            schedule,
+            status=RunStatus.FAILED,
+            slot=moment,
+            planned_at=moment,
+            created_at=moment,
+            started_at=moment,
+            finished_at=moment + MINUTE,
+            error="HTTP 500 <boom>",
+        )
+        await browser.rig.store.load([run])
+    return schedule
+
+
+# --- the page -------------------------------------------------------------------------------------
+async def test_an_empty_store_offers_three_ways_to_begin_and_the_demo() -> None:
+    async with browsing() as browser:
+        page = (await browser.get("/ui/")).text
+        for title in ("Say it", "Pick a template", "Use code"):
+            assert title in page
+        assert 'action="/ui/schedules/new"' in page
+        assert 'name="words"' in page
+        assert "/ui/schedules/new?template=" in page
+        loaded = await browser.send("/ui/demo/load")
+        page = (await browser.follow(loaded)).text
+        assert "10 example schedules" in page
+        assert "Demo: nightly backup" in page
+        assert "need attention" in page
+        assert "their past is made up" in page
+        asked = await browser.send("/ui/demo/remove")
+        assert "Remove the demo?" in asked.text
+        removed = await browser.send("/ui/demo/remove")
+        assert "Say it" in (await browser.follow(removed)).text
+
+
+def test_the_code_that_is_shown_is_code(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it but the last line, which would go on for ever."""
+    monkeypatch.chdir(tmp_path)
+    *lines, last = CODE.strip().splitlines()
+    assert last == "app.run()"
+    names: dict[str, Any] = {"__name__": "shown"}
+    exec("\n".join(lines), names)
+    assert isinstance(names["app"], Chimes)
+
+
+async def test_all_good_says_how_many_and_what_comes_next() -> None:
+    async with browsing() as browser:
+        await browser.rig.create()
+        await browser.rig.store.join(a_node(), timedelta(hours=1))
+        page = (await browser.get("/ui/")).text
+        assert re.search(r"All good – 1 schedule, 0 running, next in \d+ (h|min)", page)
+        assert "Needs attention" not in page
+
+
+async def test_what_fails_is_named_with_its_cause_and_its_way_out() -> None:
+    async with browsing() as browser:
+        schedule = await failing(browser)
+        await browser.rig.store.join(a_node(), timedelta(hours=1))
+        page = (await browser.get("/ui/")).text
+        assert "1 needs attention" in page
+        assert "2 failures in a row: HTTP 500 &lt;boom&gt;" in page
+        assert "<boom>" not in page
+        own = f"/ui/schedules/{schedule.id}"
+        for address in (f"{own}/run", f"{own}/pause", f"/ui/attention/{schedule.id}/snooze"):
+            assert f'action="{address}"' in page
+        assert f'href="{own}/edit"' in page
+        assert re.search(r'href="/ui/runs/[^"]+">Open log', page)
+
+
+async def test_a_snooze_hides_it_for_a_day_for_this_reader_only() -> None:
+    async with browsing() as browser:
+        schedule = await failing(browser)
+        snooze = f"/ui/attention/{schedule.id}/snooze"
+        await browser.rig.store.join(a_node(), timedelta(days=3))
+        done = await browser.send(snooze, on="/ui/")
+        page = (await browser.follow(done)).text
+        assert "All good" in page
+        assert "1 is put off for you." in page
+        service = SnoozeService(browser.rig.store)
+        other = Actor(owner=ANNA, role=Role.OPERATOR)
+        assert await service.of(other, browser.rig.clock.now()) == {}
+        await browser.send(f"/ui/attention/{schedule.id}/wake")
+        assert "1 needs attention" in (await browser.get("/ui/")).text
+        token = re.findall(r'name="csrf" value="([^"]+)"', browser.page)[0]
+        wrong = await browser.post(snooze, {"csrf": token, "cause": "boredom"})
+        assert wrong.status_code == 422
+
+
+async def test_parts_come_alone_for_those_that_are_live() -> None:
+    async with browsing() as browser:
+        await browser.rig.create()
+        for part, has in (
+            ("health", 'class="health'),
+            ("ahead", 'class="chart timeline"'),
+            ("running", "Nothing is running."),
+        ):
+            found = (await browser.get(f"/ui/?part={part}", **PARTS)).text
+            assert has in found
+            assert "<html" not in found
+
+
+async def test_a_fire_opens_as_a_card_with_what_can_be_done() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create(
+            trigger={"kind": "cron", "expression": "0 */2 * * *", "timezone": "Asia/Bangkok"}
+        )
+        page = (await browser.get("/ui/?span=6h")).text
+        fires = [
+            each.replace("&amp;", "&") for each in re.findall(r'href="(/ui/fires/[^"]+)"', page)
+        ]
+        assert len(fires) == 2
+        own = f"/ui/schedules/{made['id']}"
+        card = (await browser.get(fires[0])).text
+        for action in ("run", "skip", "move"):
+            assert f'action="{own}/{action}"' in card
+        later = (await browser.get(fires[1])).text
+        assert f'action="{own}/skip"' not in later
+        assert "Only the next one" in later
+        part = (await browser.get(fires[0], **PARTS)).text
+        assert part.lstrip().startswith("<dialog data-open")
+        assert (await browser.get("/ui/fires/nobody?at=2026-01-01T00:00:00Z")).status_code == 404
+        assert (await browser.get(fires[0].partition("?")[0])).status_code == 422
+
+
+async def test_others_see_nothing_of_it() -> None:  # S04
+    async with browsing() as browser:
+        schedule = await failing(browser, name="secret plan")
+        await browser.rig.store.join(a_node("node-secret"), timedelta(hours=1))
+        made = await browser.rig.key(Role.MEMBER, ANNA)
+        key = made["Authorization"].removeprefix("Bearer ")
+        await browser.send("/ui/login", on="/ui/login", key=key)
+        page = (await browser.get("/ui/")).text
+        assert "secret" not in page
+        assert "Say it" in page, "it has nothing of its own yet"
+        assert "Load demo data" not in page
+        assert (
+            await browser.get(f"/ui/fires/{schedule.id}?at=2026-01-01T00:00Z")
+        ).status_code == 404
+        await browser.rig.store.add_schedule(a_schedule(name="of anna", owner=ANNA))
+        page = (await browser.get("/ui/")).text
+        assert "of anna" in page
+        assert "secret" not in page
+        assert "Recent changes" not in page
+        token = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
+        for address in (f"/ui/attention/{schedule.id}/snooze", f"/ui/attention/{schedule.id}/wake"):
+            answer = await browser.post(address, {"csrf": token, "cause": "failing"})
+            assert answer.status_code == 404
+        for address in ("/ui/demo/load", "/ui/demo/remove"):
+            answer = await browser.post(address, {"csrf": token, "sure": "yes"})
+            assert answer.status_code == 403
+
+
+# --- what it says ---------------------------------------------------------------------------------
+def test_the_sentence_counts_in_the_readers_words() -> None:
+    counts = ScheduleCounts(total=214)
+    soon = health(0, counts, 3, NOW + 4 * MINUTE, LOOK, NOW)
+    assert soon.sentence == "All good – 214 schedules, 3 running, next in 4 min"
+    assert soon.good
+    overdue = health(0, counts, 3, NOW - MINUTE, LOOK, NOW)
+    assert overdue.sentence.endswith("next now")
+    assert health(0, counts, 0, None, LOOK, NOW).sentence.endswith("nothing planned")
+    bad = health(2, counts, 3, None, LOOK, NOW)
+    assert (bad.sentence, bad.good) == ("2 need attention", False)
+    assert health(1, counts, 3, None, LOOK, NOW).sentence == "1 needs attention"
+
+
+def a_beating_node(name: str, lease: timedelta) -> Node:
+    return replace(a_node(name), lease_until=NOW + lease)
+
+
+def test_nodes_that_are_gone_count() -> None:
+    one, gone = a_beating_node("one", MINUTE), a_beating_node("gone", -MINUTE)
+    assert nodes_seen([one], "", NOW).troubles == 0
+    assert nodes_seen([one, gone], "", NOW).gone == ("gone",)
+    alone = nodes_seen([gone], "", NOW)
+    assert (alone.none_alive, alone.troubles) == (True, 1)
+    nobody = nodes_seen([], "disk full", NOW)
+    assert (nobody.none_alive, nobody.troubles) == (True, 2)
+
+
+@pytest.mark.parametrize(
+    ("cause", "best", "for_viewers"),
+    [
+        (Cause.STOPPED, "edit", "log"),
+        (Cause.FAILING, "run", "log"),
+        (Cause.MISSED, "run", "log"),
+        (Cause.LATE, "log", "log"),
+        (Cause.PAUSE_OVER, "resume", "log"),
+    ],
+)
+def test_every_cause_has_one_button_that_its_reader_may_press(
+    cause: Cause, best: str, for_viewers: str
+) -> None:
+    schedule = a_schedule(owner=ANNA)
+    sign = Sign(schedule_id=schedule.id, cause=cause, at=NOW, lag=MINUTE)
+    found = Attentions(total=1, items=(Attention(schedule=schedule, sign=sign),))
+    (owner,) = needing_attention(found, Actor(owner=ANNA, role=Role.MEMBER))
+    (viewer,) = needing_attention(found, Actor(owner=ANNA, role=Role.VIEWER))
+    assert (owner.best, viewer.best) == (best, for_viewers)
+    assert owner.log_address == f"/ui/schedules/{schedule.id}/log"
+
+
+def a_tally(at: datetime, **statuses: int) -> Tally:
+    return Tally(at=at, statuses={RunStatus(name): count for name, count in statuses.items()})
+
+
+def test_every_tile_leads_to_its_list() -> None:
+    day = Window.last(timedelta(hours=24), NOW)
+    quarters = [
+        a_tally(day.since - QUARTER, succeeded=90),
+        a_tally(day.since, succeeded=9, failed=1),
+    ]
+    numbers = Numbers(
+        counts=ScheduleCounts(total=5, due_soon=2),
+        running=7,
+        day=since_a_day(quarters, NOW),
+        week=a_tally(day.since, succeeded=99, failed=1),
+        lag=NO_LAGS,
+        since=day.since,
+    )
+    operator = tiles(numbers, Actor(role=Role.OPERATOR), LOOK)
+    assert [tile.value for tile in operator] == ["2", "7", "1", "90%", "–"]
+    assert [tile.tone for tile in operator] == ["", "", "bad", "warn", ""]
+    assert operator[0].address == "/ui/schedules?q=next%3A%3C1h"
+    assert operator[1].address == "/ui/runs?q=status%3Arunning"
+    failed = operator[2].address
+    assert "status%3Afailed" in failed
+    assert "status%3Atimeout" in failed
+    assert "since%3A" in failed
+    assert operator[4].address.startswith("/ui/system")
+    member = tiles(numbers, Actor(owner=ANNA, role=Role.MEMBER), LOOK)
+    assert member[4].address.startswith("/ui/runs")
+    nothing = replace(numbers, day=a_tally(NOW), week=a_tally(NOW))
+    assert tiles(nothing, Actor(), LOOK)[3].text == "succeeded in 24 h"
+
+
+def test_running_runs_stand_against_what_is_usual() -> None:
+    run = a_run(status=RunStatus.RUNNING, attempt=2, started_at=NOW - 2 * MINUTE, owner=ANNA)
+    shown = [RunningNow(run=run, expected=4 * MINUTE), RunningNow(run=run, expected=None)]
+    known, unknown = running_rows(shown, Actor(owner=ANNA, role=Role.MEMBER), NOW)
+    assert (known.elapsed, known.share, known.may_cancel) == (2 * MINUTE, 0.5, True)
+    assert unknown.share is None
+    stopping = replace(shown[0], run=replace(run, cancel_requested=True))
+    (asked,) = running_rows([stopping], Actor(), NOW)
+    assert not asked.may_cancel
+    assert running_count(shown, 20, a_tally(NOW, running=90)) == 2
+    assert running_count(shown, 2, a_tally(NOW, running=90)) == 90
+    assert running_count(shown, 2, a_tally(NOW)) == 2
+
+
+# --- pictures -------------------------------------------------------------------------------------
+def a_cron(expression: str, zone: str = "UTC", **given: Any) -> Schedule:
+    return planned(a_schedule(trigger=Cron(expression, timezone=zone), **given), NOW)
+
+
+def test_lanes_are_short_even_for_what_fires_every_second() -> None:
+    dense, daily = a_cron("* * * * * *", name="dense"), a_cron("0 3 * * *", name="daily")
+    end = NOW + timedelta(hours=24)
+    lanes = lanes_of([dense, daily], {}, end, NOW)
+    assert [(lane.name, len(lane.fires), lane.more) for lane in lanes] == [
+        ("dense", MOST_FIRES, True),
+        ("daily", 1, False),
+    ]
+    svg = ahead_chart(lanes, SPANS["24h"], LOOK, NOW).svg
+    assert f"×{MOST_FIRES}+" in svg
+    assert 'class="rest"' in svg
+    assert lanes_of([daily], {daily.id: Glance()}, NOW + MINUTE, NOW) == []
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "Asia/Kolkata", "Asia/Kathmandu"])
+def test_the_axis_has_whole_hours_of_the_zone(zone: str) -> None:
+    from zoneinfo import ZoneInfo
+
+    start = datetime(2026, 11, 15, 14, 47, tzinfo=UTC)
+    for ahead in SPANS.values():
+        for tick in ticks_between(zone, start, start + ahead.length, ahead.step):
+            local = tick.astimezone(ZoneInfo(zone))
+            assert (local.minute, local.hour % ahead.step) == (0, 0)
+    days = ticks_between(zone, start, start + timedelta(days=7), 24)
+    assert len(days) == 7
+
+
+def test_a_change_of_the_clocks_is_a_line() -> None:
+    now = datetime(2026, 10, 31, 20, tzinfo=UTC)
+    look = Look(zone="America/New_York")
+    schedule = planned(a_schedule(trigger=Cron("0 * * * *", timezone="UTC")), now)
+    end = now + timedelta(hours=24)
+    lanes = lanes_of([schedule], {}, end, now)
+    assert 'class="dst"' in ahead_chart(lanes, SPANS["24h"], look, now).svg
+    assert 'class="dst"' not in ahead_chart(lanes, SPANS["24h"], LOOK, now).svg
+    ticks = ticks_between("America/New_York", now, end, 1)
+    assert len(ticks) == 22, "23 hours lie between, and the one that comes twice has one word"
+
+
+@pytest.mark.parametrize(
+    ("zone", "at", "row", "hour"),
+    [
+        # 23:45 and 00:15 in Tokyo, on both sides of its midnight
+        ("Asia/Tokyo", datetime(2026, 11, 15, 14, 45, tzinfo=UTC), 5, 23),
+        ("Asia/Tokyo", datetime(2026, 11, 15, 15, 15, tzinfo=UTC), 6, 0),
+        # half past: 05:30 ahead, 18:15 UTC is 23:45 there, 18:30 is midnight
+        ("Asia/Kolkata", datetime(2026, 11, 14, 18, 15, tzinfo=UTC), 5, 23),
+        ("Asia/Kolkata", datetime(2026, 11, 14, 18, 30, tzinfo=UTC), 6, 0),
+        ("UTC", datetime(2026, 11, 15, 15, 15, tzinfo=UTC), 6, 15),
+    ],
+)
+def test_cells_are_days_and_hours_of_the_zone(zone: str, at: datetime, row: int, hour: int) -> None:
+    now = datetime(2026, 11, 15, 16, tzinfo=UTC)
+    cells = heat_cells([a_tally(at, succeeded=3, failed=1)], zone, now)
+    found = [(r, h) for r, hours in enumerate(cells) for h, cell in enumerate(hours) if cell.count]
+    assert found == [(row, hour)]
+    cell = cells[row][hour]
+    assert (cell.count, cell.failed) == (4, 1)
+    assert cell.address is not None
+    assert f"{at:%Y-%m-%dT%H}%3A{at:%M}" in cell.address
+    chart = heat_chart(cells, Look(zone=zone), now)
+    assert cell.address.replace("&", "&amp;") in chart.svg
+    assert f"<td>{hour:02d}:00</td>" in chart.table
+
+
+def test_seven_days_are_each_weekday_once_and_the_twice_told_hour_is_one_cell() -> None:
+    now = datetime(2026, 11, 1, 12, tzinfo=UTC)  # the day on which New York's clocks go back
+    since = heat_since("America/New_York", now)
+    assert since == datetime(2026, 10, 26, 4, tzinfo=UTC)
+    quarters = [
+        a_tally(datetime(2026, 11, 1, 5, tzinfo=UTC) + n * QUARTER, failed=1) for n in range(8)
+    ]
+    cell = heat_cells(quarters, "America/New_York", now)[6][1]
+    assert cell.count == 8
+    assert cell.address is not None
+    assert "T05%3A00" in cell.address
+    assert "T07%3A00" in cell.address
+
+
+# --- snoozing -------------------------------------------------------------------------------------
+async def test_what_gets_worse_is_told_in_spite_of_a_snooze() -> None:
+    clock = SettableClock()
+    store = MemoryStore(clock)
+    schedule = await store.add_schedule(a_schedule(owner=ANNA))
+    anna, service = Actor(owner=ANNA, role=Role.MEMBER), SnoozeService(store)
+    until = await service.snooze(anna, schedule.id, Cause.LATE)
+    assert until == NOW + SNOOZED_FOR
+    snoozes = await service.of(anna, NOW)
+
+    def told(cause: Cause) -> Attentions:
+        sign = Sign(schedule_id=schedule.id, cause=cause, at=NOW)
+        found = Attentions(total=1, items=(Attention(schedule=schedule, sign=sign),))
+        return awake(found, snoozes, 20)
+
+    assert told(Cause.LATE) == told(Cause.PAUSE_OVER) == Attentions()
+    assert told(Cause.FAILING).total == 1
+    assert await service.of(anna, until) == {}
+    await service.wake(anna, schedule.id)
+    assert await service.of(anna, NOW) == {}
+    assert [each.verb for each in await store.list_audit(AuditQuery())] == ["wake", "snooze"]
+
+
+async def test_snoozes_are_for_those_who_see_it_and_may() -> None:
+    store = MemoryStore(SettableClock())
+    schedule = await store.add_schedule(a_schedule(owner=ANNA))
+    service = SnoozeService(store)
+    bob = Actor(owner=Owner(type=OwnerType.USER, id="bob"), role=Role.MEMBER)
+    with pytest.raises(NotFound):
+        await service.snooze(bob, schedule.id, Cause.LATE)
+    with pytest.raises(NotFound):
+        await service.wake(bob, ScheduleId("nobody"))
+    viewer = Actor(owner=ANNA, role=Role.VIEWER)
+    await service.snooze(viewer, schedule.id, Cause.LATE)
+    narrowed = replace(viewer, scopes=(Scope.READ,))
+    with pytest.raises(NotAllowed):
+        await service.snooze(narrowed, schedule.id, Cause.LATE)
+
+
+@pytest.mark.parametrize(
+    "damaged", ["{", "[]", '{"a": 1}', '{"a": ["late", "x"]}', '{"a": ["b", ""]}']
+)
+async def test_damaged_snoozes_count_as_none(damaged: str) -> None:
+    store = MemoryStore(SettableClock())
+    await store.set_state(f"snoozed:{ANNA}", damaged)
+    assert await SnoozeService(store).of(Actor(owner=ANNA), NOW) == {}
