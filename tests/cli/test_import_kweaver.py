@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from chimes.app.kweaver_import import Read, same_clock, schedule_of
+from chimes.doors.compat.kweaver.wire import schedule_out
 from chimes.errors import InvalidInput
 from chimes.model.access import SYSTEM_OWNER
+from chimes.model.policy import Policy
 from chimes.model.target import ActionTarget
 from chimes.store.sql.kweaver_table import ActionRow
 from tests.forking import ran
@@ -57,7 +59,7 @@ def a_row(**given: Any) -> ActionRow:
 
 
 def made(**given: Any) -> Any:
-    return schedule_of(a_row(**given), timezone="UTC", owner=SYSTEM_OWNER, now=NOW)
+    return schedule_of(a_row(**given), timezone="UTC", owner=SYSTEM_OWNER, policy=Policy(), now=NOW)
 
 
 async def fill(url: str, *rows: str) -> None:
@@ -90,6 +92,14 @@ def test_a_row_keeps_everything() -> None:
     assert (ms(schedule.next_run_at), ms(schedule.last_run_at)) == (at(3), at(3, 16))
     assert (ms(schedule.created_at), ms(schedule.updated_at)) == (at(1, 1), at(2, 2))
     assert (schedule.created_by, schedule.updated_by) == ("u-1", "u-2")
+    shown = schedule_out(schedule)
+    assert shown["updater"] == {"id": "u-2", "type": "app"}
+    assert shown["cron_expression"] == "0 3 * * *"
+
+
+def test_a_cron_is_shown_as_it_was_written() -> None:
+    schedule, _ = made(cron_expression="0 9 ? * MON", next_run_time=0)
+    assert schedule_out(schedule)["cron_expression"] == "0 9 ? * MON"
 
 
 def test_a_time_that_has_passed_stays_due() -> None:
@@ -128,6 +138,13 @@ async def test_into_the_same_database_the_table_gives_way(mariadb_url: str, tmp_
     async with opened(mariadb_url):
         """A store is set up beside a table of that name, and leaves it alone."""
     assert await sql(mariadb_url, "SELECT COUNT(*) FROM t_action_schedule") == [(2,)]
+    tried = chimes(mariadb_url, "--store", mariadb_url, "--take-over", "--dry-run", home=tmp_path)
+    assert tried.returncode == 0, tried.stderr
+    assert await sql(mariadb_url, "SELECT COUNT(*) FROM t_action_schedule") == [(2,)]
+    elsewhere = chimes(
+        mariadb_url, "--store", f"sqlite:///{tmp_path}/c.db", "--take-over", home=tmp_path
+    )
+    assert (elsewhere.returncode, "itself" in elsewhere.stderr) == (2, True)
     done = chimes(mariadb_url, "--store", mariadb_url, "--take-over", "--json", home=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["table_is_now"] == "t_action_schedule_imported"

@@ -13,9 +13,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from chimes.doors.compat.kweaver import facts
+from chimes.doors.compat.kweaver.wire import Account, with_expression, written_by
 from chimes.errors import InvalidInput
 from chimes.model.access import Owner
 from chimes.model.ids import ScheduleId
+from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule, at_slot, planned
 from chimes.model.target import ActionTarget
 from chimes.model.target_rules import check_target
@@ -49,14 +51,16 @@ class Read:
     elsewhere: tuple[str, ...] = ()
 
 
-def read(table: ActionTable, *, timezone: str, owner: Owner) -> Read:
+def read(table: ActionTable, *, timezone: str, owner: Owner, policy: Policy) -> Read:
     now = moment(table.read_at) or _EPOCH
     schedules: list[Schedule] = []
     refused: list[Refused] = []
     off_grid: list[ActionRow] = []
     for row in table.rows:
         try:
-            schedule, on_grid = schedule_of(row, timezone=timezone, owner=owner, now=now)
+            schedule, on_grid = schedule_of(
+                row, timezone=timezone, owner=owner, policy=policy, now=now
+            )
         except InvalidInput as error:
             refused.append(Refused(id=row.id, why=error.message))
             continue
@@ -74,7 +78,7 @@ def read(table: ActionTable, *, timezone: str, owner: Owner) -> Read:
 
 
 def schedule_of(
-    row: ActionRow, *, timezone: str, owner: Owner, now: datetime
+    row: ActionRow, *, timezone: str, owner: Owner, policy: Policy, now: datetime
 ) -> tuple[Schedule, bool]:
     """The schedule, and whether its next time is one that the cron has."""
     target = ActionTarget(
@@ -104,7 +108,7 @@ def schedule_of(
         owner=owner,
         trigger=trigger,
         target=target,
-        policy=facts.POLICY,
+        policy=policy,
         enabled=row.status == facts.ACTIVE,
         last_run_at=moment(row.last_run_time),
         created_at=created,
@@ -112,9 +116,16 @@ def schedule_of(
         updated_at=moment(row.update_time) or created,
         updated_by=row.updater or row.creator,
     )
+    schedule = written_by(with_expression(schedule, row.cron_expression), _updater(row))
     if not schedule.enabled:
         return schedule, True
     return _with_next_time(schedule, trigger, moment(row.next_run_time), now)
+
+
+def _updater(row: ActionRow) -> Account:
+    if row.updater:
+        return Account(row.updater, row.updater_type)
+    return Account(row.creator, row.creator_type)
 
 
 def _with_next_time(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
 
-from chimes.cli.failure import CONFLICT, INVALID, Failure
+from chimes.cli.failure import CONFLICT, INVALID, USAGE, Failure
 from chimes.cli.lazy import Command
 from chimes.cli.options import form_options
 from chimes.cli.output import Column, Json, Output, pick, tell
@@ -98,34 +98,88 @@ def import_kweaver(
         take_over=take_over,
         dry_run=dry_run,
     )
-    asyncio.run(_import(asked, store_location(settings), output))
+    asyncio.run(_import(asked, settings, output))
 
 
-async def _import(asked: _Asked, into: StoreLocation, output: Output) -> None:
+async def _import(asked: _Asked, settings: Settings, output: Output) -> None:
+    from chimes.store.sql.kweaver_table import read_table, set_aside
+
+    into = store_location(settings)
+    if asked.take_over:
+        _check_take_over(asked, into)
+    found = await _read(asked, settings, asked.table)
+    new, aside = 0, None
+    if asked.dry_run:
+        new = await _unknown(into, found)
+    elif asked.take_over:
+        # From here on nobody can write to it any more, so it is read again.
+        aside = await set_aside(asked.source)
+        new = await _taken_over(asked, settings, into, aside)
+    else:
+        new = await _load(into, found)
+    rows = len((await read_table(asked.source, aside or asked.table)).rows)
+    _tell(asked, output, found, rows=rows, new=new, aside=aside)
+
+
+async def _read(asked: _Asked, settings: Settings, table: str) -> Read:
     from chimes.app.kweaver_import import read
     from chimes.app.tasks import owner_of
-    from chimes.cli.transfer import load_all
-    from chimes.store.sql.kweaver_table import give_way, read_table
+    from chimes.service.targets import action_policy
+    from chimes.store.sql.kweaver_table import read_table
     from chimes.triggers.zone import parse_zone
 
     owner, zone = owner_of(asked.owner), parse_zone(asked.timezone)
-    table = await read_table(asked.source, asked.table)
-    found = read(table, timezone=zone.name, owner=owner)
+    policy = replace(action_policy(settings), misfire_grace=settings.misfire_grace)
+    rows = await read_table(asked.source, table)
+    found = read(rows, timezone=zone.name, owner=owner, policy=policy)
     _check(asked, found)
-    if not asked.dry_run:
-        async with opened_store(into) as store:
-            _, new = await load_all(store, _each(found))
-    else:
-        new = await _unknown(into, found)
-    renamed = await give_way(into.url, asked.table) if asked.take_over else None
+    return found
+
+
+async def _taken_over(asked: _Asked, settings: Settings, into: StoreLocation, aside: str) -> int:
+    from chimes.store.sql.kweaver_table import put_back, show_view
+
+    try:
+        new = await _load(into, await _read(asked, settings, aside))
+    except BaseException:
+        await put_back(asked.source, aside)
+        raise
+    await show_view(asked.source)
+    return new
+
+
+async def _load(into: StoreLocation, found: Read) -> int:
+    from chimes.cli.transfer import load_all
+
+    async with opened_store(into) as store:
+        _, new = await load_all(store, _each(found))
+    return new
+
+
+def _check_take_over(asked: _Asked, into: StoreLocation) -> None:
+    from chimes.store.sql.kweaver_table import TABLE, same_database
+
+    if into.kind != "mariadb" or not same_database(asked.source, into.url):
+        raise Failure(
+            say("--take-over is for a table in the database of the store itself"),
+            USAGE,
+            hint=say("name the same database as URL and with --store, or leave --take-over out"),
+        )
+    if asked.table != TABLE:
+        raise Failure(say("--take-over is for the table {table} only", table=TABLE), USAGE)
+
+
+def _tell(
+    asked: _Asked, output: Output, found: Read, *, rows: int, new: int, aside: str | None
+) -> None:
     row: Json = {
         "id": asked.table,
-        "rows": len(table.rows),
+        "rows": rows,
         "readable": len(found.schedules),
         "new": new,
         "refused": [{"id": each.id, "why": str(each.why)} for each in found.refused],
         "times_computed_anew": list(found.off_grid),
-        "table_is_now": renamed,
+        "table_is_now": aside,
     }
     columns = [
         Column(say("Rows"), pick("rows")),

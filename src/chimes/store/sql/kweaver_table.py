@@ -89,25 +89,41 @@ async def read_table(url: str, table: str = TABLE) -> ActionTable:
     return ActionTable(rows=tuple(_row(each) for each in found), read_at=int(read_at))
 
 
-async def give_way(url: str, table: str = TABLE) -> str | None:
-    """Renames the table, with all that is in it, and lets the view have its name; what the table
-    is called now. None: there is no table by that name. Safe to repeat."""
+async def set_aside(url: str) -> str:
+    """Renames the table with all that is in it, at once and for everybody; what it is called now.
+    NotFound where there is none."""
     async with _connection(url) as connection, connection.cursor() as cursor:
         await cursor.execute(
             "SELECT TABLE_NAME FROM information_schema.TABLES"
-            " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE %s",
-            (f"{table.replace('_', chr(92) + '_')}%",),
+            " WHERE TABLE_SCHEMA = DATABASE() AND LEFT(TABLE_NAME, %s) = %s",
+            (len(TABLE), TABLE),
         )
         taken = {str(name) for (name,) in await cursor.fetchall() or ()}
-        renamed = None
-        if table in taken and not await _is_view(cursor, table):
-            numbers = ("", *(f"_{number}" for number in range(2, len(taken) + 2)))
-            renamed = next(
-                name for each in numbers if (name := f"{table}_imported{each}") not in taken
-            )
-            await cursor.execute(f"RENAME TABLE {_quoted(table)} TO {_quoted(renamed)}")
+        if TABLE not in taken or await _is_view(cursor, TABLE):
+            raise NotFound(say("there is no table {table}", table=TABLE))
+        numbers = ("", *(f"_{number}" for number in range(2, len(taken) + 2)))
+        aside = next(name for each in numbers if (name := f"{TABLE}_imported{each}") not in taken)
+        await cursor.execute(f"RENAME TABLE {_quoted(TABLE)} TO {_quoted(aside)}")
+        return aside
+
+
+async def put_back(url: str, aside: str) -> None:
+    async with _connection(url) as connection, connection.cursor() as cursor:
+        await cursor.execute(f"RENAME TABLE {_quoted(aside)} TO {_quoted(TABLE)}")
+
+
+async def show_view(url: str) -> None:
+    """The view in the place of the table that was set aside."""
+    async with _connection(url) as connection, connection.cursor() as cursor:
         await cursor.execute(ACTION_VIEW)
-        return renamed
+
+
+def same_database(one: str, other: str) -> bool:
+    """Whether both URLs name the same database of the same server, by the same names."""
+    first, second = normalized(one), normalized(other)
+    return all(
+        getattr(first, part) == getattr(second, part) for part in ("host", "port", "database")
+    )
 
 
 async def _is_view(cursor: Any, table: str) -> bool:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chimes.config import Settings
 from chimes.errors import InvalidInput, InvalidTrigger
-from chimes.model.policy import Policy
-from chimes.service.targets import action_policy
 from chimes.triggers import Cron
 from chimes.wording import say
 
@@ -20,8 +17,6 @@ ACTIVE, INACTIVE = "active", "inactive"
 STATUSES: Final = (ACTIVE, INACTIVE)
 #: R0.5, R0.9: as long as the seed's columns.
 NAME_LIMIT, CRON_LIMIT = 100, 100
-#: How its actions are carried out where the settings say nothing (C1, R0.34).
-POLICY: Final[Policy] = action_policy(Settings())
 _PREFIXES = ("CRON_TZ=", "TZ=")
 _FIELDS = 5
 

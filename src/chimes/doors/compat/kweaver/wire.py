@@ -168,7 +168,7 @@ def draft_from(
         created_at=now,
         updated_at=now,
     )
-    return written_by(_with_expression(draft, given.cron_expression), account)
+    return written_by(with_expression(draft, given.cron_expression), account)
 
 
 def edited_by(schedule: Schedule, given: Request, account: Account, *, zone: str) -> Schedule:
@@ -183,7 +183,7 @@ def edited_by(schedule: Schedule, given: Request, account: Account, *, zone: str
     if given.cron_expression and given.cron_expression != expression_out(schedule):
         wanted = cron(given.cron_expression, zone)
         after = replace(after, trigger=_turned(schedule.trigger, wanted))
-        after = _with_expression(after, given.cron_expression)
+        after = with_expression(after, given.cron_expression)
     # It is the next version that was written so.
     return written_by(after, account, version=schedule.version + 1)
 
@@ -211,7 +211,7 @@ def _turned(before: Trigger, wanted: Cron) -> Cron:
     )
 
 
-def _with_expression(schedule: Schedule, written: str) -> Schedule:
+def with_expression(schedule: Schedule, written: str) -> Schedule:
     """It is shown as it was written, for as long as it means that."""
     kept = {"cron_expression": written, "trigger": schedule.trigger.to_dict()}
     return _keeping(schedule, {**_kept(schedule), **kept})
