@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from chimes.model.access import Owner, OwnerType, Role
+from chimes.model.run import RunStatus
+from tests.builders import a_run, an_entry
 from tests.dashboard.browsing import Browser, browsing
 from tests.dashboard.filling import fields_on, fill
 
@@ -396,3 +398,48 @@ async def test_a_broken_base_is_no_way_to_break_the_form() -> None:
             await browser.get(edit)
             page = await fill(browser, edit, do_="preview", base=base)
             assert page.status_code == 200, base
+
+
+async def test_two_things_can_be_wrong_at_once_and_zones_are_offered() -> None:
+    async with browsing() as browser:
+        await browser.get(NEW)
+        page = await fill(browser, NEW, do_="preview", when="cron", expression="x", zone="UTC+7")
+        assert 'aria-describedby="e-expression" aria-invalid' in page.text
+        assert "can be several time zones" in page.text
+        assert 'value="zone:Asia/Bangkok"' in page.text
+        page = await fill(browser, NEW, do_="zone:Asia/Bangkok", expression="0 9 * * *")
+        assert fields_on(page.text)["zone"] == "Asia/Bangkok"
+        assert "aria-invalid" not in page.text
+
+
+async def test_zones_are_searched_for_the_readers_own_first() -> None:
+    async with browsing() as browser:
+        browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok&language=th")
+        part = await browser.get("/ui/wizard/zones?zone=utc%2B7", **{"HX-Request": "true"})
+        names = re.findall(r'data-zone="([^"]+)"', part.text)
+        assert names[0] == "Asia/Bangkok"
+        assert "กรุงเทพ" in part.text
+        own = await browser.get("/ui/wizard/zones?zone=", **{"HX-Request": "true"})
+        assert re.findall(r'data-zone="([^"]+)"', own.text) == ["Asia/Bangkok", "UTC"]
+
+
+async def test_runs_that_take_longer_than_the_interval_are_told() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create(
+            trigger={"kind": "every", "every": "PT5S"},
+            target=FULL["target"],
+            policy={"max_retries": 2},
+        )
+        schedule = await browser.rig.store.get_schedule(made["id"])
+        assert schedule is not None
+        begun = browser.rig.clock.now()
+        run = a_run(
+            schedule,
+            status=RunStatus.SUCCEEDED,
+            started_at=begun,
+            finished_at=begun + timedelta(seconds=40),
+        )
+        await browser.rig.store.add_runs([run], an_entry())
+        page = await browser.get(f"/ui/schedules/{made['id']}/edit")
+        assert "Its runs take about 40 s" in page.text
+        assert "it is tried again at" in page.text, "also where secrets are hidden"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
@@ -39,6 +39,7 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule, edited
 from chimes.model.target import FlowTarget, SyncTarget, Target
 from chimes.redaction import HIDDEN
+from chimes.service.insights import InsightService
 from chimes.service.rules import check_fires
 from chimes.triggers import Trigger, trigger_from_dict
 
@@ -88,6 +89,8 @@ class Sheet:
     preview: Preview | None = None
     #: The preview is of what was valid before.
     stale: bool = False
+    #: What its runs take, where that is longer than from one fire to the next.
+    too_long: timedelta | None = None
     #: The trigger of the preview, for the next time.
     last: str = ""
     command: Command | None = None
@@ -197,8 +200,8 @@ async def composed(
     if zones:
         detail = several_zones(fields["zone"], zones)
         found.append(FieldError(name="timezone", detail=detail, code="unknown_zone"))
-    elif not errors:
-        found += checked(SchedulePatch if edit else ScheduleIn, _complete(body))
+    if not errors:
+        found += checked(SchedulePatch if edit else ScheduleIn, _complete(body, told=bool(zones)))
     trigger, stale = None, False
     if "trigger" in body and not zones:
         try:
@@ -209,10 +212,11 @@ async def composed(
     shown = trigger
     if trigger is None and last:
         shown, stale = _read_last(last), True
-    preview = None
+    preview, too_long = None, None
     if shown is not None:
         asked = None if stale else _asked(body["trigger"], shown)
-        preview = preview_of(shown, visit.look, visit.now, _policy(visit, body), asked)
+        too_long = await _usually(visit, edit, shown)
+        preview = preview_of(shown, visit.look, visit.now, _policy(visit, body, edit), asked)
     if edit is not None:
         edit = await with_changes(visit, edit, body, trigger)
     said, wrong = placed(_once_each(found), fields, filled_only=filled_only)
@@ -222,6 +226,7 @@ async def composed(
         wrong=wrong,
         preview=preview,
         stale=stale,
+        too_long=too_long,
         last="" if shown is None else json.dumps(shown.to_dict()),
         command=as_command(body) if "trigger" in body and "target" in body else None,
         curl=as_curl(body, str(visit.request.base_url).rstrip("/")),
@@ -231,8 +236,11 @@ async def composed(
     )
 
 
-def _complete(body: Mapping[str, object]) -> Plain:
-    """A part that could not be read was complained about already."""
+def _complete(body: Mapping[str, object], *, told: bool) -> Plain:
+    """A part that could not be read was complained about already; so was, if `told`, the zone."""
+    trigger = body.get("trigger")
+    if told and isinstance(trigger, Mapping):
+        body = {**body, "trigger": {key: trigger[key] for key in trigger if key != "timezone"}}
     return {
         "name": "…",
         "trigger": {"kind": "cron", "expression": "@daily"},
@@ -257,11 +265,28 @@ def _asked(plain: object, settled_: Trigger) -> Trigger:
     return trigger_from_dict(plain).with_default_zone(settled_.zone)
 
 
-def _policy(visit: Visit, body: Mapping[str, object]) -> Policy | None:
+def _policy(visit: Visit, body: Mapping[str, object], edit: Edit | None) -> Policy | None:
+    """How it would be carried out; None as long as that cannot be said."""
     try:
-        return policy_of(visit, body, real_target(body.get("target"), None))[0]
-    except (InvalidInput, ValidationError):
+        if edit is not None:
+            return policy_from(PolicyIn.model_validate(body["policy"]), edit.schedule.policy)
+        target = body["target"]
+        assert isinstance(target, dict)
+        bare = {name: value for name, value in target.items() if name != "signing_secrets"}
+        return policy_of(visit, body, real_target(bare, None))[0]
+    except (InvalidInput, ValidationError, KeyError):
         return None
+
+
+async def _usually(visit: Visit, edit: Edit | None, trigger: Trigger) -> timedelta | None:
+    """How long it takes, where that is longer than the time from one fire to the next."""
+    fires = [fire.at for fire in trigger.fires(visit.now, 2)]
+    if edit is None or len(fires) < 2:
+        return None
+    schedule_id = edit.schedule.id
+    found = await InsightService(visit.door.store).expected_durations(visit.actor, [schedule_id])
+    length = found.get(schedule_id)
+    return length if length is not None and length > fires[1] - fires[0] else None
 
 
 async def with_changes(visit: Visit, edit: Edit, body: Plain, trigger: Trigger | None) -> Edit:

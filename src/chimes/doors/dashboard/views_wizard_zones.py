@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -149,16 +149,22 @@ def _matching(wanted: str, now: datetime, *, strict: bool = False) -> list[str]:
     if offset := _OFFSET.fullmatch(wanted):
         minutes = int(offset[2]) * 60 + int(offset[3] or 0)
         shift = timedelta(minutes=-minutes if offset[1] == "-" else minutes)
-        return [
+        return _known_first(
             name for name in _territories() if now.astimezone(zone_info(name)).utcoffset() == shift
-        ]
+        )
     index = _index()
     exact = [name for name in index if name.casefold() == wanted or _is_place(name, wanted)]
     if exact or strict:
         others = [] if strict else [n for n in index if n not in exact and wanted in index[n]]
         return [*exact, *others]
-    starts = [name for name, words in index.items() if f" {wanted}" in f" {words}"]
-    return starts or [name for name, words in index.items() if wanted in words]
+    starts = _known_first(name for name, words in index.items() if f" {wanted}" in f" {words}")
+    return starts or _known_first(name for name, words in index.items() if wanted in words)
+
+
+def _known_first(names: Iterable[str]) -> list[str]:
+    """Those that have a name of their own here are those that people ask for most."""
+    common = {*_ALSO, *(name for found in _SHORT.values() for name in found)}
+    return sorted(names, key=lambda name: name not in common)
 
 
 def _is_place(name: str, wanted: str) -> bool:
