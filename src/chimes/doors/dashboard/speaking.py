@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from gettext import NullTranslations
 
 from chimes.doors.dashboard.look import Look
@@ -36,6 +37,7 @@ def reader() -> Reader:
     return _reader.get()
 
 
+@cache
 def translations(language: str) -> NullTranslations:
     if language == ENGLISH:
         return NullTranslations()

@@ -17,7 +17,7 @@ from chimes.doors.dashboard.assets import asset_address
 from chimes.doors.dashboard.look import by_clock
 from chimes.doors.dashboard.speaking import reader
 from chimes.language.describing import describe
-from chimes.retelling import retold
+from chimes.retelling import retold, retold_line
 from chimes.triggers import Trigger
 from chimes.wording import in_language
 
@@ -35,10 +35,12 @@ def environment() -> Environment:
         extensions=["jinja2.ext.i18n", "jinja2.ext.do"],
         auto_reload=False,
     )
-    # Newstyle: `_("…%(name)s…", name=value)` fills in and escapes.
+    # Newstyle: `_("…%(name)s…", name=value)` fills in and escapes. By functions of our own: those
+    # of the extension copy the context for every word in a loop, to ask whether to escape.
     install = env.extensions[InternationalizationExtension.identifier]
     assert isinstance(install, InternationalizationExtension)
     install._install_callables(speaking.gettext, speaking.ngettext, newstyle=True)
+    env.globals.update({"_": _gettext, "gettext": _gettext, "ngettext": _ngettext})
     env.policies["ext.i18n.trimmed"] = True
     env.globals.update(
         moment=_moment,
@@ -54,6 +56,7 @@ def environment() -> Environment:
         size=_size,
         said=_said,
         retold=_retold,
+        retold_line=_retold_line,
         words=_words,
         absolute=_absolute,
         relative=_relative,
@@ -78,6 +81,21 @@ def json_data(value: object) -> Markup:
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return Markup(text)  # noqa: S704 - every sign that could end the element is gone
+
+
+def _gettext(text: str, /, **values: object) -> Markup:
+    return _escaped(speaking.gettext(text), values)
+
+
+def _ngettext(one: str, many: str, number: int, /, **values: object) -> Markup:
+    return _escaped(speaking.ngettext(one, many, number), {"num": number} | values)
+
+
+def _escaped(text: str, values: Mapping[str, object]) -> Markup:
+    """Our own words are safe, what is filled in is not."""
+    if values:
+        return Markup(text) % values  # noqa: S704 - the text is ours
+    return Markup(text % values)  # noqa: S704 - the text is ours
 
 
 def _moment(
@@ -117,6 +135,10 @@ def _said(text: str) -> str:
 def _retold(text: str) -> str:
     """A stored sentence of ours, in the reader's language."""
     return retold(text, reader().look.language)
+
+
+def _retold_line(text: str) -> str:
+    return retold_line(text, reader().look.language)
 
 
 def _words(trigger: Trigger) -> str:

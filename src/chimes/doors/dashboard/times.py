@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from importlib.resources import files
 from zoneinfo import ZoneInfo
 
 from babel import Locale
-from babel.dates import format_datetime, get_timezone_name
+from babel.dates import format_date, get_timezone_name
 from babel.numbers import format_decimal, format_percent
 from markupsafe import Markup
 
@@ -68,7 +68,13 @@ def _date(local: datetime, look: Look, now: datetime) -> str:
     pattern = short if local.year == now.astimezone(local.tzinfo).year else long
     if look.era == "be":
         pattern = pattern.replace("y", f"'{local.year + _BUDDHIST}'")
-    return str(format_datetime(local, pattern, tzinfo=local.tzinfo, locale=_LOCALES[look.language]))
+    return _dated(local.date(), pattern, look.language)
+
+
+@lru_cache(maxsize=1024)
+def _dated(day: date, pattern: str, language: str) -> str:
+    """Kept: the times on a page are of a few days."""
+    return str(format_date(day, pattern, locale=locale_of(language)))
 
 
 def _clock(local: datetime, *, seconds: bool) -> str:
@@ -111,7 +117,7 @@ def span(length: timedelta | float | None, language: str) -> str:
     if seconds < 1:
         return in_language(unit_words("ms", round(seconds * 1000)), language)
     if seconds < 10:
-        shown = format_decimal(round(seconds, 1), locale=locale_of(language))
+        shown = _decimal(round(seconds, 1), language)
         return in_language(say("{count} s", count=shown), language)
     return _joined(units_of(timedelta(seconds=seconds)), language)
 
@@ -179,6 +185,11 @@ def instant_text(moment: datetime) -> str:
 
 
 def number(value: float, language: str) -> str:
+    return _decimal(value, language)
+
+
+@lru_cache(maxsize=1024)
+def _decimal(value: float, language: str) -> str:
     return str(format_decimal(value, locale=locale_of(language)))
 
 
@@ -193,7 +204,5 @@ def size(count: float, language: str) -> str:
     step = 0
     while count >= 1024 and step < len(_BYTES) - 1:
         count, step = count / 1024, step + 1
-    shown = format_decimal(
-        round(count, 1 if count < 10 and step else 0), locale=locale_of(language)
-    )
+    shown = _decimal(round(count, 1 if count < 10 and step else 0), language)
     return f"{shown} {_BYTES[step]}"

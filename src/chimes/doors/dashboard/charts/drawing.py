@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import count
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from chimes.model.run import RunStatus
 
 _numbers = count(1)
+#: Names as they are written; only ever those that are in this package's calls of `element`.
+_ATTRIBUTES: dict[str, str] = {}
 #: As in `macros/status.html`.
 SHAPES = {
     RunStatus.QUEUED: "⋯",
@@ -42,24 +45,47 @@ class Chart:
     title: str
     #: `<svg role="img">`; safe.
     svg: Markup
-    #: The same as a `<table>`, for whoever does not look at pictures.
-    table: Markup
+    #: Makes the table. In a row of a list there is no room for it, and nobody pays for it.
+    twin: Callable[[], Markup]
+
+    @property
+    def table(self) -> Markup:
+        """The same as a `<table>`, for whoever does not look at pictures."""
+        return self.twin()
 
 
 def element(tag: str, *content: object, **attributes: object) -> Markup:
     """`class_` is class, `_` in a name is a hyphen; what is None is left out."""
     written = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{escape(_plain(value))}"'
+        f' {_ATTRIBUTES.get(name) or _attribute(name)}="{_written(value)}"'
         for name, value in attributes.items()
         if value is not None
     )
-    inner = "".join(str(escape(each)) for each in content)
+    inner = "".join([_written(each) for each in content])
     closed = f"<{tag}{written}/>" if not inner else f"<{tag}{written}>{inner}</{tag}>"
     return Markup(closed)  # noqa: S704 - every value in it was escaped above
 
 
-def _plain(value: object) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+def _attribute(name: str) -> str:
+    return _ATTRIBUTES.setdefault(name, name.rstrip("_").replace("_", "-"))
+
+
+def _written(value: object) -> str:
+    """Escaped, unless it is safe already. There are thousands of them on a page, and most are
+    numbers."""
+    match value:
+        case Markup():
+            return value
+        case float():
+            return _plain(value)
+        case int():
+            return str(value)
+        case _:
+            return escape(str(value))
+
+
+def _plain(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def picture(
@@ -91,12 +117,14 @@ def picture(
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
     head = element("tr", *(element("th", each, scope="col") for each in heads))
-    body = [element("tr", *(Markup("<td>{}</td>").format(cell) for cell in row)) for row in rows]
+    body = "".join(
+        f"<tr>{''.join([f'<td>{_written(cell)}</td>' for cell in row])}</tr>" for row in rows
+    )
     return element(
         "table",
         element("caption", caption, class_="hidden"),
         element("thead", head),
-        Markup("<tbody>{}</tbody>").format(Markup("").join(body)),
+        Markup(f"<tbody>{body}</tbody>"),  # noqa: S704 - every cell in it was escaped above
     )
 
 

@@ -46,11 +46,11 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], words: HeatWords) -> Chart:
         y = _TOP + row * _CELL
         parts.append(element("text", name, x=_LEFT - 8, y=y + _CELL / 2 + 4, class_="end name"))
         for hour, cell in enumerate(hours):
-            x = _LEFT + hour * _CELL
+            x, label = _LEFT + hour * _CELL, words.cell(name, hour, cell)
             mark = [
                 element(
                     "rect",
-                    element("title", words.cell(name, hour, cell)),
+                    element("title", label),
                     x=x,
                     y=y,
                     width=_CELL - 2,
@@ -66,7 +66,6 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], words: HeatWords) -> Chart:
                 )
             elif cell.failed:
                 mark.append(element("circle", cx=x + _CELL - 7, cy=y + 5, r=2.5, class_="corner"))
-            label = words.cell(name, hour, cell)
             parts.extend(
                 [element("a", *mark, href=cell.address, aria_label=label)]
                 if cell.address and cell.count
@@ -89,7 +88,7 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], words: HeatWords) -> Chart:
             kind="heat",
             links=any(cell.address and cell.count for row in cells for cell in row),
         ),
-        table=table(words.title, (words.day, words.hour, words.runs, words.failed), rows),
+        twin=lambda: table(words.title, (words.day, words.hour, words.runs, words.failed), rows),
     )
 
 

@@ -95,5 +95,5 @@ def histogram(bars: Sequence[Bar], words: HistogramWords) -> Chart:
             kind="histogram",
             links=any(bar.address and bar.total for bar in bars),
         ),
-        table=table(words.title, heads, rows),
+        twin=lambda: table(words.title, heads, rows),
     )

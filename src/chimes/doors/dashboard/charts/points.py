@@ -50,13 +50,16 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 def points_chart(points: Sequence[Point], words: PointWords) -> Chart:
     """Each a link to its run; the shape says how it ended as well as the colour does."""
-    rows = [
-        (words.moment(each.at), words.span(each.seconds), words.state(each.status))
-        for each in sorted(points, key=lambda each: each.at, reverse=True)
-    ]
-    twin = table(words.title, (words.when, words.value, words.status), rows)
+
+    def twin() -> Markup:
+        rows = [
+            (words.moment(each.at), words.span(each.seconds), words.state(each.status))
+            for each in sorted(points, key=lambda each: each.at, reverse=True)
+        ]
+        return table(words.title, (words.when, words.value, words.status), rows)
+
     if not points:
-        return Chart(title=words.title, svg=Markup(""), table=twin)
+        return Chart(title=words.title, svg=Markup(""), twin=twin)
     values = [each.seconds for each in points]
     top = max(values) * _ROOM or 1.0
     first, last = min(each.at for each in points), max(each.at for each in points)
@@ -97,7 +100,7 @@ def points_chart(points: Sequence[Point], words: PointWords) -> Chart:
             kind="points",
             links=True,
         ),
-        table=twin,
+        twin=twin,
     )
 
 

@@ -58,7 +58,9 @@ def result_strip(results: Sequence[Result], *, title: str, heads: tuple[str, str
     return Chart(
         title=title,
         svg=picture(title, description, parts, width=width, height=_HIGH, kind="strip"),
-        table=table(title, heads, [(each.label, SHAPES[each.status]) for each in reversed(shown)]),
+        twin=lambda: table(
+            title, heads, [(each.label, SHAPES[each.status]) for each in reversed(shown)]
+        ),
     )
 
 
@@ -91,10 +93,13 @@ def sparkline(
 ) -> Chart:
     """Durations, oldest first, with the median as a dashed line and the last as a dot."""
     points = thinned(seconds)
-    rows = [(index + 1, say_span(each)) for index, each in enumerate(points)]
-    twin = table(title, heads, rows)
+
+    def twin() -> Markup:
+        rows = [(index + 1, say_span(each)) for index, each in enumerate(points)]
+        return table(title, heads, rows)
+
     if not points:
-        return Chart(title=title, svg=Markup(""), table=twin)
+        return Chart(title=title, svg=Markup(""), twin=twin)
     middle = median(seconds)
     top = max(points) or 1.0
     step = (width - 6) / max(1, len(points) - 1)
@@ -113,5 +118,5 @@ def sparkline(
     return Chart(
         title=title,
         svg=picture(title, description, parts, width=width, height=height, kind="spark"),
-        table=twin,
+        twin=twin,
     )

@@ -163,7 +163,7 @@ def timeline(
             kind="timeline",
             links=any(lane.address or any(f.address for f in lane.fires) for lane in lanes),
         ),
-        table=table(
+        twin=lambda: table(
             words.title,
             (words.when, words.lane, words.status),
             [(words.moment(at), name, state) for at, name, state in rows],

@@ -61,7 +61,7 @@ def waterfall(stretches: Sequence[Stretch], words: WaterfallWords) -> Chart:
             kind="waterfall",
             links=any(each.address for each in stretches),
         ),
-        table=table(words.title, (words.what, words.start, words.length), rows),
+        twin=lambda: table(words.title, (words.what, words.start, words.length), rows),
     )
 
 
