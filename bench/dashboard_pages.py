@@ -1,0 +1,341 @@
+"""What the pages of the dashboard cost with 10,000 schedules and 1,000,000 runs.
+
+    python bench/dashboard_pages.py                       both databases, about ten minutes
+    python bench/dashboard_pages.py --store sqlite --runs 200000
+    python bench/dashboard_pages.py --kept FILE_OR_URL    data kept here, and used again
+    python bench/dashboard_pages.py --only /ui/runs       addresses that begin so
+
+The data set of `dashboard_store.py`, and the whole server in this process, asked as a browser asks
+it. For each page: the best and the median time until the last byte, the computing time (of this
+process and of the server), and what a browser fetches for it, compressed: the page alone, and with
+its styles and scripts. On a machine that is shared, computing time and the best
+count: exits with 1 if both are over the budget, or if a page is too heavy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time
+from urllib.parse import urlsplit
+
+from dashboard_store import BUDGET, NOW, OWNERS, fill_postgres, fill_sqlite, schedules
+from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp, Message
+from suite.postgres import Postgres
+
+from chimes.config import Settings
+from chimes.doors.context import Doorway
+from chimes.doors.dashboard.door import dashboard_door
+from chimes.doors.server import build_app
+from chimes.model.audit import AuditEntry
+from chimes.model.delivery import InboxItem
+from chimes.model.ids import InboxId, RunId
+from chimes.model.listing import RunQuery, ScheduleQuery
+from chimes.model.run import LogEntry, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.model.target_rules import check_target
+from chimes.service.access import AccessService
+from chimes.service.runs import RunService
+from chimes.service.schedules import ScheduleService
+from chimes.store.sql import SqlStore, open_postgres, open_sqlite
+from chimes.testing import SettableClock
+
+PORT = 7100
+#: UX A.0: HTML, styles and scripts of the heaviest page.
+MOST_BYTES = 120 * 1024
+MESSAGES, CHANGES, LINES = 500, 2_000, 200
+_ASSET = re.compile(r'(?:src|href)="(/ui/static/[^"]+\.(?:js|css))"')
+Busy = Callable[[], float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    body: bytes
+    packed: bool
+
+    @property
+    def text(self) -> str:
+        return (gzip.decompress(self.body) if self.packed else self.body).decode()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    store: str
+    page: str
+    best_ms: float
+    median_ms: float
+    cpu_ms: float
+    page_kb: float
+    with_assets_kb: float
+
+    @property
+    def slow(self) -> bool:
+        return min(self.best_ms, self.cpu_ms) > BUDGET
+
+    @property
+    def heavy(self) -> bool:
+        return self.with_assets_kb * 1024 > MOST_BYTES
+
+
+async def ask(app: ASGIApp, address: str) -> Answer:
+    """As a server would hand it on. RuntimeError for anything but a page."""
+    parts = urlsplit(address)
+    headers = {
+        "host": f"localhost:{PORT}",
+        "accept": "text/html,application/xhtml+xml",
+        "accept-encoding": "gzip",
+        "accept-language": "en",
+    }
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": parts.path,
+        "raw_path": parts.path.encode(),
+        "query_string": parts.query.encode(),
+        "root_path": "",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": ("127.0.0.1", 50_000),
+        "server": ("127.0.0.1", PORT),
+        "state": {},
+    }
+    pieces: list[bytes] = []
+    start: Message = {}
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            start.update(message)
+        else:
+            pieces.append(message.get("body", b""))
+
+    await app(scope, receive, send)
+    body = b"".join(pieces)
+    if start["status"] != 200:
+        raise RuntimeError(f"{address}: {start['status']} {body[:300]!r}")
+    packed = (b"content-encoding", b"gzip") in start["headers"]
+    return Answer(body=body, packed=packed)
+
+
+def app_on(store: SqlStore, clock: SettableClock) -> ASGIApp:
+    doorway = Doorway(
+        schedules=ScheduleService(store, check_target=check_target),
+        runs=RunService(store),
+        access=AccessService(store, clock),
+        store=store,
+        settings=Settings(),
+        clock=clock,
+        metrics=CollectorRegistry(),
+        version="0",
+        port=PORT,
+        not_ready=lambda: "",
+    )
+    return build_app(doorway, compat=[dashboard_door(doorway)])
+
+
+def beside(every: list[Schedule]) -> Iterator[InboxItem | AuditEntry]:
+    """Messages, and who changed what."""
+    for n in range(MESSAGES):
+        schedule = every[n % len(every)]
+        yield InboxItem(
+            id=InboxId(f"message-{n:06d}"),
+            owner=OWNERS[n % len(OWNERS)],
+            run_id=None,
+            title=f"{schedule.name} has failed",
+            text="It could not connect.\n\n* one\n* two\n",
+            schedule_id=schedule.id,
+            schedule_name=schedule.name,
+            created_at=NOW - timedelta(minutes=n),
+        )
+    for n in range(CHANGES):
+        schedule = every[n % len(every)]
+        yield AuditEntry(
+            at=NOW - timedelta(minutes=CHANGES - n),
+            actor="system",
+            door="api",
+            verb="schedule.edited",
+            object_kind="schedule",
+            object_id=schedule.id,
+            owner=str(schedule.owner),
+        )
+
+
+async def complete(store: SqlStore, every: list[Schedule]) -> None:
+    """What bulk inserts left out, and what maintenance would have done meanwhile."""
+    for item in beside(every):
+        if isinstance(item, InboxItem):
+            await store.add_inbox(item)
+        else:
+            await store.append_audit(item)
+    lines = [LogEntry(at=NOW, message=f"line {n} of the log") for n in range(LINES)]
+    await store.append_logs(RunId("active-1"), 1, lines)
+    while await store.roll_up(limit=5000) == 5000:
+        pass
+
+
+async def addresses(store: SqlStore) -> list[str]:
+    some = (await store.list_schedules(ScheduleQuery(limit=4))).items[3]
+    failed = await store.list_runs(RunQuery(statuses=(RunStatus.FAILED,), limit=1))
+    schedule, run = f"/ui/schedules/{some.id}", f"/ui/runs/{failed.items[0].id}"
+    return [
+        "/ui/",
+        "/ui/schedules",
+        "/ui/schedules?q=status%3Afailed",
+        "/ui/schedules?q=label%3Ateam%3Dteam-3+next%3A%3C1h",
+        "/ui/schedules/new",
+        schedule,
+        f"{schedule}/runs",
+        f"{schedule}/log",
+        "/ui/runs",
+        "/ui/runs?q=status%3Afailed",
+        f"/ui/runs?q=schedule%3A{some.id}",
+        run,
+        f"{run}?tab=error",
+        "/ui/runs/active-1",
+        "/ui/inbox",
+        "/ui/system",
+        "/ui/system?span=7d",
+        "/ui/system/audit",
+    ]
+
+
+async def weight(app: ASGIApp, page: Answer) -> tuple[float, float]:
+    """KB of the page, and of it with all its styles and scripts."""
+    found = {address: await ask(app, address) for address in _ASSET.findall(page.text)}
+    with_assets = len(page.body) + sum(len(each.body) for each in found.values())
+    return len(page.body) / 1024, with_assets / 1024
+
+
+async def measure(
+    name: str, store: SqlStore, clock: SettableClock, given: Given, busy: Busy
+) -> list[Row]:
+    app, rows = app_on(store, clock), []
+    print(f"{name}\n  {'':48} {'best':>7} {'median':>7} {'cpu':>7} ms {'KB':>6} {'all':>6}")
+    pages = [page for page in await addresses(store) if page.startswith(given.only)]
+    for page in pages:
+        answer = await ask(app, page)
+        took, spent = [], busy()
+        for _ in range(given.rounds):
+            begun = perf_counter()
+            answer = await ask(app, page)
+            took.append((perf_counter() - begun) * 1000)
+        spent = (busy() - spent) / given.rounds * 1000
+        alone, together = await weight(app, answer)
+        row = Row(
+            store=name,
+            page=page,
+            best_ms=round(min(took), 1),
+            median_ms=round(median(took), 1),
+            cpu_ms=round(spent, 1),
+            page_kb=round(alone, 1),
+            with_assets_kb=round(together, 1),
+        )
+        rows.append(row)
+        print(told(row), flush=True)
+    return rows
+
+
+def told(row: Row) -> str:
+    times = f"{row.best_ms:7.1f} {row.median_ms:7.1f} {row.cpu_ms:7.1f}   "
+    note = f"{'  too slow' if row.slow else ''}{'  too heavy' if row.heavy else ''}"
+    name = re.sub(r"[0-9a-f-]{32,}", "…", row.page)
+    return f"  {name:48} {times} {row.page_kb:6.1f} {row.with_assets_kb:6.1f}{note}"
+
+
+class Given(argparse.Namespace):
+    store: str | None
+    kept: str
+    only: str
+    runs: int
+    schedules: int
+    rounds: int
+    json: Path | None
+
+
+async def on_sqlite(path: Path, given: Given) -> list[Row]:
+    clock = SettableClock(NOW)
+    store = open_sqlite(path, clock=clock)
+    await store.open()
+    if not await store.count_schedules(ScheduleQuery()):
+        await store.close()
+        every = list(schedules(given.schedules))
+        await asyncio.to_thread(fill_sqlite, path, every, given.runs)
+        store = open_sqlite(path, clock=clock)
+        await store.open()
+        await complete(store, every)
+    try:
+        return await measure("SQLite", store, clock, given, process_time)
+    finally:
+        await store.close()
+
+
+async def on_postgres(url: str, given: Given, server_busy: Busy) -> list[Row]:
+    clock = SettableClock(NOW)
+    store = open_postgres(url, clock=clock)
+    await store.open()
+    try:
+        if not await store.count_schedules(ScheduleQuery()):
+            every = list(schedules(given.schedules))
+            await fill_postgres(url, every, given.runs)
+            await complete(store, every)
+        return await measure(
+            "PostgreSQL", store, clock, given, lambda: process_time() + server_busy()
+        )
+    finally:
+        await store.close()
+
+
+def measured(given: Given) -> Iterator[Row]:
+    if given.kept.startswith("postgresql://"):
+        yield from asyncio.run(on_postgres(given.kept, given, lambda: 0.0))
+        return
+    if given.kept:
+        yield from asyncio.run(on_sqlite(Path(given.kept), given))
+        return
+    if given.store != "postgresql":
+        with tempfile.TemporaryDirectory(prefix="chimes-pages-") as folder:
+            yield from asyncio.run(on_sqlite(Path(folder) / "chimes.db", given))
+    if given.store != "sqlite":
+        with Postgres() as server:
+            url = server.fresh_database("dashboard")
+            yield from asyncio.run(on_postgres(url, given, server.cpu_seconds))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", choices=("sqlite", "postgresql"), help="only this one")
+    parser.add_argument("--kept", default="", help="a file, or a postgresql:// address")
+    parser.add_argument("--only", default="", help="addresses that begin so")
+    parser.add_argument("--runs", type=int, default=1_000_000)
+    parser.add_argument("--schedules", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    given = parser.parse_args(namespace=Given())
+    print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}", flush=True)
+    rows = list(measured(given))
+    if given.json is not None:
+        sizes = {"runs": given.runs, "schedules": given.schedules, "rounds": given.rounds}
+        told_by = sizes | {"cpus": os.cpu_count(), "load": os.getloadavg()}
+        text = json.dumps(told_by | {"pages": [asdict(row) for row in rows]}, indent=1)
+        given.json.write_text(text + "\n")
+    return 1 if any(row.slow or row.heavy for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
