@@ -98,6 +98,8 @@ async def test_every_tab_answers_and_nothing_hostile_gets_through(tab: str) -> N
         assert answer.status_code == 200
         assert "<script>alert" not in answer.text
         assert "hush-hush" not in answer.text
+        # What is copied is the same as it was.
+        assert "\u202e" not in re.sub(r'data-copy="[^"]*"', "", answer.text)
         assert answer.text.count('aria-current="page"') == 2
         part = await browser.get(page_of(run, tab), **{"HX-Request": "true"})
         assert "<html" not in part.text

@@ -100,6 +100,7 @@ async def test_a_run_shows_all_that_there_is_to_know_of_it() -> None:
         page = (await browser.get("/ui/runs")).text
         assert shown(page) == [again.id, second.id, first.id]
         assert "<script>alert" not in page
+        assert "\u202e" not in page
         assert "&lt;script&gt;alert(1)" in page
         assert "node-7" in page
         assert "usually 2 s" in page

@@ -25,7 +25,7 @@ from chimes.doors.dashboard.views_run import (
     waterfall_of,
 )
 from chimes.doors.dashboard.views_run_words import log_words
-from chimes.doors.dashboard.views_runs import duration_bar, duration_of, node_of
+from chimes.doors.dashboard.views_runs import duration_bar, duration_of, node_of, visible
 from chimes.doors.dashboard.visit import Visit
 from chimes.model.delivery import Delivery
 from chimes.model.ids import RunId
@@ -74,6 +74,7 @@ async def _head(visit: Visit, run: Run) -> dict[str, object]:
     url = str(visit.request.base_url).rstrip("/")
     return {
         "run": run,
+        "visible": visible,
         "schedule": schedule,
         "zone": zone,
         "lag": lag_of(run),

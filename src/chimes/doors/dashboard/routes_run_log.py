@@ -18,7 +18,7 @@ from chimes.doors.dashboard.visit import Visit
 from chimes.errors import InvalidInput
 from chimes.model.ids import RunId
 from chimes.model.run import LogEntry
-from chimes.retelling import retold
+from chimes.retelling import retold_line
 from chimes.triggers.moment import format_moment
 
 pages = Pages()
@@ -108,7 +108,7 @@ def _line(entry: LogEntry) -> str:
 
 
 def _retold(entry: LogEntry, visit: Visit) -> LogEntry:
-    return replace(entry, message=retold(entry.message, visit.look.language))
+    return replace(entry, message=retold_line(entry.message, visit.look.language))
 
 
 def _after(visit: Visit) -> int:

@@ -21,6 +21,7 @@ from chimes.doors.dashboard.views_runs import (
     histogram_of,
     rows_of,
     step_of,
+    visible,
     wider,
     window_links,
 )
@@ -67,7 +68,7 @@ async def runs(visit: Visit) -> Response:
         more = f"{url.path}?{url.query}"
     rows = rows_of(found.items, *await _beside(visit, found.items), visit.now)
     if visit.partial:
-        return visit.part("runs/page.html", "rows", rows=rows, more=more)
+        return visit.part("runs/page.html", "rows", rows=rows, more=more, visible=visible)
     insights = InsightService(visit.door.store)
     step = step_of(asked.window)
     tallies = await insights.run_buckets(visit.actor, asked.window, step, asked.totals)
@@ -84,6 +85,7 @@ async def runs(visit: Visit) -> Response:
         windows=window_links(asked),
         wider=wider(asked),
         hints=HINTS,
+        visible=visible,
         newer=f"{HERE}/newer?{urlencode(known)}",
         export=urlencode({"q": asked.filter.text}),
     )

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from chimes.doors.dashboard.asking import Question
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.routes_runs import asked_in, matching
-from chimes.doors.dashboard.views_runs import ACTIVE, HERE
+from chimes.doors.dashboard.views_runs import ACTIVE, HERE, visible
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import ChimesError, InvalidInput
 from chimes.model.ids import RunId
@@ -96,6 +96,7 @@ async def bulk(visit: Visit) -> Response:
         done=sum(each.done for each in outcomes),
         more=more,
         back=visit.back(HERE),
+        visible=visible,
     )
 
 
@@ -104,7 +105,7 @@ def _question(verb: Verb, chosen: list[Run], *, more: bool) -> Question:
         title=verb.question(len(chosen)),
         text=say("There are more: {most} at a time.", most=MOST) if more else "",
         button=verb.button,
-        names=[f"{run.schedule_name or run.target.kind} · {run.id}" for run in chosen[:5]],
+        names=[f"{visible(run.schedule_name or run.target.kind)} · {run.id}" for run in chosen[:5]],
         total=len(chosen),
         dangerous=verb.dangerous,
     )

@@ -14,6 +14,7 @@ from chimes.doors.dashboard import times
 from chimes.doors.dashboard.charts.drawing import Chart
 from chimes.doors.dashboard.charts.waterfall import Stretch, WaterfallWords, waterfall
 from chimes.doors.dashboard.look import Look, by_clock
+from chimes.doors.dashboard.views_runs import UNSEEN, visible
 from chimes.model.delivery import Delivery, DeliveryState
 from chimes.model.run import AttemptEnd, LogEntry, Run, RunStatus
 from chimes.model.target import HttpTarget
@@ -153,11 +154,11 @@ def exchange_of(run: Run) -> Exchange | None:
         # As it was sent: with placeholders filled, without secrets.
         url=str(result.get("url") or sent["url"]),
         headers=_texts(sent["headers"]),
-        body=cut(run.target.body),
+        body=visible(cut(run.target.body)),
         status=status if isinstance(status, int) else None,
         took=timedelta(milliseconds=took) if isinstance(took, int | float) else None,
         answer_headers=_texts(headers),
-        answer=cut(str(result.get("body") or "")),
+        answer=visible(cut(str(result.get("body") or ""))),
         truncated=bool(result.get("truncated")),
         signed=bool(run.target.signing_secrets),
     )
@@ -198,7 +199,9 @@ def output_of(run: Run) -> str:
 
 
 def pretty(value: object) -> str:
-    return cut(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    """What would turn or hide other text is escaped, so that it stays the same JSON."""
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    return cut(UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def cut(text: str) -> str:
@@ -208,7 +211,7 @@ def cut(text: str) -> str:
 
 def _texts(value: object) -> dict[str, str]:
     found = value if isinstance(value, Mapping) else {}
-    return {str(name): str(text) for name, text in found.items()}
+    return {visible(str(name)): visible(str(text)) for name, text in found.items()}
 
 
 def _count(value: object) -> int:
@@ -242,14 +245,13 @@ def curl_of(run: Run, url: str) -> str:
 
 # --- log --------------------------------------------------------------------------------------
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 #: Characters of one line that a page shows.
 LONGEST_LINE = 20_000
 
 
 def plain_line(message: str) -> str:
     """Without colours; what would turn or hide other text is made visible (S47)."""
-    text = _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", _ANSI.sub("", message))
+    text = visible(_ANSI.sub("", message))
     return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}…"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -230,6 +231,15 @@ def histogram_of(bars: Sequence[Bar], look: Look, now: datetime) -> Chart:
         number=lambda value: times.number(value, language),
     )
     return histogram(bars, words)
+
+
+#: Control characters, except blanks and ends of lines, and what turns the text after it.
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """Nothing in it hides or turns what stands beside it (S47, S68)."""
+    return UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 
 
 # --- rows -------------------------------------------------------------------------------------

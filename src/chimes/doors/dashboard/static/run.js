@@ -81,7 +81,7 @@
   }
 
   /* --- log ----------------------------------------------------------------------------------- */
-  const CHUNK = 100, LINE = 20, LONGEST = 20000, NEAR_END = 40;
+  const CHUNK = 100, LINE = 24, LONGEST = 20000, NEAR_END = 40;
   const LEVELS = { debug: 10, info: 20, warning: 30, error: 40, critical: 50 };
 
   class RunLog extends HTMLElement {
@@ -380,10 +380,15 @@
       if (wanted) { this.unread = 0; this.fresh.hidden = true; }
     }
 
-    toEnd() { this.view.scrollTop = this.view.scrollHeight; this.top = this.view.scrollTop; }
+    toEnd() { this.view.scrollTop = this.view.scrollHeight; this.top = this.view.scrollTop; this.tall = this.view.clientHeight; }
 
     scrolled() {
       const { scrollTop, scrollHeight, clientHeight } = this.view;
+      if (clientHeight !== this.tall) {
+        // Nobody scrolled: the view became higher or lower.
+        this.tall = clientHeight;
+        if (this.following) return void this.toEnd();
+      }
       const end = scrollHeight - scrollTop - clientHeight < NEAR_END;
       if (end && !this.following && scrollTop > this.top) this.follow(true);
       else if (!end && this.following && scrollTop < this.top - 2) this.follow(false);
