@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from chimes import retelling
-from chimes.retelling import retold
+from chimes.retelling import retold, retold_line
 from chimes.wording import say
 
 MESSAGES = {
@@ -82,3 +82,43 @@ def test_a_long_text_takes_no_time() -> None:
     """Looked for from the left, never going back: what a task says must not cost the reader."""
     hostile = "step " + " of " * 900 + "failing"
     assert retold(hostile, "th") == hostile
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "backup of the disk is needed",
+        "disk space is missing",
+        "answered the phone",
+        "The build: succeeded",
+        "6 or 7",
+        "All runs with this error",
+    ],
+)
+def test_what_programs_print_is_not_taken_for_ours(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against the real catalogue, which has "{field} is needed" and the like."""
+    monkeypatch.undo()
+    for language in ("th", "zh"):
+        assert retold(text, language) == text
+        assert retold_line(text, language) == text
+
+
+def test_a_line_has_to_fit_very_well() -> None:
+    assert retold("connection refused", "th") != "connection refused"
+    assert retold_line("connection refused", "th") == "connection refused"
+    assert retold_line("no answer within 2.5 s", "th") != "no answer within 2.5 s"
+
+
+@pytest.mark.parametrize("language", ["th", "zh"])
+def test_a_text_is_held_against_few_templates(
+    language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log may have 50,000 lines, and its reader shares the process with the scheduler."""
+    monkeypatch.undo()
+    retelling._templates.cache_clear()
+    index = retelling._templates(language)
+    assert sum(map(len, index.values())) > 200
+    assert max(map(len, index.values())) <= 40
+    retelling._templates.cache_clear()

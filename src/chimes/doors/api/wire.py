@@ -25,7 +25,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, SyncTarget, Target
-from chimes.retelling import retold
+from chimes.retelling import retold, retold_line
 from chimes.service.orders import Order
 from chimes.service.rules import checked_text
 from chimes.service.targets import action_policy, agent_policy, usual_defaults, usual_timeout
@@ -171,7 +171,10 @@ def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
         "enabled": schedule.enabled,
         "pause": None
         if schedule.enabled
-        else {"note": retold(schedule.pause_note, lang), "until": time_out(schedule.pause_until)},
+        else {
+            "note": retold_line(schedule.pause_note, lang),
+            "until": time_out(schedule.pause_until),
+        },
         "depends_on": depends_on
         and {
             "schedule_id": depends_on.schedule_id,

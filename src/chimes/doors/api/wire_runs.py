@@ -10,7 +10,7 @@ from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.node import Node
 from chimes.model.run import Attempt, LogEntry, Run
-from chimes.retelling import retold
+from chimes.retelling import retold, retold_line
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.wording import ENGLISH
 
@@ -71,7 +71,7 @@ def log_out(entry: LogEntry, lang: str = ENGLISH) -> Json:
         "number": entry.number,
         "at": time_out(entry.at),
         "level": entry.level,
-        "message": retold(entry.message, lang),
+        "message": retold_line(entry.message, lang),
     }
 
 

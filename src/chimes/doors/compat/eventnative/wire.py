@@ -20,7 +20,7 @@ from chimes.model.sync_task import (
     task_time,
 )
 from chimes.model.target import SyncTarget
-from chimes.retelling import retold
+from chimes.retelling import retold_line
 from chimes.triggers import parse_moment
 from chimes.wording import ENGLISH, say
 
@@ -162,7 +162,7 @@ def task_out(run: Run, drivers: Mapping[str, str]) -> Json:
 
 def log_out(task: str, entry: LogEntry, lang: str = ENGLISH) -> Json:
     """R4.15. The task's id stands before each message, as in the lines that its users know."""
-    text = retold(entry.message, lang)
+    text = retold_line(entry.message, lang)
     return {
         "time": task_time(entry.at),
         "message": f"[{task}] {text}",
