@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from chimes.app.demo import work
 from chimes.errors import NotAllowed
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.attention import Cause
@@ -16,40 +18,51 @@ from chimes.model.insights import Window
 from chimes.model.listing import AuditQuery, DeliveryQuery, RunQuery, ScheduleQuery
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.target import HttpTarget
+from chimes.model.target import TaskTarget
 from chimes.service.demo import DemoService
-from chimes.service.demo_history import EXAMPLES, LABEL, PAST, story_of
+from chimes.service.demo_history import EXAMPLES, LABEL, MADE_UP, PAST, TASK, story_of
 from chimes.service.insights import InsightService
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from tests.builders import NOW, a_run, a_schedule
+from tests.builders import NOW, a_node, a_run, a_schedule
 from tests.store_contract.stores import KINDS, Home, StoreKind
 
 #: One of each way to load: all that SQL has is the same on MariaDB.
 STORES = ("memory", "sqlite", "json", "postgresql", "redis")
-HERE = "http://127.0.0.1:7100"
 ADMIN = Actor()
 EVERY_RUN = RunQuery(limit=None)
 EVERY_SCHEDULE = ScheduleQuery(limit=None)
 
 
 def stories() -> list[tuple[Schedule, tuple[Run, ...]]]:
-    found = [story_of(example, 1, HERE, NOW) for example in EXAMPLES]
+    found = [story_of(example, 1, NOW, live=True) for example in EXAMPLES]
     return [(story.schedule, story.runs) for story in found]
 
 
-def test_the_examples_call_nobody_but_this_node() -> None:
+def test_the_examples_call_nobody() -> None:
     for schedule, _ in stories():
         if schedule.enabled:
-            assert isinstance(schedule.target, HttpTarget)
-            assert schedule.target.url.startswith(f"{HERE}/health")
-            assert schedule.target.method == "GET"
+            assert isinstance(schedule.target, TaskTarget)
+            assert schedule.target.name == TASK
         else:
             assert schedule.pause_note
             assert schedule.next_run_at is None
         assert schedule.name.startswith("Demo: ")
         assert LABEL in schedule.labels
         assert not schedule.policy.delivery, "nobody is told of what never happened"
+
+
+def test_what_nobody_can_carry_out_is_paused_and_says_why() -> None:
+    for example in EXAMPLES:
+        schedule = story_of(example, 1, NOW, live=False).schedule
+        assert not schedule.enabled
+        assert schedule.pause_note
+
+
+async def test_what_an_example_does_takes_its_time_and_nothing_else() -> None:
+    assert await work(0.0) == MADE_UP
+    with pytest.raises(RuntimeError, match=MADE_UP):
+        await work(0.0, fails=True)
 
 
 def test_two_weeks_have_everything_that_can_happen() -> None:
@@ -74,7 +87,7 @@ def test_two_weeks_have_everything_that_can_happen() -> None:
 
 
 def test_the_same_slot_has_the_same_story() -> None:
-    later = [story_of(example, 1, HERE, NOW + timedelta(minutes=1)) for example in EXAMPLES]
+    later = [story_of(example, 1, NOW + timedelta(minutes=1), live=True) for example in EXAMPLES]
     before = {run.id: run for _, runs in stories() for run in runs}
     same = [run.id for story in later for run in story.runs if run.id in before]
     assert len(same) > 1000
@@ -101,11 +114,11 @@ async def test_loaded_once_and_removed_without_a_trace(kind: StoreKind, tmp_path
         (own,) = await store.add_runs([a_run(mine, status=RunStatus.FAILED, finished_at=NOW)])
         demo = DemoService(store)
         assert not await demo.loaded(ADMIN)
-        assert await demo.load(ADMIN, base_url=HERE) == len(EXAMPLES) == 10
+        assert await demo.load(ADMIN, live=True) == len(EXAMPLES) == 10
         assert await demo.loaded(ADMIN)
         await looks_real(store)
         everything = len((await store.list_runs(EVERY_RUN)).items)
-        assert await DemoService(store).load(ADMIN, base_url=HERE) == 0
+        assert await DemoService(store).load(ADMIN) == 0
         assert await store.count_schedules(EVERY_SCHEDULE) == 11
         assert len((await store.list_runs(EVERY_RUN)).items) == everything
 
@@ -119,7 +132,7 @@ async def test_loaded_once_and_removed_without_a_trace(kind: StoreKind, tmp_path
         verbs = [each.verb for each in await store.list_audit(AuditQuery())]
         assert [verb for verb in verbs if "demo" in verb] == ["remove_demo", "load_demo"]
         if not kind.durable:
-            assert await demo.load(ADMIN, base_url=HERE) == 10, "once more, under other ids"
+            assert await demo.load(ADMIN) == 10, "once more, under other ids"
             assert await store.count_schedules(EVERY_SCHEDULE) == 11
     finally:
         await home.close()
@@ -151,10 +164,24 @@ async def test_loading_that_was_interrupted_is_taken_up_again(tmp_path: Path) ->
 
     store.load = breaks  # type: ignore[method-assign]
     with pytest.raises(ConnectionError):
-        await demo.load(ADMIN, base_url=HERE)
+        await demo.load(ADMIN)
     store.load = real  # type: ignore[method-assign]
-    assert await demo.load(ADMIN, base_url=HERE) == 10
+    assert await demo.load(ADMIN) == 10
     assert await store.count_schedules(EVERY_SCHEDULE) == 10
+    await home.close()
+
+
+async def test_examples_run_where_a_node_offers_to(tmp_path: Path) -> None:
+    home = Home(KINDS[0], tmp_path, SettableClock())
+    store = await home.open()
+    demo = DemoService(store)
+    on = replace(EVERY_SCHEDULE, enabled=True)
+    await demo.load(ADMIN)
+    assert await store.count_schedules(on) == 0
+    await demo.remove(ADMIN)
+    await store.join(a_node(offers=(f"task:{TASK}",)), timedelta(minutes=1))
+    await demo.load(ADMIN)
+    assert await store.count_schedules(on) == 7
     await home.close()
 
 
@@ -165,10 +192,10 @@ async def test_only_admins_load_and_remove(tmp_path: Path) -> None:
     for role in (Role.VIEWER, Role.MEMBER, Role.OPERATOR):
         actor = Actor(owner=anna, role=role)
         with pytest.raises(NotAllowed):
-            await DemoService(store).load(actor, base_url=HERE)
+            await DemoService(store).load(actor)
         with pytest.raises(NotAllowed):
             await DemoService(store).remove(actor)
-    await DemoService(store).load(ADMIN, base_url=HERE)
+    await DemoService(store).load(ADMIN)
     assert not await DemoService(store).loaded(Actor(owner=anna, role=Role.MEMBER))
     assert await DemoService(store).loaded(Actor(owner=anna, role=Role.OPERATOR))
     await home.close()

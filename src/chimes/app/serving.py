@@ -54,6 +54,10 @@ def serve(
     configure_logging(settings.log_level, settings.log_format, secrets=sources.secrets)
     for warning in sources.warnings:
         logger.warning(warning)
+    if demo:
+        from chimes.app.demo import with_demo
+
+        app = with_demo(app)
     if app is not None:
         for flow in app.flows.values():
             flow.complete()

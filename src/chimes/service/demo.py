@@ -13,11 +13,13 @@ from chimes.model.access import SYSTEM_OWNER, Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.listing import RunQuery
 from chimes.model.schedule import deleted
+from chimes.model.target import TaskTarget
 from chimes.service.audit import entry
-from chimes.service.demo_history import EXAMPLES, demo_ids, story_of
+from chimes.service.demo_history import EXAMPLES, TASK, demo_ids, story_of
 from chimes.store.port import Item, RunLog, Store
 
 _STATE = "demo"
+_NEEDS = TaskTarget(name=TASK).needs
 _BATCH = 500
 
 
@@ -47,19 +49,25 @@ class DemoService:
             return False
         return (await self._kept()).state != "removed"
 
-    async def load(self, actor: Actor, *, base_url: str) -> int:
-        """How many schedules were added; 0 if the demo is there. `base_url`: of this node, which
-        is all that the examples call. Loading that was interrupted is taken up again."""
+    async def load(self, actor: Actor, *, live: bool | None = None) -> int:
+        """How many schedules were added; 0 if the demo is there. `live`: whether there is a node
+        that carries the examples out (None: look), otherwise they are paused. Loading that was
+        interrupted is taken up again."""
         _administers(actor)
         kept = await self._kept()
         if kept.state == "loaded":
             return 0
         generation = kept.generation + (kept.state == "removed")
         now = await self._store.now()
+        if live is None:
+            live = any(
+                node.lease_until > now and _NEEDS in node.offers
+                for node in await self._store.nodes()
+            )
         await self._keep(_Kept(generation=generation, state="loading"), None)
         # Straight into the store, so that nobody is told of what never happened.
         batch: list[Item] = []
-        for item in _items(generation, base_url, now):
+        for item in _items(generation, now, live=live):
             batch.append(item)
             if len(batch) == _BATCH:
                 await self._store.load(batch)
@@ -107,9 +115,9 @@ class DemoService:
         await self._store.set_state(_STATE, value, note)
 
 
-def _items(generation: int, base_url: str, now: datetime) -> Iterator[Item]:
+def _items(generation: int, now: datetime, *, live: bool) -> Iterator[Item]:
     for example in EXAMPLES:
-        story = story_of(example, generation, base_url, now)
+        story = story_of(example, generation, now, live=live)
         yield story.schedule
         yield from story.runs
         for run in story.runs:

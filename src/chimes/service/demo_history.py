@@ -15,13 +15,19 @@ from chimes.model.planning import ended_at_once, slot_run
 from chimes.model.policy import Policy
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule, planned
-from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, Target
+from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, Target, TaskTarget
 from chimes.triggers import Cron
 
 LABEL = "demo"
 NAMESPACE = "native"
 PAST = timedelta(days=14)
+#: Of `chimes serve --demo`; takes `seconds`, and fails if it is told to (`fails`).
+TASK = "chimes_demo"
+FAILURE = "RuntimeError"
+#: However long an example is said to take, nobody waits longer.
+LONGEST = 30.0
 PAUSED_BECAUSE = "An example. It is paused, because it would need something that is not here."
+NOT_LIVE = "An example. It runs on a node that was started with --demo."
 MADE_UP = "made up for the demo"
 NODE = NodeId("demo-node")
 #: When everything was down, counted back from now: what was due then was missed.
@@ -34,8 +40,7 @@ class Example:
     name: str
     cron: str
     zone: str
-    #: Below the address of this node: the only one that is ever called.
-    path: str = "/health"
+    #: None: `TASK`, which does nothing but take its time.
     target: Target | None = None
     #: How long it usually takes, in seconds.
     usual: float = 0.2
@@ -45,7 +50,7 @@ class Example:
     #: So many of the newest failed.
     failed_last: int = 0
     missed_last: bool = False
-    error: str = "HTTP 503 Service Unavailable"
+    error: str = f"ConnectionError: nobody answers ({MADE_UP})"
     paused: bool = False
     timeout: timedelta = timedelta(seconds=30)
     labels: Mapping[str, str | None] = field(default_factory=dict)
@@ -94,11 +99,10 @@ EXAMPLES = (
         name="Demo: supplier feed (fails)",
         cron="0 */6 * * *",
         zone="America/New_York",
-        path="/health/there-is-nothing-here",
         usual=0.4,
         failing=0.1,
         failed_last=4,
-        error="HTTP 404 Not Found",
+        error=f"{FAILURE}: {MADE_UP}",
         labels={"team": "sales"},
     ),
     Example(
@@ -124,8 +128,10 @@ EXAMPLES = (
         name="Demo: invoices at the end of the month",
         cron="0 18 L * *",
         zone="America/New_York",
+        target=HttpTarget(url="https://billing.example.com/invoices"),
         usual=420,
         timeout=timedelta(minutes=30),
+        paused=True,
     ),
     Example(
         slug="brief",
@@ -159,20 +165,22 @@ def _id(example: Example, generation: int) -> ScheduleId:
     return declared_id(LABEL, example.slug, generation)
 
 
-def demo_schedule(example: Example, generation: int, base_url: str, now: datetime) -> Schedule:
-    """Without its past."""
+def demo_schedule(example: Example, generation: int, now: datetime, *, live: bool) -> Schedule:
+    """Without its past. `live`: there is a node that can carry it out."""
     began = now - PAST
+    work = {"seconds": min(example.usual, LONGEST), "fails": example.failed_last > 0}
+    note = PAUSED_BECAUSE if example.paused else "" if live else NOT_LIVE
     schedule = Schedule(
         id=_id(example, generation),
         namespace=NAMESPACE,
         name=example.name if generation == 1 else f"{example.name} ({generation})",
         owner=SYSTEM_OWNER,
         trigger=Cron(example.cron, timezone=example.zone),
-        target=example.target or HttpTarget(url=f"{base_url}{example.path}", method="GET"),
+        target=example.target or TaskTarget(name=TASK, args=work),
         policy=Policy(timeout=example.timeout),
         labels={LABEL: None, **example.labels},
-        enabled=not example.paused,
-        pause_note=PAUSED_BECAUSE if example.paused else "",
+        enabled=not note,
+        pause_note=note,
         created_at=began,
         updated_at=began,
         created_by=LABEL,
@@ -191,8 +199,8 @@ class Story:
     logs: Mapping[str, LogEntry]
 
 
-def story_of(example: Example, generation: int, base_url: str, now: datetime) -> Story:
-    schedule = demo_schedule(example, generation, base_url, now)
+def story_of(example: Example, generation: int, now: datetime, *, live: bool) -> Story:
+    schedule = demo_schedule(example, generation, now, live=live)
     slots = list(_slots(schedule, now))
     runs = tuple(
         _run(schedule, example, slot, now, left=len(slots) - 1 - place)

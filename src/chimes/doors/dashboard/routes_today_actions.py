@@ -40,8 +40,7 @@ async def wake(visit: Visit) -> Response:
 
 @pages.post("/demo/load")
 async def load_demo(visit: Visit) -> Response:
-    service = DemoService(visit.door.store)
-    count = await service.load(visit.actor, base_url=f"http://127.0.0.1:{visit.door.port}")
+    count = await DemoService(visit.door.store).load(visit.actor)
     if not count:
         return visit.done(say("The demo is there already."), to="/ui/", kind="warning")
     return visit.done(
