@@ -116,9 +116,13 @@ class InsightService:
     ) -> ErrorGroups:
         return await self._store.error_groups(window, _seen(actor, filter_), limit=limit)
 
+    async def held(self, actor: Actor, *, limit: int) -> tuple[Run, ...]:
+        """As `running`, any number of them and without what is usual for each."""
+        return await self._store.running_now(_seen_by(actor), limit=limit)
+
     async def running(self, actor: Actor, *, limit: int = 20) -> tuple[RunningNow, ...]:
-        """The longest first."""
-        runs = await self._store.running_now(_seen_by(actor), limit=limit)
+        """The longest first, at most `MOST_SCHEDULES`."""
+        runs = await self.held(actor, limit=limit)
         ids = {run.schedule_id for run in runs if run.schedule_id is not None}
         expected = await self.expected_durations(actor, ids) if ids else {}
         return tuple(

@@ -36,8 +36,8 @@ async def system(visit: Visit) -> Response:
     chosen = visit.query.get("span", "24h")
     length, step = _SPANS.get(chosen, _SPANS["24h"])
     state, counts = await store.status(), await store.counts()
-    held = await insights.running(visit.actor, limit=_MOST_RUNNING)
-    running = Counter(each.run.holder for each in held if each.run.holder)
+    held = await insights.held(visit.actor, limit=_MOST_RUNNING)
+    running = Counter(run.holder for run in held if run.holder)
     rows = lag_rows(await insights.lag_series(visit.actor, Window.last(length, visit.now), step))
     waiting, going = waiting_and_running(counts.runs)
     return visit.page_or_part(
