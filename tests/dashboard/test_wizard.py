@@ -443,3 +443,22 @@ async def test_runs_that_take_longer_than_the_interval_are_told() -> None:
         page = await browser.get(f"/ui/schedules/{made['id']}/edit")
         assert "Its runs take about 40 s" in page.text
         assert "it is tried again at" in page.text, "also where secrets are hidden"
+
+
+async def test_words_that_were_not_read_are_not_passed_over_when_saving() -> None:
+    async with browsing() as browser:
+        await browser.get(NEW)
+        page = await fill(browser, NEW, words="every day at 10:00", url="https://example.com/x")
+        assert (page.status_code, "not in the fields yet" in page.text) == (422, True)
+        assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
+        # While they are typed, the preview is of the fields, which is what would be saved.
+        sent = fields_on(page.text) | {"do": "preview"}
+        part = await browser.client.post(
+            NEW, data=sent, headers={"HX-Request": "true", "Origin": "http://localhost:7100"}
+        )
+        assert "Every weekday at 09:00" in part.text
+        # Without scripts, Enter presses the first button of the form: they are read.
+        read = await fill(browser, NEW, do_="preview")
+        assert fields_on(read.text)["expression"] == "0 10 * * *"
+        assert (await fill(browser, NEW)).status_code == 303
+        assert (await the_only(browser))["trigger"]["expression"] == "0 10 * * *"

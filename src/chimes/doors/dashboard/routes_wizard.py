@@ -31,6 +31,7 @@ from chimes.doors.dashboard.views_wizard_when import (
 )
 from chimes.doors.dashboard.views_wizard_words import read_words, with_preset
 from chimes.doors.dashboard.visit import Visit
+from chimes.doors.problems import FieldError
 from chimes.errors import InvalidInput, NeedsClarification, NotAllowed, NotFound
 from chimes.language import describe
 from chimes.model.ids import ScheduleId
@@ -45,6 +46,11 @@ from chimes.wording import say
 pages = Pages()
 _TEMPLATE = "wizard/page.html"
 _OTHERS = 50
+_UNREAD = FieldError(
+    name="words",
+    detail=say("These words are not in the fields yet. Press “Fill in the fields”, or clear them."),
+    code="unread",
+)
 
 
 @pages.get("/schedules/new")
@@ -85,9 +91,14 @@ async def edit_form(visit: Visit) -> Response:
 async def _form(visit: Visit, edit: Edit | None) -> Response:
     fields = fields_from(visit.form)
     wanted, _, choice = visit.form.text("do").partition(":")
-    if wanted in ("", "preview") and fields.get("words") != fields.get("words_read", ""):
+    unread = fields.get("words", "").split() != fields.get("words_read", "").split()
+    if wanted in ("", "preview") and unread and not visit.partial:
         wanted = "read"
     match wanted:
+        case "save" if unread and fields.get("words"):
+            # Somebody may believe that the words are saved: what is saved are the fields.
+            sheet = await composed(visit, fields, edit=edit, filled_only=False, errors=[_UNREAD])
+            return await _shown(visit, sheet, status=422)
         case "save":
             if edit is not None and fields.get("version") != str(edit.schedule.version):
                 return await _shown(visit, await conflict(visit, fields, edit), status=409)
