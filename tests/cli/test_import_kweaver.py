@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from chimes.app.kweaver_import import Read, same_clock, schedule_of
+from chimes.app.kweaver_import import Read, read, same_clock, schedule_of
 from chimes.doors.compat.kweaver.wire import schedule_out
 from chimes.errors import InvalidInput
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.policy import Policy
 from chimes.model.target import ActionTarget
-from chimes.store.sql.kweaver_table import ActionRow
+from chimes.store.sql.kweaver_table import ActionRow, ActionTable
 from tests.forking import ran
 from tests.store.mariadb_rig import opened, sql
 
@@ -212,11 +212,30 @@ async def test_times_of_another_zone_are_noticed(mariadb_url: str, tmp_path: Pat
         ({"params": "[]"}, "not a JSON object"),
         ({"status": "odd"}, "neither active nor inactive"),
         ({"cron_expression": "@hourly"}, "5 fields"),
+        ({"next_run_time": 10**18}, "f_next_run_time"),
+        ({"next_run_time": 2**63 - 1}, "f_next_run_time"),
+        ({"last_run_time": 10**15}, "f_last_run_time"),
+        ({"create_time": 253_402_300_799_999}, "f_create_time"),
+        ({"update_time": 10**18}, "f_update_time"),
     ],
 )
-def test_what_cannot_be_a_schedule_says_why(given: dict[str, str], says: str) -> None:
+def test_what_cannot_be_a_schedule_says_why(given: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         made(**given)
+
+
+def test_an_absurd_time_costs_its_row_and_no_other() -> None:
+    locked = a_row(id="locked", lock_holder="pod-1", lock_time=10**18)
+    rows = (a_row(id="odd", next_run_time=10**18), a_row(id="good"), locked)
+    found = read(
+        ActionTable(rows=rows, read_at=ms(NOW)),
+        timezone="UTC",
+        owner=SYSTEM_OWNER,
+        policy=Policy(),
+    )
+    assert [each.id for each in found.refused] == ["odd"]
+    assert [each.id for each in found.schedules] == ["good", "locked"]
+    assert found.held == ("locked",)
 
 
 async def test_no_such_table(mariadb_url: str, tmp_path: Path) -> None:

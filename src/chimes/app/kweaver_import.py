@@ -23,10 +23,12 @@ from chimes.model.target import ActionTarget
 from chimes.model.target_rules import check_target
 from chimes.store.sql.kweaver_table import ActionRow, ActionTable
 from chimes.triggers import Cron
+from chimes.triggers.moment import LAST_MICROSECOND
 from chimes.wording import say
 
 #: A lock that is older than this belongs to nobody any more (R0.21).
 STALE: Final = timedelta(minutes=5)
+STALE_MS: Final = STALE // timedelta(milliseconds=1)
 _MINUTE = 60_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -52,7 +54,7 @@ class Read:
 
 
 def read(table: ActionTable, *, timezone: str, owner: Owner, policy: Policy) -> Read:
-    now = moment(table.read_at) or _EPOCH
+    now = moment(table.read_at, "now") or _EPOCH
     schedules: list[Schedule] = []
     refused: list[Refused] = []
     off_grid: list[ActionRow] = []
@@ -70,7 +72,7 @@ def read(table: ActionTable, *, timezone: str, owner: Owner, policy: Policy) -> 
     return Read(
         schedules=tuple(schedules),
         refused=tuple(refused),
-        held=tuple(row.id for row in table.rows if _held(row, now)),
+        held=tuple(row.id for row in table.rows if _held(row, table.read_at)),
         off_grid=tuple(row.id for row in off_grid),
         # Cron knows whole minutes: any other time was never computed from it.
         elsewhere=tuple(row.id for row in off_grid if row.next_run_time % _MINUTE == 0),
@@ -100,7 +102,7 @@ def schedule_of(
         raise InvalidInput(
             say("{cron!r} never comes: no moment matches it", cron=row.cron_expression)
         )
-    created = moment(row.create_time) or now
+    created = moment(row.create_time, "f_create_time") or now
     schedule = Schedule(
         id=ScheduleId(row.id),
         namespace=facts.NAMESPACE,
@@ -110,16 +112,17 @@ def schedule_of(
         target=target,
         policy=policy,
         enabled=row.status == facts.ACTIVE,
-        last_run_at=moment(row.last_run_time),
+        last_run_at=moment(row.last_run_time, "f_last_run_time"),
         created_at=created,
         created_by=row.creator,
-        updated_at=moment(row.update_time) or created,
+        updated_at=moment(row.update_time, "f_update_time") or created,
         updated_by=row.updater or row.creator,
     )
     schedule = written_by(with_expression(schedule, row.cron_expression), _updater(row))
+    next_run_at = moment(row.next_run_time, "f_next_run_time")
     if not schedule.enabled:
         return schedule, True
-    return _with_next_time(schedule, trigger, moment(row.next_run_time), now)
+    return _with_next_time(schedule, trigger, next_run_at, now)
 
 
 def _updater(row: ActionRow) -> Account:
@@ -146,13 +149,22 @@ def same_clock(found: Read) -> bool:
     return not found.elsewhere or 2 * len(found.elsewhere) < active
 
 
-def moment(milliseconds: int) -> datetime | None:
+def moment(milliseconds: int, column: str) -> datetime | None:
+    """None: there is no such time yet. InvalidInput for one that no schedule can have (S23)."""
+    if milliseconds > LAST_MICROSECOND // 1000:
+        raise InvalidInput(
+            say(
+                "its {column} is {milliseconds} milliseconds, which is beyond the year 9998",
+                column=column,
+                milliseconds=milliseconds,
+            )
+        )
     return _EPOCH + timedelta(milliseconds=milliseconds) if milliseconds > 0 else None
 
 
-def _held(row: ActionRow, now: datetime) -> bool:
-    taken = moment(row.lock_time)
-    return bool(row.lock_holder) and taken is not None and now - taken < STALE
+def _held(row: ActionRow, now: int) -> bool:
+    """In plain numbers: a lock may have any."""
+    return bool(row.lock_holder) and row.lock_time > 0 and now - row.lock_time < STALE_MS
 
 
 def _identities(text: str) -> tuple[Mapping[str, object], ...]:
