@@ -12,7 +12,7 @@ import pytest
 
 from chimes.errors import ConfigError
 from chimes.model.access import Owner, OwnerType
-from chimes.model.action_run import end_of, execution_kept, kept_text
+from chimes.model.action_run import ExecutionEnd, end_of, execution_kept, kept_text
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Origin
 from chimes.model.target import ActionTarget
@@ -185,6 +185,9 @@ async def test_accepted_and_ended_at_once(status: str) -> None:
         answer("202 Accepted", b'{"status": "pending"}'),
         answer("202 Accepted", b'{"execution_id": "a\\nb"}'),
         answer("202 Accepted", b'{"execution_id": true}'),
+        answer("202 Accepted", b'{"execution_id": ".."}'),
+        answer("202 Accepted", b'{"execution_id": "."}'),
+        answer("202 Accepted", b'{"execution_id": "a\\u0085b"}'),
         answer("202 Accepted", b'["e1"]'),
         answer("202 Accepted", b'{"execution_id": "' + b"x" * 201 + b'"}'),
         answer("202 Accepted", b"[" * 100_000),
@@ -215,6 +218,48 @@ async def test_a_service_that_does_not_tell_how_it_ends(status: int, looks: int)
     assert len(there.asked) == looks
 
 
+# A service behind a page that answers everything: accepted, and never canceled over there
+@pytest.mark.parametrize(
+    "empty",
+    [{}, {"id": "e1"}, {"status": None}, answer("200 OK", b"<html>hello</html>")],
+    ids=["nothing", "id", "null", "page"],
+)
+async def test_a_200_that_says_nothing_three_times_is_no_offer(empty: Given) -> None:
+    async with a_service(states=[empty]) as there, acting(there.url) as runner:
+        outcome = await runner.execute(call := an_action(timeout=2))
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert outcome.result is not None
+    assert (outcome.result["accepted"], outcome.result["followed"]) == (True, False)
+    assert logged(call)[-1][1] == (
+        "accepted; the action service does not tell how it ends (HTTP 200)"
+    )
+    assert (len(there.asked), there.canceled) == (3, [])
+
+
+async def test_one_that_told_before_is_asked_on_though_it_says_nothing_for_a_while() -> None:
+    states: list[Given] = [RUNNING, {}, {}, {}, {}, COMPLETED]
+    async with a_service(states=states) as there, acting(there.url) as runner:
+        outcome = await runner.execute(an_action())
+    assert outcome.end is AttemptEnd.SUCCEEDED
+    assert outcome.result is not None
+    assert outcome.result["followed"]
+
+
+# C4: whoever took the run over follows the same execution
+async def test_who_has_lost_the_run_stops_and_cancels_nothing() -> None:
+    class Fenced(Kept):
+        async def keep(self, value: str) -> bool:
+            return False
+
+    async with a_service(states=[RUNNING]) as there:
+        async with acting(there.url) as runner:
+            outcome = await runner.execute(an_action(timeout=0.5, state=Fenced()))
+        assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "lost")
+        assert not outcome.retryable
+        assert (there.asked, there.canceled) == ([], [])
+        assert len(there.executed) == 1
+
+
 async def test_an_execution_may_be_known_a_moment_later_than_its_id() -> None:
     states: list[Given] = [404, 404, RUNNING, 404, 404, COMPLETED]
     async with a_service(states=states) as there, acting(there.url) as runner:
@@ -238,7 +283,17 @@ async def test_an_execution_that_was_known_and_is_not_any_more() -> None:
 @pytest.mark.parametrize(
     ("ended", "code", "error"),
     [
-        ({"status": "failed"}, "action_failed", "the action failed: Action execution started"),
+        ({"status": "failed"}, "action_failed", "the action failed"),
+        (
+            {"status": "failed", "error_message": "it broke"},
+            "action_failed",
+            "the action failed: it broke",
+        ),
+        (
+            {"status": "failed", "message": "no node"},
+            "action_failed",
+            "the action failed: no node",
+        ),
         (
             {
                 "status": "FAILED",
@@ -529,5 +584,14 @@ def test_what_was_not_kept_by_us_is_nothing(text: str | None) -> None:
     assert execution_kept(text) == ""
 
 
-def test_words_of_a_service() -> None:
-    assert [end_of(word) for word in ("pending", "running", "", "success")] == [None] * 4
+@pytest.mark.parametrize(
+    ("words", "end"),
+    [
+        (("pending", "running", "accepted", "queued", ""), None),
+        (("completed", " Completed ", "success", "SUCCEEDED"), ExecutionEnd.COMPLETED),
+        (("failed", "FAILED"), ExecutionEnd.FAILED),
+        (("cancelled", "canceled"), ExecutionEnd.CANCELLED),
+    ],
+)
+def test_words_of_a_service(words: tuple[str, ...], end: ExecutionEnd | None) -> None:
+    assert {end_of(word) for word in words} == {end}

@@ -18,7 +18,12 @@ class ExecutionEnd(StrEnum):
     CANCELLED = "cancelled"
 
 
-_ENDS = {end.value: end for end in ExecutionEnd} | {"canceled": ExecutionEnd.CANCELLED}
+#: `success` is what the original says of a single object, and others of the whole.
+_ENDS = {end.value: end for end in ExecutionEnd} | {
+    "canceled": ExecutionEnd.CANCELLED,
+    "success": ExecutionEnd.COMPLETED,
+    "succeeded": ExecutionEnd.COMPLETED,
+}
 
 
 def end_of(status: str) -> ExecutionEnd | None:

@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from chimes.model.action_run import LONGEST_EXECUTION_ID
+from chimes.model.action_run import LONGEST_EXECUTION_ID, end_of
 from chimes.redaction import Redactor
 from chimes.targets.http_callback.response import Reply
 
 LONGEST_TEXT = 1000
 LONGEST_STATUS = 50
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 #: What the service calls them, by our names.
 _COUNTS = {"total": "total_count", "success": "success_count", "failed": "failed_count"}
 _MOST_COUNTED = 10**12
@@ -28,7 +28,7 @@ class Said:
     status: str = ""
     message: str = ""
     counts: Mapping[str, int] | None = None
-    #: Why an object failed, of the first that says so.
+    #: Why an object failed, of the first that says so; otherwise why the whole did.
     why: str = ""
 
 
@@ -42,7 +42,7 @@ def said_in(reply: Reply) -> Said | None:
         status=short(found.get("status"), LONGEST_STATUS),
         message=short(found.get("message"), LONGEST_TEXT),
         counts=_counts(found),
-        why=_why(found.get("results")) or short(found.get("error"), LONGEST_TEXT),
+        why=_why(found),
     )
 
 
@@ -83,6 +83,9 @@ def _id(given: object) -> str:
         given = str(given)
     if not isinstance(given, str) or len(given) > LONGEST_EXECUTION_ID:
         return ""
+    if given in (".", ".."):
+        # In a path they mean another one.
+        return ""
     return given if given == short(given, LONGEST_EXECUTION_ID) else ""
 
 
@@ -97,13 +100,12 @@ def _counts(found: Mapping[str, object]) -> Mapping[str, int] | None:
     return counts or None
 
 
-def _why(results: object) -> str:
-    if not isinstance(results, list):
-        return ""
-    for each in results:
+def _why(found: Mapping[str, object]) -> str:
+    results = found.get("results")
+    for each in results if isinstance(results, list) else ():
         if isinstance(each, Mapping) and each.get("error_message"):
             return short(each["error_message"], LONGEST_TEXT)
-    return ""
+    return short(found.get("error_message") or found.get("error"), LONGEST_TEXT)
 
 
 class Record:
@@ -115,6 +117,8 @@ class Record:
         self.status = ""
         self.message = ""
         self.why = ""
+        #: The message that came with the end; that of the acceptance is no reason for anything.
+        self.last_words = ""
         self.counts: Mapping[str, int] | None = None
         #: Of the answer to `execute`; None: there was none in this attempt.
         self.http_status: int | None = None
@@ -127,6 +131,8 @@ class Record:
         self.status = said.status or self.status
         self.message = said.message or self.message
         self.why = said.why or self.why
+        if end_of(said.status) is not None:
+            self.last_words = said.message
         self.counts = said.counts or self.counts
 
     def result(self) -> dict[str, object]:

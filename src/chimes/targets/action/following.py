@@ -19,6 +19,7 @@ from chimes.wording import say
 
 FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.5, 10.0, 1.6
 #: An execution may be known a moment later than its id is: so often in a row it may be unknown.
+#: The same goes for a 200 without a status, which is what a page for everything answers.
 UNKNOWN_IN_A_ROW = 3
 
 
@@ -87,7 +88,7 @@ def _goes_on(reply: Reply, dispatch: Dispatch, asking: Asking) -> bool:
                     id=dispatch.record.execution_id,
                 ),
             )
-    elif status in (200, 408, 429) or (status >= 500 and status != 501):
+    elif _passes(status, asking):
         dispatch.log(
             "warning",
             say(
@@ -104,6 +105,14 @@ def _goes_on(reply: Reply, dispatch: Dispatch, asking: Asking) -> bool:
     return False
 
 
+def _passes(status: int, asking: Asking) -> bool:
+    """Whether an answer that says nothing is only trouble, to be waited out."""
+    if status == 200 and not asking.known:
+        asking.unknown_in_a_row += 1
+        return asking.unknown_in_a_row < UNKNOWN_IN_A_ROW
+    return status in (200, 408, 429) or (status >= 500 and status != 501)
+
+
 def _note(said: Said, dispatch: Dispatch) -> None:
     record = dispatch.record
     if said.status != record.status:
@@ -116,7 +125,7 @@ def _note(said: Said, dispatch: Dispatch) -> None:
 
 def _judge(end: ExecutionEnd, dispatch: Dispatch) -> None:
     record = dispatch.record
-    why = record.why or record.message
+    why = record.why or record.last_words
     match end:
         case ExecutionEnd.COMPLETED:
             failed = (record.counts or {}).get("failed", 0)

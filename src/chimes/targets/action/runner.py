@@ -123,9 +123,11 @@ class ActionRunner:
         said = said_in(reply) or Said()
         record.execution_id = said.execution_id
         record.add(replace(said, status=said.status or "accepted"))
-        if call.state is not None and said.execution_id:
-            # Before anything else: whoever takes over asks for this one instead of executing.
-            await call.state.keep(kept_text(said.execution_id))
+        # Before anything else: whoever takes over asks for this one instead of executing.
+        if said.execution_id and not await _kept(call, said.execution_id):
+            # The store takes no verdict of this attempt. The execution is the new holder's, by
+            # the same key, so nothing is said about it over there.
+            raise Trouble("lost", say("the run belongs to another node by now"))
         dispatch.log(
             "info",
             say(
@@ -162,3 +164,7 @@ class ActionRunner:
         with contextlib.suppress(Trouble, TimeoutError):
             async with asyncio.timeout(FAREWELL):
                 await self._service.ask(request)
+
+
+async def _kept(call: Call, execution_id: str) -> bool:
+    return call.state is None or await call.state.keep(kept_text(execution_id))
