@@ -360,11 +360,12 @@ async def test_others_schedules_are_not_there_and_secrets_do_not_leave_by_a_copy
         browser.client.cookies.clear()
         await browser.send("/ui/login", on="/ui/login", key=keys[Role.OPERATOR])
         seen = await browser.get(f"{NEW}?from={made['id']}")
-        if seen.status_code == 200:
-            fields = fields_on(seen.text)
-            assert fields["source"] == ""
-            hidden = [name for name, value in fields.items() if "***" in value]
-            assert not hidden, "who may not change it copies no secret"
+        assert seen.status_code == 200
+        fields = fields_on(seen.text)
+        assert fields["source"] == ""
+        hidden = [name for name, value in fields.items() if "***" in value]
+        assert not hidden, "who may not change it copies no secret"
+        assert (await browser.get(f"/ui/schedules/{made['id']}/edit")).status_code == 403
 
 
 async def test_hostile_texts_are_only_texts() -> None:
@@ -462,3 +463,28 @@ async def test_words_that_were_not_read_are_not_passed_over_when_saving() -> Non
         assert fields_on(read.text)["expression"] == "0 10 * * *"
         assert (await fill(browser, NEW)).status_code == 303
         assert (await the_only(browser))["trigger"]["expression"] == "0 10 * * *"
+
+
+async def test_somebody_who_is_faster_by_a_blink_is_noticed_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create(name="first")
+        address, edit = f"/api/v1/schedules/{made['id']}", f"/ui/schedules/{made['id']}/edit"
+        service = browser.rig.doorway.schedules
+        change = service.change
+
+        async def overtaken(*given: Any, **more: Any) -> Any:
+            monkeypatch.setattr(service, "change", change)
+            answer = await browser.rig.client.patch(address, json={"priority": 7})
+            assert answer.status_code == 200
+            return await change(*given, **more)
+
+        await browser.get(edit)
+        monkeypatch.setattr(service, "change", overtaken)
+        page = await fill(browser, edit, name="mine")
+        assert "Somebody else changed this schedule" in page.text
+        assert (await browser.rig.client.get(address)).json()["name"] == "first"
+        assert (await fill(browser, edit)).status_code == 303
+        found = (await browser.rig.client.get(address)).json()
+        assert (found["name"], found["priority"]) == ("mine", 7)
