@@ -6,11 +6,13 @@ import asyncio
 import hashlib
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import asyncmy.errors
 import pytest
 
+from chimes.doors.compat.kweaver.wire import Account, with_expression, written_by
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
@@ -43,6 +45,7 @@ COLUMNS = [
     "f_update_time",
     "f_instance_identities",
     "f_creator_type",
+    "f_updater_type",
 ]
 HOUR = timedelta(hours=1)
 
@@ -123,7 +126,43 @@ async def test_a_schedule_reads_as_a_row_of_that_table(store: SqlStore, mariadb_
         + schedule.updated_at.microsecond // 1000,
         "f_instance_identities": '[{"id": "ก1"}, {"id": 2}]',
         "f_creator_type": "app",
+        "f_updater_type": "",
     }
+
+
+# R0.17, R0.38: the same words as the door has
+async def test_who_wrote_it_and_its_cron_read_as_the_door_shows_them(
+    store: SqlStore, mariadb_url: str
+) -> None:
+    draft = a_schedule(
+        id="door-made",
+        trigger=Cron("0 9 * JAN MON-FRI", timezone="UTC"),
+        target=ActionTarget(kn_id="kn-1", action_type_id="at-1", account_id="u-1"),
+        updated_by="system:default",
+    )
+    draft = with_expression(draft, "0 9 ? JAN MON-FRI")
+    schedule_id = (await store.add_schedule(written_by(draft, Account("张三", "app")))).id
+
+    async def shown() -> tuple[object, ...]:
+        ((*row,),) = await sql(
+            mariadb_url,
+            "SELECT f_updater, f_updater_type, f_cron_expression FROM t_action_schedule",
+        )
+        return tuple(row)
+
+    assert await shown() == ("张三", "app", "0 9 ? JAN MON-FRI")
+    # Another version was written by somebody else, whatever the door has kept.
+    await sql(
+        mariadb_url, f"UPDATE t_action_schedule SET f_status='inactive' WHERE f_id='{schedule_id}'"
+    )
+    updater, kind, expression = await shown()
+    assert (str(updater)[:4], kind, expression) == ("sql:", "", "0 9 ? JAN MON-FRI")
+    # And another trigger is not what was written down there.
+    other = Cron("0 8 * * *", timezone="UTC")
+    await store.change_schedule(
+        schedule_id, lambda found, now: replace(found, trigger=other, updated_by="dave")
+    )
+    assert await shown() == ("dave", "", "0 8 * * *")
 
 
 async def test_a_schedule_of_another_door_has_empty_words(

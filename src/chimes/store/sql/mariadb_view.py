@@ -113,6 +113,26 @@ def _account(otherwise: str) -> str:
     return f"COALESCE(NULLIF({_word('target', 'account_id')}, ''), {otherwise})"
 
 
+def _by_door(key: str, otherwise: str) -> str:
+    """Of whom the KWeaver door has kept as the writer, if it is this version that they wrote."""
+    version = "JSON_VALUE(schedules.door_data, '$.kweaver.version')"
+    return (
+        f"IF({version} = schedules.version, "
+        f"COALESCE(NULLIF({_word('door_data', f'kweaver.updater.{key}')}, ''), {otherwise}), "
+        f"{otherwise})"
+    )
+
+
+# As it was written at the KWeaver door, for as long as the trigger means that.
+_MEANT = "JSON_COMPACT(JSON_EXTRACT(schedules.door_data, '$.kweaver.trigger'))"
+_EXPRESSION = f"""IF(
+    {_MEANT} COLLATE utf8mb4_nopad_bin
+      = JSON_COMPACT(schedules.`trigger`) COLLATE utf8mb4_nopad_bin,
+    {_word("door_data", "kweaver.cron_expression")},
+    {_word("trigger", "expression")}
+  )"""
+
+
 # The seed's columns; behind them those that its implementation had besides (C23).
 ACTION_VIEW = f"""
 CREATE OR REPLACE VIEW t_action_schedule AS SELECT
@@ -121,7 +141,7 @@ CREATE OR REPLACE VIEW t_action_schedule AS SELECT
   {_word("target", "kn_id")} AS f_kn_id,
   {_word("target", "branch")} AS f_branch,
   {_word("target", "action_type_id")} AS f_action_type_id,
-  {_word("trigger", "expression")} AS f_cron_expression,
+  {_EXPRESSION} AS f_cron_expression,
   {_json("identities", "[]")} AS f_unique_identities,
   {_json("params", "{}")} AS f_dynamic_params,
   schedules.compat_status AS f_status,
@@ -131,10 +151,11 @@ CREATE OR REPLACE VIEW t_action_schedule AS SELECT
   COALESCE(({_HELD.format(column="runs.claimed_at DIV 1000")}), 0) AS f_lock_time,
   {_account("schedules.created_by")} AS f_creator,
   schedules.created_at DIV 1000 AS f_create_time,
-  schedules.updated_by AS f_updater,
+  {_by_door("id", "schedules.updated_by")} AS f_updater,
   schedules.updated_at DIV 1000 AS f_update_time,
   {_json("identities", "[]")} AS f_instance_identities,
-  {_word("target", "account_type")} AS f_creator_type
+  {_word("target", "account_type")} AS f_creator_type,
+  {_by_door("type", "''")} AS f_updater_type
 FROM schedules WHERE schedules.deleted_at IS NULL
 """
 
