@@ -9,15 +9,16 @@ from starlette.responses import Response
 from chimes.doors.dashboard.charts.drawing import Chart
 from chimes.doors.dashboard.look import by_clock
 from chimes.doors.dashboard.pages import Pages
-from chimes.doors.dashboard.views_system import page_of
 from chimes.doors.dashboard.views_today import (
     DAY,
     Head,
     Nodes,
     Numbers,
+    RecentChange,
     health,
     needing_attention,
     nodes_seen,
+    recent_changes,
     running_count,
     running_rows,
     since_a_day,
@@ -35,7 +36,6 @@ from chimes.doors.dashboard.views_today_pictures import (
 )
 from chimes.doors.dashboard.visit import Visit
 from chimes.model.attention import Attentions
-from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import QUARTER, ScheduleCounts, Tally, Window, summed
 from chimes.model.listing import AuditQuery, ScheduleQuery, ScheduleSort
@@ -181,12 +181,17 @@ def _heat(visit: Visit, quarters: tuple[Tally, ...]) -> Chart | None:
     return heat_chart(cells, visit.look, visit.now) if any_runs else None
 
 
-async def _changes(visit: Visit) -> list[tuple[AuditEntry, str]] | None:
+async def _changes(visit: Visit) -> tuple[RecentChange, ...] | None:
     """None: not for this reader."""
     if not visit.actor.sees_everything:
         return None
-    found = await visit.door.store.list_audit(AuditQuery(limit=SHOWN_CHANGES))
-    return [(each, page_of(each)) for each in found]
+    store = visit.door.store
+    found = await store.list_audit(AuditQuery(limit=SHOWN_CHANGES))
+    names: dict[str, str] = {}
+    for schedule_id in {each.object_id for each in found if each.object_kind == "schedule"}:
+        schedule = await store.get_schedule(ScheduleId(schedule_id))
+        names[schedule_id] = schedule.name if schedule is not None else schedule_id
+    return recent_changes(found, names)
 
 
 def _empty(visit: Visit) -> Response:

@@ -3,15 +3,17 @@ runs just now. From values to what a template needs; nothing here asks a store."
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.doors.dashboard import times
 from chimes.doors.dashboard.filters import Chip, Filter
 from chimes.doors.dashboard.look import Look
+from chimes.doors.dashboard.views_system import page_of
 from chimes.model.access import Actor
 from chimes.model.attention import Attention, Attentions, Cause
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
 from chimes.model.insights import BAD, ScheduleCounts, Tally, Window, summed
 from chimes.model.lags import Lags
@@ -230,6 +232,26 @@ def _running_row(each: RunningNow, actor: Actor, now: datetime) -> RunningRow:
 def running_count(shown: Sequence[RunningNow], limit: int, week: Tally) -> int:
     """Exact while they fit into the list; otherwise as many as the week's sums know of."""
     return len(shown) if len(shown) < limit else max(limit, week[RunStatus.RUNNING])
+
+
+# --- recent changes -------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecentChange:
+    entry: AuditEntry
+    #: What the object is called, where it has a name.
+    name: str
+    address: str
+
+
+def recent_changes(
+    entries: Iterable[AuditEntry], names: Mapping[str, str]
+) -> tuple[RecentChange, ...]:
+    return tuple(
+        RecentChange(
+            entry=each, name=names.get(each.object_id, each.object_id), address=page_of(each)
+        )
+        for each in entries
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,178 @@
+"""Today and the inbox in a real browser: each action, live, on phones, by keys (UX D.1)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
+from tests.browser.watching import accessible, fits, zoned
+
+DAILY = {"kind": "cron", "expression": "0 9 * * *", "timezone": "America/New_York"}
+HOSTILE = "<img src=x onerror=alert(1)> & co"
+
+
+class _Slow(BaseHTTPRequestHandler):
+    """Answers at once, or when it is told to (`/slow`)."""
+
+    let_go: threading.Event
+
+    def do_GET(self) -> None:
+        if self.path == "/slow":
+            self.let_go.wait(30)
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def receiver() -> Iterator[str]:
+    handler = type("Slow", (_Slow,), {"let_go": threading.Event()})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    handler.let_go.set()
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+def schedule_on(site: Site, name: str, url: str, **given: Any) -> str:
+    target = {"kind": "http", "url": url, "method": "GET"}
+    body = {"name": name, "trigger": DAILY, "target": target} | given
+    return str(site.post("/schedules", body)["id"])
+
+
+def test_from_nothing_to_the_demo_and_back(site: Site, visitor: Callable[..., Visitor]) -> None:
+    """The empty page, the demo by one button, each look, a card of the timeline, and away."""
+    page = visitor(site).open("/ui/")
+    accessible(page)
+    page.get_by_label("What should happen, and when?").fill("every day at 9")
+    page.get_by_role("button", name="Understand it").click()
+    page.wait_for_url("**/ui/schedules/new?words=every+day+at+9")
+    page.goto("/ui/")
+    page.get_by_role("button", name="Load demo data").click()
+    expect(page.locator(".toast")).to_contain_text("10 example schedules")
+    expect(page.locator(".note.demo")).to_contain_text("their past is made up")
+    assert page.locator(".tile").count() == 5
+    for language, theme, width in LOOKS:
+        looked = visitor(site, language=language, theme=theme, width=width).open("/ui/")
+        expect(looked.locator(".chart.heat")).to_be_visible()
+        accessible(looked)
+        fits(looked)
+        zoned(looked)
+    # A cell of the heat map is a list of runs.
+    page.locator(".chart.heat a").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/runs?q=since*")
+    page.goto("/ui/")
+    page.get_by_role("button", name="Remove the demo").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove it").click()
+    expect(page.locator(".toast")).to_contain_text("10 example schedules were removed")
+    expect(page.get_by_role("heading", name="Say it")).to_be_visible()
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+def test_a_fire_can_be_skipped_from_its_card(
+    site: Site, visitor: Callable[..., Visitor], scripts: bool
+) -> None:
+    made = schedule_on(site, HOSTILE, "http://127.0.0.1:9/")
+    before = site.get(f"/schedules/{made}")["next_run_at"]
+    page = visitor(site, scripts=scripts).open("/ui/?span=7d")
+    mark = page.locator('.timeline a[href^="/ui/fires/"]').first
+    mark.focus()
+    page.keyboard.press("Enter")
+    card = page.get_by_role("dialog") if scripts else page.locator("section.card")
+    expect(card).to_contain_text(HOSTILE)
+    expect(card).to_contain_text("EST")
+    if scripts:
+        accessible(page)
+    card.get_by_role("button", name="Skip this one").click()
+    page.get_by_role("button", name="Skip it").click()
+    expect(page.locator(".toast")).to_contain_text("is left out")
+    assert site.get(f"/schedules/{made}")["next_run_at"] > before
+    expect(page.locator("h1")).to_have_text("Today")
+
+
+def test_what_runs_comes_and_goes_by_itself_and_can_be_canceled(
+    site: Site, visitor: Callable[..., Visitor], receiver: str
+) -> None:
+    made = schedule_on(site, "slow one", f"{receiver}/slow", policy={"timeout": "60s"})
+    page = visitor(site).open("/ui/")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    running = page.locator("#today-running")
+    expect(running).to_contain_text("Nothing is running.")
+    site.post(f"/schedules/{made}/run")
+    expect(running.get_by_role("link", name="slow one")).to_be_visible()
+    expect(running).to_contain_text("1 of 4")
+    running.get_by_role("button", name="Cancel the run of slow one").click()
+    sure = page.get_by_role("dialog").get_by_role("button").first
+    sure.click()
+    expect(page.locator("#today-running")).to_contain_text("Nothing is running.")
+
+
+def test_what_fails_can_be_put_off_and_comes_back_by_undo(
+    site: Site, visitor: Callable[..., Visitor]
+) -> None:
+    made = schedule_on(site, "broken", "http://127.0.0.1:9/", policy={"max_retries": 0})
+    page = visitor(site, width=PHONE).open("/ui/")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    for _ in range(2):
+        site.post(f"/schedules/{made}/run")
+    need = page.locator(".need")
+    expect(need).to_contain_text("2 failures in a row")
+    expect(page.locator(".health")).to_contain_text("1 needs attention")
+    accessible(page)
+    fits(page)
+    need.get_by_label("More about broken").click()
+    need.get_by_role("button", name="Snooze 24 h").click()
+    expect(page.locator(".health")).to_contain_text("All good")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".health")).to_contain_text("1 needs attention")
+
+
+def test_messages_come_by_themselves_and_are_dealt_with_by_keys(
+    site: Site, visitor: Callable[..., Visitor], receiver: str
+) -> None:
+    told = [{"channel": "inbox", "on": ["always"]}]
+    made = schedule_on(site, "tell me", receiver, delivery=told)
+    somebody = visitor(site)
+    page = somebody.open("/ui/inbox")
+    expect(page.get_by_role("heading", name="Nothing yet")).to_be_visible()
+    accessible(page)
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    site.post(f"/schedules/{made}/run")
+    page.get_by_role("link", name="1 new message – show").click()
+    expect(page.locator(".message.unread")).to_have_count(1)
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.locator("#message-title")).to_have_text("tell me: succeeded")
+    accessible(page)
+    expect(page.get_by_role("link", name="Change this schedule")).to_be_visible()
+    # That it was read is said by the page itself.
+    page.wait_for_function(
+        "fetch('/ui/inbox/newer?known=0').then(a => a.json()).then(a => !a.count)"
+    )
+    page.keyboard.press("s")
+    expect(page.locator(".toast")).to_contain_text("Starred")
+    page.keyboard.press("e")
+    expect(page.locator(".toast")).to_contain_text("Put away.")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".toast")).to_contain_text("Back in the inbox.")
+    for language, theme, width in LOOKS:
+        looked = visitor(site, language=language, theme=theme, width=width).open("/ui/inbox")
+        looked.locator("[data-open-row]").first.click()
+        expect(looked.locator("#message-title")).to_be_visible()
+        accessible(looked)
+        fits(looked)
+        zoned(looked)
