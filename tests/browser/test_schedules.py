@@ -107,6 +107,10 @@ def test_more_rows_come_in_place_and_keys_walk_through_them(
     page.keyboard.press("j")
     page.keyboard.press("x")
     expect(page.locator("[data-selected-count]")).to_have_text("1")
+    page.keyboard.press(" ")
+    expect(page.get_by_role("dialog")).to_contain_text("Next five")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("l")
     expect(page).to_have_url(re.compile(r"/log$"))
 

@@ -22,7 +22,17 @@ from chimes.triggers import Cron, Every
 from tests.builders import NOW, a_run, a_schedule, an_entry
 from tests.dashboard.browsing import Browser, browsing
 
-TABS = ("", "/runs", "/log", "/definition", "/deliveries", "/copy", "/next", "/backfill")
+TABS = (
+    "",
+    "/runs",
+    "/log",
+    "/definition",
+    "/deliveries",
+    "/copy",
+    "/next",
+    "/backfill",
+    "/preview",
+)
 NEW_YORK = "America/New_York"
 
 
@@ -38,6 +48,18 @@ async def test_every_part_answers(tab: str) -> None:
         assert answer.status_code == 200
         assert "<b>x</b>" not in answer.text
         assert "&lt;b&gt;x&lt;/b&gt;" in answer.text
+
+
+async def test_parts_come_alone_for_refreshing() -> None:
+    async with browsing() as browser:
+        page = await page_of(browser)
+        facts = (await browser.get(f"{page}/facts", **{"HX-Request": "true"})).text
+        assert facts.strip().startswith("<dl")
+        assert "<time" in facts
+        for tab in ("", "/runs", "/log"):
+            part = (await browser.get(page + tab, **{"HX-Request": "true"})).text
+            assert "<html" not in part, tab
+            assert part.strip(), tab
 
 
 async def test_before_the_first_run_it_says_when_and_offers_one() -> None:

@@ -13,6 +13,7 @@ from chimes.doors.dashboard.routes_schedule_actions import id_in, page_of
 from chimes.doors.dashboard.views_fire_log import cursor_of, log_lines, position_in
 from chimes.doors.dashboard.views_schedule import (
     BEHIND,
+    NextFire,
     durations,
     lags,
     marks_of,
@@ -74,10 +75,7 @@ async def overview(visit: Visit) -> Response:
         visit,
         schedule,
         "overview",
-        fires=[
-            (fire, note_in_words(fire.note, language) if fire.note else "")
-            for fire in next_fires(schedule, visit.look, visit.now)
-        ],
+        fires=_fires(visit, schedule),
         other_zone=second_clock(schedule.trigger.zone, visit.look),
         warnings=warnings_in_words(schedule.trigger, language),
         rates=rates,
@@ -87,6 +85,34 @@ async def overview(visit: Visit) -> Response:
         durations=durations(results[:POINTS], schedule, visit.look),
         lags=lags(results[:POINTS], schedule, visit.look),
     )
+
+
+@pages.get("/schedules/{id}/preview")
+async def preview(visit: Visit) -> Response:
+    """When it fires next, without leaving the list."""
+    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    return visit.page_or_part(
+        "schedules/preview.html",
+        "part",
+        schedule=schedule,
+        when=without_anchor(schedule.trigger),
+        fires=_fires(visit, schedule),
+    )
+
+
+def _fires(visit: Visit, schedule: Schedule) -> list[tuple[NextFire, str]]:
+    """With what is special about each, in words."""
+    return [
+        (fire, note_in_words(fire.note, visit.look.language) if fire.note else "")
+        for fire in next_fires(schedule, visit.look, visit.now)
+    ]
+
+
+@pages.get("/schedules/{id}/facts")
+async def facts(visit: Visit) -> Response:
+    """The part of the head that changes with every fire."""
+    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    return visit.part("schedule/head.html", "facts", schedule=schedule, state=state_of(schedule))
 
 
 @pages.get("/schedules/{id}/runs")
