@@ -15,6 +15,7 @@ from chimes.triggers import format_duration_go, parse_duration
 
 #: What `chimes add` has an option for.
 _TRIGGER_KEYS = frozenset({"kind", "expression", "timezone", "every", "at", "jitter"})
+_KEY_HEADER = "Authorization: Bearer $CHIMES_API_KEY"
 _POLICY_OPTIONS = {
     "max_retries": "--retry",
     "timeout": "--timeout",
@@ -78,12 +79,13 @@ def as_yaml(body: Mapping[str, object]) -> str:
 
 def as_curl(body: Mapping[str, object], url: str) -> str:
     data = json.dumps(without_usual(body), ensure_ascii=False)
-    return (
-        f"curl -X POST {shlex.quote(f'{url}/api/v1/schedules')} \\\n"
-        '  -H "Authorization: Bearer $CHIMES_API_KEY" \\\n'
-        "  -H 'Content-Type: application/json' \\\n"
-        f"  -d {shlex.quote(data)}"
+    lines = (
+        ("curl", "-X", "POST", shlex.quote(f"{url}/api/v1/schedules")),
+        ("-H", f'"{_KEY_HEADER}"'),
+        ("-H", shlex.quote(": ".join(("Content-Type", "application/json")))),
+        ("-d", shlex.quote(data)),
     )
+    return " \\\n  ".join(" ".join(line) for line in lines)
 
 
 def as_command(body: Mapping[str, object]) -> Command:
@@ -119,7 +121,8 @@ def as_command(body: Mapping[str, object]) -> Command:
 def _expression(trigger: Plain) -> str:
     if trigger.get("kind") == "every":
         try:
-            return f"every {format_duration_go(parse_duration(str(trigger['every'])))}"
+            step = format_duration_go(parse_duration(str(trigger["every"])))
+            return " ".join(("every", step))
         except InvalidInput:
             return "every …"
     return str(trigger.get("expression") or trigger.get("at") or "…")

@@ -47,15 +47,15 @@ _SHORT: Mapping[str, tuple[str, ...]] = {
     "utc": ("UTC",),
 }
 #: Cities that name no zone themselves, as people look for them.
-_ALSO: Mapping[str, str] = {
-    "Asia/Shanghai": "beijing peking ปักกิ่ง 北京",
-    "Asia/Bangkok": "krung thep กรุงเทพฯ กรุงเทพมหานคร chiang mai เชียงใหม่",
-    "Asia/Kolkata": "delhi mumbai bangalore เดลี มุมไบ 新德里 孟买",
-    "America/Los_Angeles": "san francisco seattle ซานฟรานซิสโก 旧金山",
-    "America/New_York": "boston washington วอชิงตัน 华盛顿",
-    "Europe/Berlin": "munich frankfurt hamburg มิวนิก 慕尼黑 法兰克福",
-    "Asia/Ho_Chi_Minh": "saigon hanoi ไซ่ง่อน ฮานอย 河内",
-    "Australia/Sydney": "canberra",
+_ALSO: Mapping[str, tuple[str, ...]] = {
+    "Asia/Shanghai": ("beijing", "peking", "ปักกิ่ง", "北京"),
+    "Asia/Bangkok": ("กรุงเทพฯ", "กรุงเทพมหานคร", "เชียงใหม่"),
+    "Asia/Kolkata": ("delhi", "mumbai", "bangalore", "เดลี", "มุมไบ", "新德里", "孟买"),
+    "America/Los_Angeles": ("seattle", "ซานฟรานซิสโก", "旧金山"),
+    "America/New_York": ("boston", "washington", "วอชิงตัน", "华盛顿"),
+    "Europe/Berlin": ("munich", "frankfurt", "hamburg", "มิวนิก", "慕尼黑", "法兰克福"),
+    "Asia/Ho_Chi_Minh": ("saigon", "hanoi", "ไซ่ง่อน", "ฮานอย", "河内"),
+    "Australia/Sydney": ("canberra",),
 }
 _OFFSET = re.compile(r"(?:utc|gmt)?\s*([+-])\s*([0-9]{1,2})(?::?([0-9]{2}))?")
 _MOST = 12
@@ -101,7 +101,7 @@ def _index() -> Mapping[str, str]:
     """All words by which each zone is found, folded."""
     found = {}
     for name, code in _territories().items():
-        words = [name, name.replace("_", " "), code, _ALSO.get(name, "")]
+        words = [name, name.replace("_", " "), code, *_ALSO.get(name, ())]
         for language in LANGUAGES:
             words += _place(name, language)
         found[name] = " ".join(words).casefold()
@@ -168,7 +168,7 @@ def _known_first(names: Iterable[str]) -> list[str]:
 
 
 def _is_place(name: str, wanted: str) -> bool:
-    if wanted in _ALSO.get(name, "").casefold().split():
+    if wanted in _ALSO.get(name, ()):
         return True
     return any(
         wanted == part.casefold() for language in LANGUAGES for part in _place(name, language)
