@@ -29,6 +29,7 @@ from chimes.store.sql import (
     open_sqlite,
     settling,
     store,
+    windows,
 )
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects import sqlite
@@ -146,8 +147,8 @@ HOT = {
         ["SEARCH runs USING INDEX runs_ended (finished_at>? AND finished_at<?)"],
     ),
     "runs by status": (
-        compiled(store.STATUSES),
-        ["SCAN runs USING COVERING INDEX runs_by_status"],
+        compiled(windows.STATUS_SUMS),
+        ["SEARCH run_tallies USING PRIMARY KEY (owner_type=? AND owner_id=?)"],
     ),
     "pending deliveries": (
         sqlite.PENDING_DELIVERIES,

@@ -125,8 +125,8 @@ class ScheduleCounts:
     due_soon: int = 0
     #: No run of it has begun and ended yet.
     never_ran: int = 0
-    #: `FAILING` or more failures in a row, paused ones included.
-    failing: int = 0
+    #: `FAILING` or more failures in a row, paused ones included; None: nobody asked.
+    failing: int | None = 0
 
     @property
     def paused(self) -> int:

@@ -49,11 +49,11 @@ class InsightService:
 
     # --- schedules ----------------------------------------------------------------------------
     async def schedule_counts(
-        self, actor: Actor, query: ScheduleQuery = EVERY_SCHEDULE
+        self, actor: Actor, query: ScheduleQuery = EVERY_SCHEDULE, *, failing: bool = False
     ) -> ScheduleCounts:
         if not actor.sees_everything:
             query = replace(query, owner=actor.owner)
-        return await self._store.schedule_counts(query)
+        return await self._store.schedule_counts(query, failing=failing)
 
     async def glances(
         self, actor: Actor, schedule_ids: Collection[ScheduleId]

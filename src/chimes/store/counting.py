@@ -48,7 +48,9 @@ from chimes.wording import say
 HOUR = timedelta(hours=1)
 
 
-def counted_schedules(matching: Sequence[Schedule], failing: int, now: datetime) -> ScheduleCounts:
+def counted_schedules(
+    matching: Sequence[Schedule], failing: int | None, now: datetime
+) -> ScheduleCounts:
     return ScheduleCounts(
         total=len(matching),
         enabled=sum(each.enabled for each in matching),

@@ -29,8 +29,11 @@ from chimes.model.run import Run
 
 
 class Insights(Protocol):
-    async def schedule_counts(self, query: ScheduleQuery) -> ScheduleCounts:
-        """Of the schedules that the query matches on all its pages."""
+    async def schedule_counts(
+        self, query: ScheduleQuery, *, failing: bool = True
+    ) -> ScheduleCounts:
+        """Of the schedules that the query matches on all its pages. `failing`: count those too,
+        which takes longer than all the rest."""
 
     async def count_runs(
         self, window: Window, filter_: RunFilter = EVERY_RUN, *, step: timedelta | None = None

@@ -52,12 +52,16 @@ from chimes.store.selection import matches_schedule
 
 
 class MemoryInsights(MemoryBase):
-    async def schedule_counts(self, query: ScheduleQuery) -> ScheduleCounts:
+    async def schedule_counts(
+        self, query: ScheduleQuery, *, failing: bool = True
+    ) -> ScheduleCounts:
         with self._lock:
             matching = [s for s in self._state.schedules.values() if matches_schedule(s, query)]
-            doubtful = [each.id for each in matching if may_be_failing(each)]
-            failing = sum(map(is_failing, self._newest(doubtful).values()))
-            return counted_schedules(matching, failing, self._clock.now())
+            number = None
+            if failing:
+                doubtful = [each.id for each in matching if may_be_failing(each)]
+                number = sum(map(is_failing, self._newest(doubtful).values()))
+            return counted_schedules(matching, number, self._clock.now())
 
     async def count_runs(
         self, window: Window, filter_: RunFilter = EVERY_RUN, *, step: timedelta | None = None

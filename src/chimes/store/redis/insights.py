@@ -76,10 +76,15 @@ _ORIGINS = {origin.value: origin for origin in Origin}
 
 
 class RedisInsights(RedisListing):
-    async def schedule_counts(self, query: ScheduleQuery) -> ScheduleCounts:
+    async def schedule_counts(
+        self, query: ScheduleQuery, *, failing: bool = True
+    ) -> ScheduleCounts:
         matching = await self._every_schedule(query)
-        failing = await self._failing([each.id for each in matching if may_be_failing(each)])
-        return counted_schedules(matching, len(failing), await self._asking_now(None))
+        number = None
+        if failing:
+            doubtful = [each.id for each in matching if may_be_failing(each)]
+            number = len(await self._failing(doubtful))
+        return counted_schedules(matching, number, await self._asking_now(None))
 
     async def count_runs(
         self, window: Window, filter_: RunFilter = EVERY_RUN, *, step: timedelta | None = None

@@ -58,8 +58,10 @@ _BAD = sorted(status.value for status in BAD)
 
 
 class SqlInsights(SqlBase):
-    async def schedule_counts(self, query: ScheduleQuery) -> ScheduleCounts:
-        return await self._database.read(lambda tx: _schedule_counts(tx, query))
+    async def schedule_counts(
+        self, query: ScheduleQuery, *, failing: bool = True
+    ) -> ScheduleCounts:
+        return await self._database.read(lambda tx: _schedule_counts(tx, query, bad=failing))
 
     async def count_runs(
         self, window: Window, filter_: RunFilter = EVERY_RUN, *, step: timedelta | None = None
@@ -163,7 +165,7 @@ def failures_of(window: Window, filter_: RunFilter) -> Select[Any]:
     )
 
 
-def _schedule_counts(tx: Tx, query: ScheduleQuery) -> ScheduleCounts:
+def _schedule_counts(tx: Tx, query: ScheduleQuery, *, bad: bool) -> ScheduleCounts:
     conditions = schedule_conditions(query, tx.dialect)
     soon = and_(schedules.c.enabled == 1, schedules.c.next_run_at <= micros(tx.now() + HOUR))
     row = tx.first(
@@ -174,13 +176,16 @@ def _schedule_counts(tx: Tx, query: ScheduleQuery) -> ScheduleCounts:
             func.count(case((schedules.c.last_run_at.is_(None), 1))).label("never_ran"),
         ).where(*conditions)
     )
-    bad = tx.first(select(func.count()).select_from(schedules).where(*conditions, *failing()))
     assert row is not None
-    assert bad is not None
+    number = None
+    if bad:
+        found = tx.first(select(func.count()).select_from(schedules).where(*conditions, *failing()))
+        assert found is not None
+        number = found[0]
     return ScheduleCounts(
         total=row.total,
         enabled=row.enabled,
         due_soon=row.due_soon,
         never_ran=row.never_ran,
-        failing=bad[0],
+        failing=number,
     )

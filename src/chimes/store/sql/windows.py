@@ -28,6 +28,12 @@ from chimes.store.sql.rolling import HAS_LAG, PLANNED, rolled_until
 from chimes.store.sql.rows.parts import micros
 from chimes.store.sql.tables import ACTIVE, ENDED, runs
 
+STATUS_SUMS = (
+    select(run_tallies.c.status, func.sum(run_tallies.c.number).label("number"))
+    .where(run_tallies.c.owner_type == ALL, run_tallies.c.owner_id == ALL)
+    .group_by(run_tallies.c.status)
+)
+
 
 class Places:
     """Buckets by their number."""
@@ -100,6 +106,14 @@ def lag_statements(
     for stretch in _not_in_sums(tx):
         wanted = [*stretch, HAS_LAG, *matching(window, RunFilter(owner=owner))]
         yield select(*names).where(*wanted).group_by(*_first_three())
+
+
+def status_statements(tx: Tx) -> Iterator[Select[tuple[str, int]]]:
+    """How many runs there are by status, of all times; a status can come more than once."""
+    yield STATUS_SUMS
+    for stretch in _not_in_sums(tx):
+        number = func.count().label("number")
+        yield select(runs.c.status, number).where(*stretch).group_by(runs.c.status)
 
 
 def _first_three() -> list[Any]:
