@@ -154,17 +154,21 @@ def test_messages_come_by_themselves_and_are_dealt_with_by_keys(
     site.post(f"/schedules/{made}/run")
     page.get_by_role("link", name="1 new message – show").click()
     expect(page.locator(".message.unread")).to_have_count(1)
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     expect(page.locator("#message-title")).to_have_text("tell me: succeeded")
     accessible(page)
     expect(page.get_by_role("link", name="Change this schedule")).to_be_visible()
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
     # That it was read is said by the page itself.
     page.wait_for_function(
         "fetch('/ui/inbox/newer?known=0').then(a => a.json()).then(a => !a.count)"
     )
     page.keyboard.press("s")
     expect(page.locator(".toast")).to_contain_text("Starred")
+    # Keys are heard as soon as there is a stream.
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
     page.keyboard.press("e")
     expect(page.locator(".toast")).to_contain_text("Put away.")
     page.get_by_role("button", name="Undo").click()
