@@ -30,6 +30,7 @@ def test_any_json_and_ids_of_others_are_fine() -> None:
         ({"kn_id": ""}, "kn_id", "missing"),
         ({"kn_id": "."}, "kn_id", "bad_name"),
         ({"kn_id": "a\nb"}, "kn_id", "not_text"),
+        ({"kn_id": "a\x85b"}, "kn_id", "not_text"),
         ({"kn_id": "\ud83d"}, "kn_id", "not_text"),
         ({"branch": ""}, "branch", "missing"),
         ({"branch": "b" * 41}, "branch", "too_long"),

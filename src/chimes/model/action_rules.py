@@ -15,7 +15,7 @@ MAX_ID_LENGTH = 40
 MAX_IDENTITIES = 10_000
 MAX_IDENTITIES_BYTES = 128 * 1024
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def check_action_target(target: ActionTarget) -> None:

@@ -69,6 +69,15 @@ def _as_it_is(schedule: Schedule) -> Schedule:
     return schedule
 
 
+def _noted(
+    before: Schedule, now: datetime, by: str, also: Callable[[Schedule], Schedule]
+) -> Schedule:
+    """It is as it is wanted already: nothing changes but what a door keeps of it, if anything."""
+    same = edited(before, before, now, by)
+    noted = also(same)
+    return before if noted == same else noted
+
+
 class ScheduleService(RunsByHand):
     # --- reading ------------------------------------------------------------------------------
     async def find(self, actor: Actor, query: ScheduleQuery) -> Page[Schedule]:
@@ -292,7 +301,7 @@ class ScheduleService(RunsByHand):
             if until is not None and until <= now:
                 raise InvalidInput(say("until lies in the past"), field="until", code="in_the_past")
             if not before.enabled and (before.pause_note, before.pause_until) == (note, until):
-                return before
+                return _noted(before, now, actor.name, also)
             return also(paused(before, now, actor.name, note=note, until=until))
 
         return await self._change(actor, schedule_id, "pause", apply, reason=note)
@@ -307,7 +316,9 @@ class ScheduleService(RunsByHand):
         """`also` as in `pause`."""
 
         def apply(before: Schedule, now: datetime) -> Schedule:
-            return before if before.enabled else also(resumed(before, now, actor.name))
+            if before.enabled:
+                return _noted(before, now, actor.name, also)
+            return also(resumed(before, now, actor.name))
 
         return await self._change(actor, schedule_id, "resume", apply)
 

@@ -20,7 +20,7 @@ INSIDE = {"X-Internal-Token": "inside"}
 IN = f"/in/v1{KN1}"
 
 
-async def routes(rig: Rig, prefix: str, schedule_id: str, headers: dict[str, str]) -> list[Any]:
+async def routes(rig: Rig, prefix: str, schedule_id: str, headers: Any) -> list[Any]:
     client, path = rig.client, f"{prefix}{KN1}"
     return [
         await client.get(f"{path}/{schedule_id}", headers=headers),
@@ -62,10 +62,65 @@ async def test_accounts_in_open_mode(
     assert (found["creator"], found["updater"]) == (told, told)
 
 
-async def test_an_account_that_does_not_fit(kweaver: Rig) -> None:
-    answer = await kweaver.client.post(KN1, json=body(), headers={"X-Account-Id": "u" * 41})
-    assert answer.status_code == 400
-    assert "account.id" in answer.json()["error_details"]
+# R0.17: as long as the columns, on every route, and told of by the names that were sent
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("X-Account-Id", b"u" * 41),
+        ("X-Account-Type", b"t" * 41),
+        ("X-Account-Id", b"a\x07b"),
+        ("X-Account-Id", "a\x85b".encode()),
+        ("X-Account-Type", b"a\x7f"),
+        ("X-Account-Id", b"\xe5\xbc"),
+        ("X-Account-Id", b"\xff\xfe"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "/in/v1"])
+async def test_an_account_that_does_not_fit(
+    kweaver: Rig, prefix: str, name: str, value: bytes
+) -> None:
+    schedule_id = await made(kweaver)
+    before = await kweaver.snapshot()
+    headers: Any = [(b"X-Account-Id", b"u1"), (b"X-Language", b"zh")]
+    headers = [each for each in headers if each[0] != name.encode()] + [(name.encode(), value)]
+    for answer in [
+        *await routes(kweaver, prefix, schedule_id, headers),
+        await kweaver.client.post(f"{prefix}{KN1}", json=body(), headers=headers),
+        await kweaver.client.get(f"{prefix}{KN1}", headers=headers),
+    ]:
+        assert answer.status_code == 400
+        told = answer.json()
+        assert told["error_code"] == "BknBackend.ActionSchedule.InvalidParameter"
+        assert told["description"] != "A parameter is not valid"
+        assert name in told["error_details"]
+    assert await kweaver.snapshot() == before
+
+
+# What comes in as UTF-8 is kept, shown and found as it was meant.
+async def test_an_account_of_any_script(kweaver: Rig) -> None:
+    headers: Any = {"X-Account-Id": "张三".encode(), "X-Account-Type": "ผู้ใช้".encode()}
+    schedule_id = await made(kweaver, headers=headers)
+    assert account(await stored(kweaver, schedule_id)) == ("张三", "ผู้ใช้")
+    found = await shown(kweaver, schedule_id)
+    assert found["creator"] == found["updater"] == {"id": "张三", "type": "ผู้ใช้"}
+
+
+# R0.30, R0.38: whoever says so last is the one who wrote it, also where it was so before
+@pytest.mark.parametrize("status", ["active", "inactive"])
+async def test_switching_to_what_it_is_notes_who_did(kweaver: Rig, status: str) -> None:
+    schedule_id = await made(kweaver, status=status)
+    before = await stored(kweaver, schedule_id)
+    for name in ("bob", "carol"):
+        kweaver.clock.advance(1)
+        answer = await kweaver.client.put(
+            f"{KN1}/{schedule_id}/status", json={"status": status}, headers={"X-Account-Id": name}
+        )
+        assert answer.status_code == 200
+    after = await stored(kweaver, schedule_id)
+    found = await shown(kweaver, schedule_id)
+    assert found["updater"] == {"id": "carol", "type": "user"}
+    assert (after.next_slot, after.enabled) == (before.next_slot, before.enabled)
+    assert after.updated_at > before.updated_at
 
 
 # With keys the key says so, and headers make nobody somebody else.

@@ -15,12 +15,16 @@ from fastapi import Request
 from chimes.config import Settings
 from chimes.doors.auth import authenticate, authenticate_internal
 from chimes.doors.compat.kweaver.wire import Account
+from chimes.errors import InvalidInput
 from chimes.model.access import Actor, Owner, OwnerType
+from chimes.model.action_rules import check_action_id
+from chimes.wording import say
 
 DOOR = "kweaver"
 ACCEPTS = ("Bearer", "ApiKey", "X-API-Key")
 #: Of an account that comes without one.
 USER = "user"
+ID, TYPE = "X-Account-Id", "X-Account-Type"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,20 @@ def by_token(settings: Settings) -> Admission:
 
 
 def _told(request: Request) -> Account:
-    account_id = request.headers.get("x-account-id", "").strip()
-    if not account_id:
-        return Account()
-    return Account(account_id, request.headers.get("x-account-type", "").strip() or USER)
+    """What the headers say, checked on every route: it is kept with whatever is written."""
+    account_id, account_type = _header(request, ID), _header(request, TYPE)
+    return Account(account_id, account_type or USER) if account_id else Account()
+
+
+def _header(request: Request, name: str) -> str:
+    """As UTF-8, which is how it is sent on; the framework reads headers as Latin-1."""
+    given = request.headers.get(name, "")
+    try:
+        text = given.encode("latin-1").decode().strip(" \t")
+    except UnicodeError:
+        raise InvalidInput(
+            say("{field} is not UTF-8 text", field=name), field=name, code="not_text"
+        ) from None
+    if text:
+        check_action_id(text, name)
+    return text

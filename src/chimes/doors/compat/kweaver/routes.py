@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -35,7 +36,7 @@ from chimes.errors import InvalidInput, NotFound
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId, new_short_schedule_id
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
-from chimes.model.run import RunStatus
+from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import ActionTarget
 from chimes.service.targets import action_policy
@@ -220,11 +221,10 @@ class _Schedules:
             query = replace(query, schedule_id=schedules[0].id)
         else:
             query = replace(query, needs=ACTION)
-        running = (await self._runs.find(actor, query)).items
-        return [
-            schedule_out(each, [run for run in running if run.schedule_id == each.id])
-            for each in schedules
-        ]
+        running: defaultdict[ScheduleId | None, list[Run]] = defaultdict(list)
+        for run in (await self._runs.find(actor, query)).items:
+            running[run.schedule_id].append(run)
+        return [schedule_out(each, running.get(each.id, ())) for each in schedules]
 
 
 def _by(account: Account) -> Callable[[Schedule], Schedule]:
