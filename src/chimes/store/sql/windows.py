@@ -112,8 +112,10 @@ def status_statements(tx: Tx) -> Iterator[Select[tuple[str, int]]]:
     """How many runs there are by status, of all times; a status can come more than once."""
     yield STATUS_SUMS
     for stretch in _not_in_sums(tx):
-        number = func.count().label("number")
-        yield select(runs.c.status, number).where(*stretch).group_by(runs.c.status)
+        # Not the column itself: its own index has them grouped already, and all of them.
+        status = func.coalesce(runs.c.status, "").label("status")
+        found = select(status, func.count().label("number")).where(*stretch)
+        yield found.group_by(text("1"))
 
 
 def _first_three() -> list[Any]:
