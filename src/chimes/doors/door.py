@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
 
+from chimes.doors.characters import check_query
 from chimes.doors.problems import Renderer
+
+
+class DoorRoute(APIRoute):
+    """Odd queries are refused before a door reads them, so that none has to think of it."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def on_the_way(request: Request) -> Response:
+            check_query(request)
+            return await handle(request)
+
+        return on_the_way
 
 
 class DoorRouter(APIRouter):
@@ -20,7 +37,7 @@ class DoorRouter(APIRouter):
         door: str,
         prefixes: Sequence[str],
         render: Renderer,
-        route_class: type[APIRoute] = APIRoute,
+        route_class: type[APIRoute] = DoorRoute,
     ) -> None:
         super().__init__(tags=[door], route_class=route_class)
         self.door = door

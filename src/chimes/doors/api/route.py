@@ -16,10 +16,10 @@ from starlette.responses import Response
 from chimes.doors.api.idempotency import answered_once, idempotency_key
 from chimes.doors.auth import authenticate
 from chimes.doors.body import read_json
+from chimes.doors.characters import check_query
 from chimes.doors.context import Doorway
-from chimes.errors import InvalidInput, NotFound
+from chimes.errors import NotFound
 from chimes.model.access import Actor
-from chimes.wording import say
 
 
 class NativeRequest(Request):
@@ -52,14 +52,7 @@ def _check_characters(request: Request) -> None:
     """No id has a NUL, and some stores would choke on one."""
     if "\0" in request.url.path or any("\0" in str(v) for v in request.path_params.values()):
         raise NotFound()
-    for name, value in request.query_params.multi_items():
-        if "\0" in value or "\0" in name:
-            raise InvalidInput(
-                say("a parameter has a NUL character"),
-                field=name.replace("\0", "?"),
-                code="bad_character",
-                source="query",
-            )
+    check_query(request)
 
 
 # Coroutines, because a plain function would be called in a thread each time.
