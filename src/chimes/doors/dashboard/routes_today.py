@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import gather
 from datetime import timedelta
 
 from starlette.responses import Response
@@ -73,25 +74,32 @@ async def today(visit: Visit) -> Response:
     if part == "running":
         rows = running_rows(await _held(visit), visit.actor, visit.now)
         return visit.part("today/page.html", "running", running=rows)
-    schedules = await _soonest(visit)
     if part == "ahead":
-        return visit.part("today/page.html", "ahead", ahead=await _ahead(visit, schedules))
+        ahead = await _ahead(visit, await _soonest(visit))
+        return visit.part("today/page.html", "ahead", ahead=ahead)
     insights = InsightService(visit.door.store)
-    counts = await insights.schedule_counts(visit.actor)
+    schedules, counts = await gather(_soonest(visit), insights.schedule_counts(visit.actor))
     if not counts.total and part != "health":
         return _empty(visit)
-    quarters, held = await _quarters(visit), await _held(visit)
-    head = await _head(visit, counts, quarters, held, schedules)
+    quarters, held = await gather(_quarters(visit), _held(visit))
     if part == "health":
+        head = await _head(visit, counts, quarters, held, schedules)
         return visit.part("today/page.html", "health", head=head)
+    # Each is a chain of questions by itself; databases answer several at a time.
+    head, ahead, changes, demo = await gather(
+        _head(visit, counts, quarters, held, schedules),
+        _ahead(visit, schedules),
+        _changes(visit),
+        DemoService(visit.door.store).loaded(visit.actor),
+    )
     return visit.page(
         "today/page.html",
         head=head,
-        ahead=await _ahead(visit, schedules),
+        ahead=ahead,
         running=running_rows(held, visit.actor, visit.now),
         heat=_heat(visit, quarters),
-        changes=await _changes(visit),
-        demo=await DemoService(visit.door.store).loaded(visit.actor),
+        changes=changes,
+        demo=demo,
         may_remove_demo=visit.actor.administers,
     )
 
@@ -106,14 +114,17 @@ async def _head(
     day = Window.last(DAY, visit.now)
     week = summed(quarters, quarters[0].at)
     running = running_count(held, SHOWN_RUNNING, week)
-    found, snoozed = await _attention(visit)
-    nodes = await _nodes(visit)
+    (found, snoozed), nodes, lag = await gather(
+        _attention(visit),
+        _nodes(visit),
+        InsightService(visit.door.store).lag(visit.actor, day),
+    )
     numbers = Numbers(
         counts=counts,
         running=running,
         day=since_a_day(quarters, visit.now),
         week=week,
-        lag=await InsightService(visit.door.store).lag(visit.actor, day),
+        lag=lag,
         since=day.since,
     )
     next_at = schedules[0].next_run_at if schedules else None
