@@ -1,7 +1,8 @@
-"""Rows of `t_action_schedule` become schedules (R0.37): pure, and nothing of a row is lost.
+"""Rows of `t_action_schedule` become schedules (R0.37): pure. All that a row says is kept but its
+lock, and a next time that its cron does not have.
 
-Where a row cannot be a schedule, because its cron never comes or its JSON is none, it is refused
-with the reason; what it takes to import the others is for the caller to decide.
+Where a row cannot be a schedule, because its cron never comes, its JSON is none or a time is
+beyond all calendars, it is refused with the reason; what it takes to import the others is for the caller to decide.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The three requests that the action service gets; pure."""
+"""The requests that the action service gets; pure."""
 
 from __future__ import annotations
 
