@@ -2,7 +2,8 @@
 lock, and a next time that its cron does not have.
 
 Where a row cannot be a schedule, because its cron never comes, its JSON is none or a time is
-beyond all calendars, it is refused with the reason; what it takes to import the others is for the caller to decide.
+beyond all calendars, it is refused with the reason; what it takes to import the others is for the
+caller to decide.
 """
 
 from __future__ import annotations
