@@ -16,20 +16,22 @@ from chimes.model.attention import Cause
 from chimes.model.delivery import outbox
 from chimes.model.insights import Window
 from chimes.model.listing import AuditQuery, DeliveryQuery, RunQuery, ScheduleQuery
+from chimes.model.planning import manual_run
 from chimes.model.run import Run, RunStatus
-from chimes.model.schedule import Schedule
-from chimes.model.target import TaskTarget
+from chimes.model.schedule import Schedule, deleted
+from chimes.model.target import HttpTarget, TaskTarget
 from chimes.service.demo import DemoService
 from chimes.service.demo_history import EXAMPLES, LABEL, MADE_UP, PAST, TASK, story_of
 from chimes.service.insights import InsightService
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from tests.builders import NOW, a_node, a_run, a_schedule
+from tests.builders import NOW, a_node, a_run, a_schedule, places
 from tests.store_contract.stores import KINDS, Home, StoreKind
 
 #: One of each way to load: all that SQL has is the same on MariaDB.
 STORES = ("memory", "sqlite", "json", "postgresql", "redis")
 ADMIN = Actor()
+HTTP = HttpTarget(url="http://127.0.0.1:9/")
 EVERY_RUN = RunQuery(limit=None)
 EVERY_SCHEDULE = ScheduleQuery(limit=None)
 
@@ -183,6 +185,25 @@ async def test_examples_run_where_a_node_offers_to(tmp_path: Path) -> None:
     await demo.load(ADMIN)
     assert await store.count_schedules(on) == 7
     await home.close()
+
+
+async def test_what_is_gone_or_under_way_stops_no_removal(tmp_path: Path) -> None:
+    home = Home(KINDS[0], tmp_path, SettableClock())
+    store = await home.open()
+    demo = DemoService(store)
+    await demo.load(ADMIN, live=True)
+    first, second = (await store.list_schedules(EVERY_SCHEDULE)).items[:2]
+    await store.change_schedule(first.id, lambda before, at: deleted(before, at, "somebody"))
+    (under_way,) = await running_by_hand(store, second)
+    assert (await demo.remove(ADMIN)).schedules == 9
+    assert (await store.list_runs(EVERY_RUN)).items == (under_way,)
+    await home.close()
+
+
+async def running_by_hand(store: Store, schedule: Schedule) -> tuple[Run, ...]:
+    await store.join(a_node(), timedelta(minutes=1))
+    await store.add_runs([replace(manual_run(schedule, NOW), target=HTTP)])
+    return await store.claim(places())
 
 
 async def test_only_admins_load_and_remove(tmp_path: Path) -> None:

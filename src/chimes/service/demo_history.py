@@ -17,6 +17,7 @@ from chimes.model.run import Attempt, AttemptEnd, LogEntry, Reason, Run, RunStat
 from chimes.model.schedule import Schedule, planned
 from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, Target, TaskTarget
 from chimes.triggers import Cron
+from chimes.wording import say
 
 LABEL = "demo"
 NAMESPACE = "native"
@@ -26,8 +27,11 @@ TASK = "chimes_demo"
 FAILURE = "RuntimeError"
 #: However long an example is said to take, nobody waits longer.
 LONGEST = 30.0
-PAUSED_BECAUSE = "An example. It is paused, because it would need something that is not here."
-NOT_LIVE = "An example. It runs on a node that was started with --demo."
+#: On record as all texts are, in English, and told again in the reader's language.
+PAUSED_BECAUSE = str(
+    say("An example. It is paused, because it would need something that is not here.")
+)
+NOT_LIVE = str(say("An example. It runs on a node that was started with --demo."))
 MADE_UP = "made up for the demo"
 NODE = NodeId("demo-node")
 #: When everything was down, counted back from now: what was due then was missed.
