@@ -108,7 +108,7 @@ def lag_statements(
         yield select(*names).where(*wanted).group_by(*_first_three())
 
 
-def status_statements(tx: Tx) -> Iterator[Select[tuple[str, int]]]:
+def status_statements(tx: Tx) -> Iterator[Select[Any]]:
     """How many runs there are by status, of all times; a status can come more than once."""
     yield STATUS_SUMS
     for stretch in _not_in_sums(tx):
