@@ -114,8 +114,8 @@ def status_statements(tx: Tx) -> Iterator[Select[Any]]:
     for stretch in _not_in_sums(tx):
         # Not the column itself: its own index has them grouped already, and all of them.
         status = func.coalesce(runs.c.status, "").label("status")
-        found = select(status, func.count().label("number")).where(*stretch)
-        yield found.group_by(text("1"))
+        columns: list[ColumnElement[Any]] = [status, func.count().label("number")]
+        yield select(*columns).where(*stretch).group_by(text("1"))
 
 
 def _first_three() -> list[Any]:
