@@ -55,8 +55,6 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("doors/dashboard/routes_run_log.py", "f'{format_moment", "a line of a file to keep"),
     ("doors/dashboard/routes_today.py", "'from chimes", "a program to copy"),
     ("doors/dashboard/views_runs.py", "'chart against'", "classes of CSS"),
-    ("doors/dashboard/views_wizard_text.py", 'f"""curl', "a command to copy"),
-    ("doors/dashboard/views_wizard_text.py", 'f"every ', "an expression as it is written"),
     ("service/shell_calls.py", "f'Basic ", "a header of HTTP"),
     ("failpoints.py", "f'sleep ", "a command of the shell, in tests of faults"),
     ("model/agent_run.py", "'completed ", "words of pipelines"),
