@@ -90,7 +90,11 @@ async def test_an_empty_store_offers_three_ways_to_begin_and_the_demo() -> None:
             assert title in page
         assert 'action="/ui/schedules/new"' in page
         assert 'name="words"' in page
-        assert "/ui/schedules/new?template=" in page
+        presets = re.findall(r'href="(/ui/schedules/new\?preset=[^"]+)"', page)
+        assert len(presets) == 6
+        assert "Health ping" in page
+        assert (await browser.get(presets[0])).status_code == 200
+        await browser.get("/ui/")
         loaded = await browser.send("/ui/demo/load")
         page = (await browser.follow(loaded)).text
         assert "10 example schedules" in page
