@@ -105,8 +105,10 @@ def test_a_fire_can_be_skipped_from_its_card(
 
 
 def test_what_runs_comes_and_goes_by_itself_and_can_be_canceled(
-    site: Site, visitor: Callable[..., Visitor], receiver: str
+    serve: Callable[..., Site], visitor: Callable[..., Visitor], receiver: str
 ) -> None:
+    # A worker hears of it with its next heartbeat.
+    site = serve(CHIMES_HEARTBEAT="500ms")
     made = schedule_on(site, "slow one", f"{receiver}/slow", policy={"timeout": "60s"})
     page = visitor(site).open("/ui/")
     expect(page.locator("#live")).to_have_attribute("data-state", "live")

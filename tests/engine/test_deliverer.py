@@ -35,6 +35,7 @@ from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.run import AttemptEnd, Outcome, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.retelling import retold
 from chimes.triggers import Once
 from tests.builders import ALICE, a_delivery, an_item
 from tests.engine.rig import Faults, Rig, eventually, until
@@ -522,7 +523,10 @@ async def test_a_chat_is_written_to_only_while_that_is_allowed(
     (done,) = await finished(rig)
     assert (done.code, len(telegram.letters)) == (code, 0 if code else 1)
     notices = (await rig.store.list_inbox(InboxQuery(owner=owner))).items
-    assert [done.error in item.text for item in notices] == ([True] if code else [])
+    # The notice is in the language of the chat, the error on record in English.
+    spoken = (state or {}).get("language", "en")
+    told = [retold(done.error, spoken) in item.text for item in notices]
+    assert told == ([True] if code else [])
     if code == "not_allowed":
         assert "CHIMES_TELEGRAM_ALLOWED_CHATS" in done.error
 

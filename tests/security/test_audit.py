@@ -26,6 +26,7 @@ from chimes.model.source import Collection, Source, Sources
 from chimes.model.sync_task import task_id
 from chimes.model.target import SyncTarget
 from chimes.service.sources import Reloaded
+from chimes.service.users import UserService
 from tests.builders import ALICE, NOW, a_delivery, a_run, a_task
 from tests.doors.rig import CRON, HTTP, Rig, definition, serving
 
@@ -85,6 +86,12 @@ CASES: dict[tuple[str, str], Case] = {
     ("post", "/api/v1/deliveries/{delivery_id}/retry"): Case(verb="retry"),
     ("post", "/api/v1/keys"): Case(verb="create_key", body={"name": "x", "role": "viewer"}),
     ("delete", "/api/v1/keys/{key_id}"): Case(verb="revoke_key"),
+    ("post", "/api/v1/users"): Case(
+        verb="create_user",
+        body={"name": "new", "password": "correct horse battery", "role": "viewer"},
+    ),
+    ("patch", "/api/v1/users/{name}"): Case(verb="change_role", body={"role": "operator"}),
+    ("delete", "/api/v1/users/{name}"): Case(verb="remove_user"),
     ("patch", "/api/v1/me"): Case(verb="update_preferences", body={"language": "th"}),
     ("post", "/api/v1/sources/reload"): Case(verb="reload_sources"),
     ("post", "/jobs"): Case(verb="create", body=JOB),
@@ -161,7 +168,11 @@ async def scene() -> AsyncIterator[Scene]:
         waiting, task = a_run(), a_task(orders, id=manual_run_id(NOW))
         await rig.store.load([waiting, ended, task, dead])
         key = await rig.doorway.access.create(Actor(), name="x", role=Role.VIEWER, owner=ALICE)
+        users = UserService(rig.store)
+        password = "correct horse battery"
+        await users.create(Actor(), name="ann", password=password, role=Role.VIEWER)
         ids = {
+            "name": "ann",
             "schedule_id": "s",
             "prompt_id": "p",
             "action_id": "a",

@@ -18,8 +18,7 @@ from chimes.model.access import Owner, OwnerType
 from chimes.model.listing import InboxQuery, RunQuery
 from chimes.model.run import RunStatus
 from chimes.store.plain import EPOCH
-from chimes.store.sql import SqlStore, deliveries, inbox, message_tables, nodes, settling
-from chimes.store.sql import store as store_module
+from chimes.store.sql import SqlStore, deliveries, inbox, message_tables, nodes, settling, windows
 from chimes.store.sql.dialects import mariadb
 from chimes.store.sql.listing import inbox_conditions, run_conditions
 from chimes.store.sql.mariadb_wakeups import _LOOK
@@ -208,9 +207,9 @@ HOT: dict[str, tuple[str, list[str]]] = {
         ["inbox_by_owner"],
     ),
     "wake-ups": (_LOOK, ["PRIMARY"]),
-    "runs by status": (compiled(store_module.STATUSES), ["runs_by_status", "runs_claimable"]),
+    "runs by status": (compiled(windows.STATUS_SUMS), ["PRIMARY"]),
 }
-OURS = ("runs", "schedules", "wakeups", "deliveries", "inbox")
+OURS = ("runs", "run_tallies", "schedules", "wakeups", "deliveries", "inbox")
 #: These give all rows of an index, because all are asked for.
 WHOLE = {"runs by status", "holders"}
 
