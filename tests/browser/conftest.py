@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.watching import Watch
 from tests.system.node import Node
@@ -34,6 +34,7 @@ LOOKS = (
 ZONE = "Asia/Bangkok"
 #: Four browsers may be at work on two cores.
 _MILLISECONDS = 30_000
+expect.set_options(timeout=_MILLISECONDS)
 
 
 class _Running:
