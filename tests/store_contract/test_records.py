@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -101,6 +102,26 @@ async def test_the_audit_is_asked_newest_first(store: Store) -> None:
     assert await numbers(AuditQuery(door="softnix")) == [4, 3]
     assert await numbers(AuditQuery(actor="key:k1", door="native")) == [2]
     assert await numbers(AuditQuery(actor="key:k1", before=4, limit=1)) == [2]
+
+
+async def test_the_audit_is_asked_about_several_objects_and_a_stretch_of_time(
+    store: Store,
+) -> None:
+    verbs = ("run", "update", "run", "retry", "run")
+    for number, verb in enumerate(verbs):
+        moment = NOW + number * MINUTE
+        await store.append_audit(an_entry(verb=verb, object_id="abcab"[number], at=moment))
+
+    async def numbers(**given: Any) -> list[int]:
+        return [entry.number for entry in await store.list_audit(AuditQuery(**given))]
+
+    assert await numbers(object_ids=("a", "c")) == [4, 3, 1]
+    assert await numbers(object_ids=("a", "c"), verbs=("run",)) == [3, 1]
+    assert await numbers(object_ids=()) == []
+    assert await numbers(verbs=("retry", "update")) == [4, 2]
+    assert await numbers(since=NOW + 2 * MINUTE) == [5, 4, 3]
+    assert await numbers(since=NOW + MINUTE, until=NOW + 3 * MINUTE) == [4, 3, 2]
+    assert await numbers(object_ids=("b",), since=NOW + 2 * MINUTE, limit=1) == [5]
 
 
 # --- keys -------------------------------------------------------------------------------------

@@ -96,6 +96,12 @@ class AuditQuery:
 
     owner: str | None = None
     object_id: str | None = None
+    #: Only those about these, at most a thousand, and with one of these verbs.
+    object_ids: tuple[str, ...] | None = None
+    verbs: tuple[str, ...] | None = None
+    #: Written at or after / at or before.
+    since: datetime | None = None
+    until: datetime | None = None
     verb: str | None = None
     actor: str | None = None
     door: str | None = None

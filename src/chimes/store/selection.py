@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Protocol, TypeVar
 
+from chimes.model.audit import AuditEntry
 from chimes.model.delivery import Delivery, InboxItem
 from chimes.model.listing import (
+    AuditQuery,
     DeliveryQuery,
     InboxQuery,
     Page,
@@ -20,6 +22,21 @@ from chimes.model.listing import (
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.store.plain import to_micros
+
+
+def matches_audit(entry: AuditEntry, query: AuditQuery) -> bool:
+    return (
+        query.owner in (None, entry.owner)
+        and query.object_id in (None, entry.object_id)
+        and (query.object_ids is None or entry.object_id in query.object_ids)
+        and query.verb in (None, entry.verb)
+        and (query.verbs is None or entry.verb in query.verbs)
+        and query.actor in (None, entry.actor)
+        and query.door in (None, entry.door)
+        and (query.since is None or entry.at >= query.since)
+        and (query.until is None or entry.at <= query.until)
+        and (query.before is None or entry.number < query.before)
+    )
 
 
 class _Identified(Protocol):

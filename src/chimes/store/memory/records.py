@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import islice
 
 from chimes.errors import AlreadyExists, NotFound
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, NodeId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import Beat, Node
+from chimes.model.node import Beat, Node, NodeFacts
 from chimes.model.run import Run
 from chimes.store.memory.base import MemoryBase
 from chimes.store.port import Remembered
+from chimes.store.selection import matches_audit
 from chimes.wording import say
 
 
@@ -28,32 +30,47 @@ class MemoryRecords(MemoryBase):
                 started_at=now if before is None else before.started_at,
                 heartbeat_at=now,
                 lease_until=now + lease,
+                drain=node.drain or (before is not None and before.drain),
+                facts=node.facts if before is None else before.facts,
             )
             self._state.nodes[node.id] = joined
+            if before is None:
+                self._state.mark_node(joined, now, joined=True)
         await self._commit(durable=False)
         return joined
 
-    async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
+    async def beat(
+        self,
+        node_id: NodeId,
+        lease: timedelta,
+        *,
+        clock: datetime,
+        facts: NodeFacts | None = None,
+    ) -> Beat:
         with self._lock:
             now = self._clock.now()
             if not self._state.alive(node_id, now):
                 return Beat(alive=False, now=now)
-            self._state.nodes[node_id] = replace(
+            node = replace(
                 self._state.nodes[node_id],
                 heartbeat_at=now,
                 lease_until=now + lease,
                 clock_offset=(clock - now).total_seconds(),
+                facts=facts,
             )
+            self._state.nodes[node_id] = node
             held = sorted(self._state.held_by(node_id), key=_age)
         await self._commit(durable=False)
-        return Beat(
-            alive=True, now=now, cancel=tuple(run.id for run in held if run.cancel_requested)
-        )
+        cancel = tuple(run.id for run in held if run.cancel_requested)
+        return Beat(alive=True, now=now, cancel=cancel, drain=node.drain)
 
     async def leave(self, node_id: NodeId) -> None:
         with self._lock:
-            if self._state.nodes.pop(node_id, None) is not None:
-                self._lose(self._state.held_by(node_id), self._clock.now())
+            node = self._state.nodes.pop(node_id, None)
+            if node is not None:
+                now = self._clock.now()
+                self._lose(self._state.held_by(node_id), now)
+                self._state.mark_node(node, now, joined=False)
         await self._commit()
         self.wake()
 
@@ -71,6 +88,7 @@ class MemoryRecords(MemoryBase):
             for node in ended:
                 if not self._state.held_by(node.id):
                     del self._state.nodes[node.id]
+                    self._state.mark_node(node, node.lease_until, joined=False)
         if ended or rescued:
             await self._commit()
         if rescued:
@@ -89,17 +107,8 @@ class MemoryRecords(MemoryBase):
 
     async def list_audit(self, query: AuditQuery) -> tuple[AuditEntry, ...]:
         with self._lock:
-            found = [
-                entry
-                for entry in reversed(self._state.audit)
-                if query.owner in (None, entry.owner)
-                and query.object_id in (None, entry.object_id)
-                and query.verb in (None, entry.verb)
-                and query.actor in (None, entry.actor)
-                and query.door in (None, entry.door)
-                and (query.before is None or entry.number < query.before)
-            ]
-            return tuple(found[: query.limit])
+            found = (each for each in reversed(self._state.audit) if matches_audit(each, query))
+            return tuple(islice(found, query.limit))
 
     async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
         with self._lock:

@@ -25,10 +25,13 @@ from chimes.store.redis.base import Conflicted, RedisBase, Trail
 from chimes.store.redis.damage import is_damaged
 from chimes.store.redis.settling import Settling
 from chimes.store.redis.wire import Wire, encoded, micros, moment, rows, text, texts
+from chimes.store.selection import matches_audit
 from chimes.wording import say
 
 #: Entries of the audit that are looked through at a time.
 CHUNK = 200
+#: An entry is appended at its moment, give or take what waiting for others can cost.
+_APPENDED_WITHIN = timedelta(hours=1)
 
 
 class RedisRecords(RedisBase):
@@ -131,8 +134,8 @@ class RedisRecords(RedisBase):
                 "page", "audit", "1", "", highest, "", "", str(CHUNK), "audit"
             )
             entries = [audit_from_plain(json.loads(each)) for each in texts(answer)]
-            found.extend(entry for entry in entries if _asked_for(entry, query))
-            if more != "1":
+            found.extend(entry for entry in entries if matches_audit(entry, query))
+            if more != "1" or (query.since and entries[-1].at < query.since - _APPENDED_WITHIN):
                 break
             before = entries[-1].number
         return tuple(found[: query.limit])
@@ -192,16 +195,6 @@ class RedisRecords(RedisBase):
 
     async def forget_request(self, scope: str, key: str) -> None:
         await self._tell("forget_request", _named(scope, key))
-
-
-def _asked_for(entry: AuditEntry, query: AuditQuery) -> bool:
-    return (
-        query.owner in (None, entry.owner)
-        and query.object_id in (None, entry.object_id)
-        and query.verb in (None, entry.verb)
-        and query.actor in (None, entry.actor)
-        and query.door in (None, entry.door)
-    )
 
 
 def _length(duration: timedelta) -> str:

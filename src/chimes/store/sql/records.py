@@ -59,6 +59,14 @@ class SqlRecords(SqlBase):
         ):
             if value is not None:
                 statement = statement.where(column == value)
+        if query.object_ids is not None:
+            statement = statement.where(audit.c.object_id.in_(query.object_ids))
+        if query.verbs is not None:
+            statement = statement.where(audit.c.verb.in_(query.verbs))
+        if query.since is not None:
+            statement = statement.where(audit.c.at >= micros(query.since))
+        if query.until is not None:
+            statement = statement.where(audit.c.at <= micros(query.until))
         if query.before is not None:
             statement = statement.where(audit.c.number < query.before)
         rows = await self._database.read(lambda tx: tx.rows(statement))
