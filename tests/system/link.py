@@ -41,6 +41,20 @@ class Link:
 
         self._do(change())
 
+    def lead_to(self, server_url: str) -> None:
+        """As an address that is moved to another server."""
+        port = urlsplit(server_url).port
+        assert port is not None
+
+        async def change() -> None:
+            self._proxy.lead_to(port)
+
+        self._do(change())
+
+    @property
+    def port(self) -> int:
+        return self._proxy.port
+
     @property
     def ambiguous(self) -> int:
         """Commits whose answer was lost so far."""

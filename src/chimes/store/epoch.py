@@ -8,6 +8,7 @@ before knows that the store went back, and that nothing held from before is held
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from chimes.wording import say
@@ -19,6 +20,10 @@ class Epoch:
     counter: int
     #: Which server this is, and which of its histories (PostgreSQL's timeline); empty: unknown.
     history: str = ""
+    #: When it was asked for, and when anybody first saw this history, by the store's clock; only of
+    #: stores whose history forks at a fail-over.
+    at: datetime | None = None
+    begun: datetime | None = None
 
 
 @runtime_checkable
@@ -31,7 +36,14 @@ class WithEpoch(Protocol):
 
 def regress(before: Epoch, after: Epoch) -> str:
     """Why the store is not what it was; empty if it is. A new history alone is no reason: after a
-    fail-over that lost nothing the counter goes on."""
+    fail-over that lost nothing the counter goes on. But who looked at the old history when the
+    new one had begun already wrote to a server that nobody follows any more (F30)."""
+    if _left_behind(before, after):
+        return say(
+            "the store went on without this node: {now} had begun while it still asked {was}",
+            was=before.history,
+            now=after.history,
+        )
     if after.counter > before.counter:
         return ""
     return say(
@@ -41,3 +53,9 @@ def regress(before: Epoch, after: Epoch) -> str:
         was=before.history or say("unknown"),
         now=after.history or say("unknown"),
     )
+
+
+def _left_behind(before: Epoch, after: Epoch) -> bool:
+    if before.history == after.history or before.at is None or after.begun is None:
+        return False
+    return after.begun < before.at

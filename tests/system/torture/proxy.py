@@ -52,6 +52,11 @@ class Proxy:
             self.cuts += len(self._links)
             self.drop_all()
 
+    def lead_to(self, port: int) -> None:
+        """Another server from now on; connections to the old one end."""
+        self._target = port
+        self.drop_all()
+
     def drop_all(self) -> None:
         for link in tuple(self._links):
             link.abort()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 
-from sqlalchemy import case, func, select, text, update
+from sqlalchemy import case, func, insert, select, text, update
 
 from chimes.model.delivery import DeliveryState
 from chimes.model.listing import Counts
@@ -23,9 +23,10 @@ from chimes.store.sql.insights import SqlInsights
 from chimes.store.sql.message_tables import deliveries
 from chimes.store.sql.migrations import HEAD
 from chimes.store.sql.moving import SqlMoving
+from chimes.store.sql.node_control import SqlNodeControl
 from chimes.store.sql.nodes import SqlNodes
 from chimes.store.sql.records import SqlRecords
-from chimes.store.sql.rows.parts import micros
+from chimes.store.sql.rows.parts import micros, moment_of
 from chimes.store.sql.runs import SqlRuns
 from chimes.store.sql.schedules import SqlSchedules
 from chimes.store.sql.states import SqlStates
@@ -46,6 +47,7 @@ class SqlStore(
     SqlTokens,
     SqlStates,
     SqlNodes,
+    SqlNodeControl,
     SqlRecords,
     SqlMoving,
     SqlInsights,
@@ -77,7 +79,9 @@ class SqlStore(
                 tx.run(_RAISE_EPOCH)
                 row = tx.first(_EPOCH)
             assert row is not None
-            return Epoch(int(row.value), self._database.identity(tx.connection))
+            history, now = self._database.identity(tx.connection), tx.now()
+            begun = _begun(tx, history, now) if self.dialect.forks else None
+            return Epoch(int(row.value), history, at=now, begun=begun)
 
         return await self._database.write(work)
 
@@ -120,6 +124,17 @@ ENABLED = select(
     func.count(case((schedules.c.deleted_at.is_(None), 1))).label("number"),
 ).group_by(schedules.c.enabled)
 STATES = select(deliveries.c.state, _NUMBER).group_by(deliveries.c.state)
+
+
+def _begun(tx: Tx, history: str, now: datetime) -> datetime:
+    """When a node first saw this history; the first one writes it down, holding the row of the
+    epoch."""
+    name = f"history {history}"
+    row = tx.first(select(store_facts.c.value).where(store_facts.c.name == name))
+    if row is not None:
+        return moment_of(row.value)
+    tx.run(insert(store_facts).values(name=name, value=micros(now)))
+    return now
 
 
 def _counts(tx: Tx) -> Counts:

@@ -224,6 +224,20 @@ nodes = Table(
     Column("lease_until", MOMENT, nullable=False),
     Column("clock_offset", Float(53), nullable=False),
     Column("offers", TEXT, nullable=False, server_default="[]"),
+    Column("drain", SmallInteger, nullable=False, server_default="0"),
+    #: What it tells with its heartbeat, as JSON; empty: nothing.
+    Column("facts", TEXT, nullable=False, server_default=""),
+)
+
+#: Who came and went; for the pictures of people, nothing is decided by it.
+node_marks = Table(
+    "node_marks",
+    metadata,
+    Column("at", MOMENT, primary_key=True, autoincrement=False),
+    Column("node", IDENTITY, primary_key=True),
+    Column("joined", SmallInteger, primary_key=True, autoincrement=False),
+    Column("version", WORD, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 audit = Table(
@@ -306,7 +320,7 @@ kept_states = Table(
     Column("run_id", IDENTITY, nullable=False),
 )
 
-#: What is known of the store itself: `epoch`, `min_revision`.
+#: What is known of the store itself: `epoch`, `min_revision`, since when each `history` is known.
 store_facts = Table(
     "store_facts",
     metadata,

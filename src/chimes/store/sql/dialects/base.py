@@ -26,6 +26,8 @@ class Dialect(ABC):
     locks_rows: bool
     #: How it counts.
     counting: Counting
+    #: Whether a standby that takes over begins a history of its own, which has a number.
+    forks: bool = False
 
     #: Whether `fire_plain`, `take`, `finish_plain`, `coming` and `confirm` are there; otherwise the
     #: store goes the long way, and does not look ahead.

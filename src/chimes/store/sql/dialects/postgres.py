@@ -67,6 +67,7 @@ class PostgresDialect(Dialect):
     locks_rows = True
     counting = PostgresCounting()
     fast = True
+    forks = True
 
     def now(self, connection: Connection, clock: Clock | None) -> datetime:
         if clock is not None:
