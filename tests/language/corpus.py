@@ -1,7 +1,8 @@
 """`corpus_*.jsonl`: what people say, and what it must be read as (TIME "Words").
 
-A row has `trigger` and `task`, or `missing`: what must be asked. The expectations were written by
-hand from TIME.md. All were said on a Monday at nine in the morning in Bangkok.
+A row has `trigger` and `task`, or `missing`: what must be asked; `told` is whom the task says to
+tell (UX A.4). The expectations were written by hand from TIME.md. All were said on a Monday at nine
+in the morning in Bangkok.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from chimes.language import Told
 from chimes.triggers import Trigger, parse_moment, trigger_from_dict
 
 
@@ -22,6 +24,7 @@ class Row(NamedTuple):
     trigger: Trigger | None
     task: str
     missing: tuple[str, ...]
+    told: tuple[Told, ...]
 
 
 def _row(lang: str, line: str) -> Row:
@@ -35,6 +38,7 @@ def _row(lang: str, line: str) -> Row:
         None if trigger is None else trigger_from_dict(trigger),
         given.get("task", ""),
         tuple(given.get("missing", ())),
+        tuple(Told(**each) for each in given.get("told", ())),
     )
 
 
@@ -46,3 +50,8 @@ ROWS = [
 ]
 READ = [row for row in ROWS if row.trigger is not None]
 ASKED = [row for row in ROWS if row.trigger is None]
+#: Whom to tell, in words; half of them only look like it.
+TOLD = [
+    _row(json.loads(line)["lang"], line)
+    for line in (_HERE / "corpus_told.jsonl").read_text(encoding="utf-8").splitlines()
+]

@@ -7,7 +7,7 @@ import pytest
 from chimes.errors import NeedsClarification
 from chimes.language import parse
 from chimes.triggers import Every
-from tests.language.corpus import ASKED, READ, ROWS, Row
+from tests.language.corpus import ASKED, READ, ROWS, TOLD, Row
 
 
 def test_the_corpus_is_large_and_a_third_of_it_are_traps() -> None:
@@ -20,11 +20,13 @@ def test_the_corpus_is_large_and_a_third_of_it_are_traps() -> None:
 
 
 # TIME "Words", R1.5, R1.25-R1.28
-@pytest.mark.parametrize("row", READ, ids=lambda row: row.text)
+@pytest.mark.parametrize("row", [*READ, *TOLD], ids=lambda row: row.text)
 def test_it_is_read(row: Row) -> None:
     found = parse(row.text, now=row.now, timezone=row.timezone)
     assert found.trigger == row.trigger
     assert found.task == row.task
+    # UX A.4: whom to tell is in the words, too; in all the others nobody is.
+    assert found.told == row.told
     if not isinstance(found.trigger, Every):
         assert found.timezone == found.trigger.zone
 

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
         short_weekday,
         warnings_in_words,
     )
-    from chimes.language.parsing import Parsed, parse, read_trigger
+    from chimes.language.parsing import Parsed, Told, parse, read_trigger
 
 __all__ = [
     "LANGUAGES",
     "Parsed",
+    "Told",
     "describe",
     "note_in_words",
     "parse",
@@ -32,7 +33,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Loaded when it is asked for: each command chooses its language, and most of them neither
     read nor describe a trigger."""
-    if name in ("Parsed", "parse", "read_trigger"):
+    if name in ("Parsed", "Told", "parse", "read_trigger"):
         from chimes.language import parsing
 
         return getattr(parsing, name)

@@ -13,6 +13,7 @@ from chimes.language.parsing.build import build
 from chimes.language.parsing.decide import decide
 from chimes.language.parsing.patterns import pattern_of
 from chimes.language.parsing.questions import question
+from chimes.language.parsing.telling import Told, told_in
 from chimes.language.parsing.text import Text, fold, language_of
 from chimes.language.rereading import bounded, reread
 from chimes.triggers import Dialect, Every, Trigger, parse_zone
@@ -43,6 +44,8 @@ class Parsed:
     language: str
     #: A stable name of the form that was recognised, such as `thai_daily_time`.
     pattern: str
+    #: Whom the task says to tell.
+    told: tuple[Told, ...] = ()
 
 
 def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None = None) -> Parsed:
@@ -82,7 +85,7 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
         return _described(known, zone, language)
     # What `describe` says means what it was said of, whatever else it might mean (TIME "Words").
     if describe(found.trigger, language) == text.strip():
-        return replace(found, task="")
+        return replace(found, task="", told=())
     known = reread(text, language)
     if known is not None:
         return _described(known, zone, language)
@@ -101,6 +104,7 @@ def _read(text: Text, now: datetime, home: str, language: str) -> Parsed:
         timezone=zone,
         language=language,
         pattern=pattern_of(decided.said, language),
+        told=told_in(decided.task),
     )
 
 
