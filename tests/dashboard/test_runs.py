@@ -8,7 +8,8 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,7 +18,6 @@ import pytest
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.views_runs import (
     asked_for,
-    askers_in,
     bars_of,
     duration_bar,
     histogram_of,
@@ -30,6 +30,7 @@ from chimes.model.ids import NodeId, RunId
 from chimes.model.insights import Tally
 from chimes.model.listing import RunSort
 from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
+from chimes.service.askers import Asker, askers_in
 from tests.builders import NOW, a_run, a_schedule, an_entry
 from tests.dashboard.browsing import Browser, browsing
 
@@ -358,16 +359,49 @@ def test_a_duration_is_held_against_the_median() -> None:
     assert duration_bar(None, second) == duration_bar(second, None) == ""
 
 
-def test_who_asked_is_in_the_audit() -> None:
+async def test_who_asked_and_how_is_found_by_the_run_itself() -> None:
+    # UX A.5: however many entries have come since.
+    async with browsing() as browser:
+        made = await browser.rig.create(name="report")
+        page = f"/ui/schedules/{made['id']}"
+        fields = {"csrf": token_on((await browser.get("/ui/runs")).text), "sure": "yes"}
+        await browser.post(f"{page}/run", fields)
+        store = browser.rig.store
+        for number in range(400):
+            await store.append_audit(an_entry(object_id=str(number)))
+        browser.rig.clock.advance(timedelta(seconds=1))
+        await browser.rig.client.post(f"/api/v1/schedules/{made['id']}/run")
+        browser.rig.clock.advance(timedelta(days=2))
+        start, end = now_of(browser) - timedelta(days=2), now_of(browser)
+        body = {"from": start.isoformat(), "to": end.isoformat()}
+        filled = await browser.rig.client.post(
+            f"/api/v1/schedules/{made['id']}/backfill", json=body
+        )
+        assert filled.json()["runs"]
+        shown = (await browser.get(query("since:7d"))).text
+        assert shown.count("in the dashboard") == 1
+        assert shown.count("through the API") == 1 + len(filled.json()["runs"])
+
+
+def token_on(page: str) -> str:
+    return re.findall(r'name="csrf" value="([^"]+)"', page)[0]
+
+
+def test_an_entry_names_its_run_and_a_backfill_its_moment() -> None:
+    schedule = a_schedule()
+    runs = [a_run(schedule, id=RunId(name), origin=Origin.MANUAL) for name in "abcz"]
+    filled = a_run(schedule, id=RunId("d"), origin=Origin.BACKFILL, created_at=NOW)
+    other = replace(filled, id=RunId("e"), created_at=NOW - timedelta(hours=1))
     entries = [
-        an_entry(verb="start", object_kind="run", object_id="a", actor="ann"),
-        an_entry(
-            verb="run", object_kind="schedule", object_id="s", actor="bo", changes={"run_id": "b"}
-        ),
-        an_entry(
-            verb="retry", object_kind="run", object_id="x", actor="cy", changes={"run_id": "c"}
-        ),
-        an_entry(verb="pause", object_kind="schedule", object_id="s", actor="di"),
+        an_entry(verb="start", object_kind="run", object_id="a", actor="ann", door="native"),
+        an_entry(verb="run", object_id=schedule.id, actor="bo", changes={"run_id": "b"}),
+        an_entry(verb="retry", object_kind="run", object_id="x", changes={"run_id": "c"}),
+        an_entry(verb="backfill", object_id=schedule.id, actor="di", at=NOW),
     ]
-    assert askers_in(entries) == {"a": "ann", "b": "bo", "c": "cy"}
-    assert NOW.tzinfo is UTC
+    found = askers_in(entries, [*runs, filled, other])
+    assert found["a"] == Asker(name="ann", door="native")
+    assert {name: each.name for name, each in found.items() if name in "bd"} == {
+        "b": "bo",
+        "d": "di",
+    }
+    assert sorted(found) == ["a", "b", "c", "d"]

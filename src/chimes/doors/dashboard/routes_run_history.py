@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from chimes.doors.dashboard.views_runs import askers_in
 from chimes.doors.dashboard.views_system import Change, changes_of
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import NotFound
@@ -12,8 +11,9 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.insights import BAD, ERROR_ROOM
 from chimes.model.listing import AuditQuery, RunQuery
-from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.service.askers import Asker, askers_of
 
 #: Entries and failures that are looked at.
 _ENTRIES, _FAILURES = 100, 200
@@ -51,15 +51,9 @@ async def schedule_of(visit: Visit, run: Run) -> Schedule | None:
         return None
 
 
-async def asked_by(visit: Visit, run: Run) -> str:
-    """Who wanted it; empty: the schedule, or nobody knows any more."""
-    if run.origin is not Origin.MANUAL:
-        return ""
-    place = run.retry_of or run.schedule_id or run.id
-    entries = await visit.door.store.list_audit(
-        AuditQuery(object_id=place, owner=str(run.owner), limit=_ENTRIES)
-    )
-    return askers_in(entries).get(run.id, "")
+async def asked_by(visit: Visit, run: Run) -> Asker | None:
+    """Who wanted it; None: the schedule, or nobody knows any more."""
+    return (await askers_of(visit.door.store, [run])).get(run.id)
 
 
 async def retries_of(visit: Visit, run: Run) -> tuple[RunId, ...]:

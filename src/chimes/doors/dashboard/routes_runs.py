@@ -16,7 +16,6 @@ from chimes.doors.dashboard.views_runs import (
     HINTS,
     Asked,
     asked_for,
-    askers_in,
     bars_of,
     histogram_of,
     rows_of,
@@ -29,8 +28,9 @@ from chimes.doors.dashboard.visit import Visit
 from chimes.errors import InvalidInput, NotFound
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import ErrorGroup
-from chimes.model.listing import AuditQuery, Page, Position, RunQuery, RunSort
-from chimes.model.run import Origin, Run
+from chimes.model.listing import Page, Position, RunQuery, RunSort
+from chimes.model.run import Run
+from chimes.service.askers import Asker, askers_of
 from chimes.service.insights import InsightService
 from chimes.triggers.moment import format_moment, parse_moment
 from chimes.wording import counted, say
@@ -39,9 +39,7 @@ pages = Pages()
 PAGE = 25
 #: Runs that one answer looks at where the page sifts them itself.
 MOST_SIFTED, _SIFTED_AT_ONCE = 2000, 200
-#: Entries of the audit among which is looked for whoever asked for runs by hand.
-_ASKERS = 300
-Beside = tuple[dict[ScheduleId, timedelta], dict[RunId, str]]
+Beside = tuple[dict[ScheduleId, timedelta], dict[RunId, Asker]]
 #: Above this, "more than".
 _MOST_NEW = 99
 
@@ -140,11 +138,7 @@ async def _beside(visit: Visit, found: tuple[Run, ...]) -> Beside:
     ids = {run.schedule_id for run in found if run.schedule_id is not None}
     insights = InsightService(visit.door.store)
     medians = await insights.expected_durations(visit.actor, ids) if ids else {}
-    if not any(run.origin is Origin.MANUAL for run in found):
-        return medians, {}
-    whose = None if visit.actor.sees_everything else str(visit.actor.owner)
-    entries = await visit.door.store.list_audit(AuditQuery(owner=whose, limit=_ASKERS))
-    return medians, askers_in(entries)
+    return medians, await askers_of(visit.door.store, found)
 
 
 async def _groups(visit: Visit, asked: Asked) -> list[Group]:

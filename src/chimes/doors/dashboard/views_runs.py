@@ -16,7 +16,6 @@ from chimes.doors.dashboard.filters import RUN_NAMES, Chip, Filter, read_filter,
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.views_schedules import state_word
 from chimes.model.access import Actor
-from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
     BAD,
@@ -31,6 +30,7 @@ from chimes.model.insights import (
 )
 from chimes.model.listing import RunQuery, RunSort
 from chimes.model.run import Run, RunStatus
+from chimes.service.askers import Asker
 from chimes.triggers.moment import format_moment
 from chimes.wording import Wording, in_language, say
 
@@ -251,7 +251,7 @@ class Row:
     #: How long runs of its schedule usually take.
     median: timedelta | None
     #: Who asked for it, where somebody did and it is known.
-    asked_by: str
+    asked_by: Asker | None
     node: str
 
     @property
@@ -270,7 +270,7 @@ class Row:
 def rows_of(
     runs: Iterable[Run],
     medians: Mapping[ScheduleId, timedelta],
-    askers: Mapping[RunId, str],
+    askers: Mapping[RunId, Asker],
     now: datetime,
 ) -> tuple[Row, ...]:
     return tuple(
@@ -279,7 +279,7 @@ def rows_of(
             lag=lag_of(run),
             duration=duration_of(run, now),
             median=medians.get(run.schedule_id) if run.schedule_id else None,
-            asked_by=askers.get(run.id, ""),
+            asked_by=askers.get(run.id),
             node=node_of(run),
         )
         for run in runs
@@ -315,14 +315,3 @@ def duration_bar(duration: timedelta | None, median: timedelta | None) -> Markup
         class_="chart against", viewBox=f"0 0 {_WIDE} {_HIGH}", width=_WIDE, height=_HIGH,
         aria_hidden="true", focusable="false",
     )  # fmt: skip
-
-
-def askers_in(entries: Iterable[AuditEntry]) -> dict[RunId, str]:
-    """Who asked for which run, as the audit has it."""
-    found: dict[RunId, str] = {}
-    for entry in entries:
-        if entry.verb == "start" and entry.object_kind == "run":
-            found[RunId(entry.object_id)] = entry.actor
-        elif entry.verb in ("run", "retry") and (run_id := entry.changes.get("run_id")):
-            found[RunId(str(run_id))] = entry.actor
-    return found
