@@ -1,18 +1,20 @@
-"""Signs that somebody has seen and does not want to see again for a while: each owner for itself,
-everybody else is still told."""
+"""Signs that need not be shown: those that somebody has seen and does not want to see again for a
+while (each owner for itself, everybody else is still told), and failures that are known."""
 
 from __future__ import annotations
 
 import json
+from asyncio import gather
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.errors import InvalidInput, NotAllowed, NotFound
 from chimes.model.access import Actor
-from chimes.model.attention import Attentions, Cause, Sign
+from chimes.model.attention import Attention, Attentions, Cause
 from chimes.model.ids import ScheduleId
 from chimes.service.audit import entry
+from chimes.service.known_failures import Known, KnownFailures, still_known
 from chimes.store.port import Store
 from chimes.triggers.moment import format_moment, parse_moment
 from chimes.wording import say
@@ -31,6 +33,14 @@ class Snooze:
     until: datetime
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PutOff:
+    """Why a schedule may not have to be shown."""
+
+    snooze: Snooze | None = None
+    known: Known | None = None
+
+
 Snoozes = Mapping[ScheduleId, Snooze]
 
 
@@ -40,7 +50,15 @@ class SnoozeService:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def of(self, actor: Actor, now: datetime) -> dict[ScheduleId, Snooze]:
+    async def of(self, actor: Actor, now: datetime) -> dict[ScheduleId, PutOff]:
+        """What `awake` leaves out."""
+        snoozes, known = await gather(self._snoozes(actor, now), KnownFailures(self._store).all())
+        return {
+            name: PutOff(snooze=snoozes.get(name), known=known.get(name))
+            for name in snoozes.keys() | known.keys()
+        }
+
+    async def _snoozes(self, actor: Actor, now: datetime) -> dict[ScheduleId, Snooze]:
         """Those that have not ended."""
         state = await self._store.read_state(_name(actor))
         found = {} if state is None else _read(state.value)
@@ -50,7 +68,7 @@ class SnoozeService:
         """For SNOOZED_FOR; until when. NotFound for what others own."""
         now = await self._store.now()
         until = now + SNOOZED_FOR
-        kept = await self.of(actor, now)
+        kept = await self._snoozes(actor, now)
         kept.pop(schedule_id, None)
         kept[schedule_id] = Snooze(cause=cause, until=until)
         newest = dict(list(kept.items())[-MOST:])
@@ -61,7 +79,7 @@ class SnoozeService:
     async def wake(self, actor: Actor, schedule_id: ScheduleId) -> None:
         """It is told again. NotFound for what others own."""
         now = await self._store.now()
-        kept = await self.of(actor, now)
+        kept = await self._snoozes(actor, now)
         kept.pop(schedule_id, None)
         await self._keep(actor, schedule_id, kept, "wake", now, {})
 
@@ -86,18 +104,23 @@ class SnoozeService:
         await self._store.set_state(_name(actor), _written(snoozes), note)
 
 
-def awake(found: Attentions, snoozes: Snoozes, limit: int) -> Attentions:
-    """Without what is snoozed; `found` was asked for that many more."""
-    kept = tuple(each for each in found.items if not _hidden(each.sign, snoozes))
+def awake(found: Attentions, put_off: Mapping[ScheduleId, PutOff], limit: int) -> Attentions:
+    """Without what is snoozed or known; `found` was asked for that many more."""
+    kept = tuple(each for each in found.items if not _hidden(each, put_off))
     return Attentions(total=found.total - (len(found.items) - len(kept)), items=kept[:limit])
 
 
-def _hidden(sign: Sign, snoozes: Snoozes) -> bool:
-    snooze = snoozes.get(sign.schedule_id)
-    if snooze is None:
+def _hidden(found: Attention, put_off: Mapping[ScheduleId, PutOff]) -> bool:
+    why = put_off.get(found.schedule.id)
+    if why is None:
         return False
+    cause = found.sign.cause
+    if why.known is not None and cause is Cause.FAILING and still_known(why.known, found.schedule):
+        return True
     gravest_first = list(Cause)
-    return gravest_first.index(sign.cause) >= gravest_first.index(snooze.cause)
+    return why.snooze is not None and (
+        gravest_first.index(cause) >= gravest_first.index(why.snooze.cause)
+    )
 
 
 def _name(actor: Actor) -> str:

@@ -8,10 +8,13 @@ from chimes.doors.api.wire_runs import run_out
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.routes_run_history import (
     asked_by,
+    entries_about,
+    known_of,
     retries_of,
     schedule_of,
     trouble_of,
 )
+from chimes.doors.dashboard.views_json_tree import tree_of
 from chimes.doors.dashboard.views_run import (
     TABS,
     curl_of,
@@ -21,15 +24,17 @@ from chimes.doors.dashboard.views_run import (
     plain_line,
     pretty,
     stretches_of,
+    trace_of,
     usage_of,
     waterfall_of,
 )
+from chimes.doors.dashboard.views_run_events import events_of
 from chimes.doors.dashboard.views_run_words import log_words
 from chimes.doors.dashboard.views_runs import duration_bar, duration_of, node_of, visible
 from chimes.doors.dashboard.visit import Visit
 from chimes.model.delivery import Delivery
 from chimes.model.ids import RunId
-from chimes.model.insights import lag_of
+from chimes.model.insights import BAD, lag_of
 from chimes.model.listing import DeliveryQuery, RunQuery, RunSort
 from chimes.model.run import Run
 from chimes.service.insights import InsightService
@@ -44,17 +49,18 @@ PAGE_OF_LINES = 200
 @pages.get("/runs/{id}")
 async def run(visit: Visit) -> Response:
     found = await visit.door.runs.get(visit.actor, RunId(visit.path["id"]))
-    values = await _head(visit, found)
+    deliveries = await _deliveries(visit, found)
+    values = await _head(visit, found, deliveries)
     if visit.partial and visit.query.get("part") == "head":
         return visit.part("run/page.html", "head", status=200, **values)
     tab = visit.query.get("tab", "log")
-    values |= {"tab": tab if tab in TABS else "log", **await _tab(visit, found, tab)}
+    values |= {"tab": tab if tab in TABS else "log", **await _tab(visit, found, tab, deliveries)}
     if visit.partial:
         return visit.part("run/page.html", "tab_body", status=200, **values)
     return visit.page("run/page.html", status=200, **values)
 
 
-async def _head(visit: Visit, run: Run) -> dict[str, object]:
+async def _head(visit: Visit, run: Run, deliveries: tuple[Delivery, ...]) -> dict[str, object]:
     insights = InsightService(visit.door.store)
     schedule = await schedule_of(visit, run)
     zone = schedule.trigger.zone if schedule is not None else None
@@ -68,7 +74,6 @@ async def _head(visit: Visit, run: Run) -> dict[str, object]:
             parent_id=run.id, sort=RunSort.CREATED_AT, descending=False, limit=MOST_STEPS
         )
         children = (await visit.door.runs.find(visit.actor, query)).items
-    deliveries = await _deliveries(visit, run)
     stretches = stretches_of(run, children, deliveries, visit.now, visit.look.language)
     duration = duration_of(run, visit.now)
     url = str(visit.request.base_url).rstrip("/")
@@ -86,6 +91,11 @@ async def _head(visit: Visit, run: Run) -> dict[str, object]:
         "retries": await retries_of(visit, run),
         "waterfall": waterfall_of(stretches, visit.look, zone, visit.now),
         "usage": usage_of(run),
+        "trace": trace_of(run),
+        "known": await known_of(visit, run, schedule),
+        "may_know": schedule is not None
+        and run.status in BAD
+        and visit.actor.may_operate(schedule.owner),
         "deliveries": deliveries,
         "may_operate": visit.actor.may_operate(run.owner),
         "may_create": visit.actor.may_create(run.owner),
@@ -99,14 +109,25 @@ async def _deliveries(visit: Visit, run: Run) -> tuple[Delivery, ...]:
     return tuple(reversed(page.items))
 
 
-async def _tab(visit: Visit, run: Run, tab: str) -> dict[str, object]:
+async def _tab(
+    visit: Visit, run: Run, tab: str, deliveries: tuple[Delivery, ...]
+) -> dict[str, object]:
     match tab:
         case "exchange":
             return {"exchange": exchange_of(run)}
         case "data":
-            return {"input": input_of(run), "output": output_of(run)}
+            given, left = input_of(run), output_of(run)
+            return {
+                "input": pretty(given),
+                "input_tree": tree_of(given),
+                "output": "" if left is None else pretty(left),
+                "output_tree": tree_of(left),
+            }
         case "error":
             return {"trouble": await trouble_of(visit, run)}
+        case "events":
+            entries = await entries_about(visit, run)
+            return {"events": events_of(run, deliveries, entries)}
         case "attempts" | "deliveries":
             return {}
         case "raw":

@@ -10,12 +10,14 @@ from starlette.responses import Response
 from chimes.doors.api.inputs import TargetPatch
 from chimes.doors.api.wire_targets import patched_target, target_out
 from chimes.doors.dashboard.asking import Question
+from chimes.doors.dashboard.flash import Undo
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.visit import Visit
 from chimes.doors.validation import sentence
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.model.ids import DeliveryId, RunId
 from chimes.model.run import Run
+from chimes.service.known_failures import KnownFailures
 from chimes.service.orders import Order
 from chimes.wording import say
 
@@ -87,6 +89,38 @@ async def again(visit: Visit) -> Response:
             "run/again.html", status=422, run=run, name=name, target=text, error=error
         )
     return _on_to(visit, new, created=created)
+
+
+@pages.post("/runs/{id}/known")
+async def mark_known(visit: Visit) -> Response:
+    """Somebody has looked at it: it needs no attention again for the same error."""
+    run = await _found(visit)
+    if not visit.sure:
+        question = Question(
+            title=say("Mark this failure as known?"),
+            text=say(
+                "Its schedule no longer needs attention for this error, "
+                "until it fails in another way or works again."
+            ),
+            button=say("Mark as known"),
+            names=[run.schedule_name],
+            dangerous=False,
+            reason=True,
+        )
+        return visit.ask(question)
+    await KnownFailures(visit.door.store).mark(visit.actor, run, visit.form.text("reason"))
+    return visit.done(
+        say("The failure is known."),
+        to=visit.back(page_of(run.id)),
+        undo=Undo(action=f"{page_of(run.id)}/unknown"),
+    )
+
+
+@pages.post("/runs/{id}/unknown")
+async def forget_known(visit: Visit) -> Response:
+    run = await _found(visit)
+    await KnownFailures(visit.door.store).forget(visit.actor, run)
+    return visit.done(say("The failure counts again."), to=visit.back(page_of(run.id)))
 
 
 @pages.post("/runs/{id}/deliveries/{delivery}/retry")

@@ -14,7 +14,10 @@ from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.service.askers import Asker, askers_of
+from chimes.service.known_failures import Known, KnownFailures, fingerprint
 
+#: What is on record about a schedule and changes nothing about it.
+_NO_CHANGE = frozenset({"run", "snooze", "wake", "send_test"})
 #: Entries and failures that are looked at.
 _ENTRIES, _FAILURES = 100, 200
 
@@ -67,6 +70,20 @@ async def retries_of(visit: Visit, run: Run) -> tuple[RunId, ...]:
     return tuple(RunId(str(each)) for each in found if each)
 
 
+async def entries_about(visit: Visit, run: Run) -> tuple[AuditEntry, ...]:
+    """What people did with it; from where they called is for those who see everything."""
+    query = AuditQuery(object_id=run.id, owner=str(run.owner), limit=_ENTRIES)
+    return tuple(await visit.door.store.list_audit(query))
+
+
+async def known_of(visit: Visit, run: Run, schedule: Schedule | None) -> Known | None:
+    """Who has looked at this failure, while that holds."""
+    if schedule is None or run.status not in BAD:
+        return None
+    known = await KnownFailures(visit.door.store).of(schedule)
+    return known if known is not None and known.error == fingerprint(run.error) else None
+
+
 async def trouble_of(visit: Visit, run: Run) -> Trouble | None:
     """None: it has not failed, or there is nothing to compare it with."""
     if run.status not in BAD or run.schedule_id is None:
@@ -107,6 +124,6 @@ async def _edits(visit: Visit, good: Run, run: Run) -> tuple[Edit, ...]:
         if good.created_at < entry.at <= run.created_at
         and entry.object_kind == "schedule"
         and entry.allowed
-        and entry.verb != "run"
+        and entry.verb not in _NO_CHANGE
     ]
     return tuple(between)

@@ -21,12 +21,14 @@ from chimes.model.target import HttpTarget
 from chimes.wording import Wording, in_language, say
 
 HERE = "/ui/runs"
-TABS = ("log", "exchange", "data", "error", "attempts", "deliveries", "raw")
+TABS = ("log", "exchange", "data", "error", "attempts", "deliveries", "events", "raw")
 #: Characters of one value that a page shows; all of it is in the API.
 MOST_SHOWN = 100_000
 _ENDS = {end: RunStatus(end.value) for end in AttemptEnd if end is not AttemptEnd.LOST} | {
     AttemptEnd.LOST: RunStatus.UNKNOWN
 }
+#: W3C Trace Context; an id of zeros means none.
+_TRACE = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 _DELIVERED = {
     DeliveryState.PENDING: RunStatus.RUNNING,
     DeliveryState.DELIVERED: RunStatus.SUCCEEDED,
@@ -190,12 +192,26 @@ def usage_of(run: Run) -> Usage | None:
     )
 
 
-def input_of(run: Run) -> str:
-    return pretty(target_out(run.target))
+def input_of(run: Run) -> Mapping[str, object]:
+    """What it was told to do, without secrets."""
+    return target_out(run.target)
 
 
-def output_of(run: Run) -> str:
-    return "" if run.result is None else pretty(dict(run.result))
+def output_of(run: Run) -> Mapping[str, object] | None:
+    return None if run.result is None else dict(run.result)
+
+
+def trace_of(run: Run) -> str:
+    """The id of its trace, as the receiver said (`traceresponse`) or as it was told
+    (`traceparent`); empty: there is none."""
+    answered = (run.result or {}).get("headers")
+    sent = run.target.headers if isinstance(run.target, HttpTarget) else {}
+    for headers in (answered, sent):
+        for name, value in _texts(headers).items():
+            found = _TRACE.fullmatch(value.strip())
+            if name.lower() in ("traceresponse", "traceparent") and found:
+                return found[1]
+    return ""
 
 
 def pretty(value: object) -> str:
