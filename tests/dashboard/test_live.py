@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -10,11 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from chimes.doors.context import Doorway
 from chimes.doors.dashboard import live as live_module
 from chimes.doors.dashboard.live import TOPICS, Live, Seen, Watch, seen_from
+from chimes.errors import StoreUnavailable
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.testing import SettableClock
+from tests.builders import NOW, SECOND, a_verdict
+from tests.dashboard.browsing import browsing
 from tests.doors.rig import Rig, serving
+from tests.store_contract.scenes import running_run
 from tests.store_contract.stores import KINDS, Home, StoreKind
 
 ANNA = Owner(type=OwnerType.USER, id="anna")
@@ -148,3 +154,103 @@ async def test_all_listeners_of_the_same_rights_share_one_look(
         watch = Watch(rig.doorway, Actor())
         await asyncio.gather(*(watch.look() for _ in range(50)))
         assert asked == 2
+
+
+# --- from a page to its stream --------------------------------------------------------------------
+def carried(page: str) -> Seen:
+    (found,) = re.findall(r'<live-dot [^>]*data-after="([^"]*)"', page)
+    seen = seen_from(found)
+    assert seen is not None, found
+    return seen
+
+
+async def heard_first(rig: Rig, known: Seen) -> list[str]:
+    """What the stream of a page says before its first heartbeat."""
+    found = []
+    async with listening(rig, known=known) as stream:
+        while (event := (await next_event(stream))[0]) != "beat":
+            found.append(event)
+    return found
+
+
+async def test_what_ends_between_a_page_and_its_stream_is_told() -> None:
+    """UX A.0: it would stay under "Running now" until something else changes."""
+    async with browsing() as browser:
+        rig = browser.rig
+        await rig.create()
+        run = await running_run(rig.store)
+        page = (await browser.get("/ui/")).text
+        assert run.id in page
+        await rig.store.finish([a_verdict(run, NOW + SECOND)])
+        assert await heard_first(rig, carried(page)) == ["runs.changed"]
+
+
+@pytest.mark.parametrize("path", ["/ui/", "/ui/schedules", "/ui/runs", "/ui/inbox", "/ui/system"])
+async def test_every_page_carries_what_was_seen_before_it(path: str) -> None:
+    async with browsing() as browser:
+        await browser.rig.create()
+        page = (await browser.get(path)).text
+        assert await heard_first(browser.rig, carried(page)) == []
+        await browser.rig.create(name="another")
+        assert await heard_first(browser.rig, carried(page)) == ["schedules.changed"]
+        # Looked at a moment ago, and not again: it is told of what it shows already, at worst.
+        assert carried((await browser.get(path)).text) == carried(page)
+        browser.rig.clock.advance(timedelta(seconds=live_module.SEEN_WITHIN + 1))
+        again = carried((await browser.get(path)).text)
+        assert await heard_first(browser.rig, again) == []
+
+
+async def test_what_somebody_did_is_in_the_page_that_follows() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create()
+        own = f"/ui/schedules/{made['id']}"
+        asked = await browser.send(f"{own}/pause", on=own)
+        done = await browser.send(f"{own}/pause") if asked.status_code == 200 else asked
+        page = (await browser.follow(done)).text
+        assert await heard_first(browser.rig, carried(page)) == []
+
+
+async def test_a_page_comes_although_nobody_could_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("gone for a moment")
+
+    async with browsing() as browser:
+        await browser.rig.create()
+        monkeypatch.setattr(browser.rig.store, "list_audit", away)
+        answer = await browser.get("/ui/schedules")
+        assert answer.status_code == 200
+        assert 'data-after=""' in answer.text
+
+
+async def test_a_run_that_came_and_went_while_nobody_looked_is_noticed() -> None:
+    async with serving() as rig:
+        live, actor = Live(rig.doorway), Actor()
+        before = seen_from(await live.seen_by(actor))
+        assert before is not None
+        run = await running_run(rig.store)
+        await rig.store.finish([a_verdict(run, NOW + SECOND)])
+        rig.clock.advance(timedelta(hours=1))
+        after = seen_from(await live.seen_by(actor))
+        assert after is not None
+        assert "runs" in after.changed_since(before)
+
+
+async def test_only_so_many_watches_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "MOST_WATCHES", 2)
+    async with serving() as rig:
+        live = Live(rig.doorway)
+        actors = [
+            Actor(owner=Owner(type=OwnerType.USER, id=name), role=Role.MEMBER) for name in "abc"
+        ]
+        looks: list[Actor] = []
+
+        class Noting(Watch):
+            def __init__(self, door: Doorway, actor: Actor) -> None:
+                looks.append(actor)
+                super().__init__(door, actor)
+
+        monkeypatch.setattr(live_module, "Watch", Noting)
+        first, second, third = actors
+        for actor in (first, second, first, third, first, second):
+            await live.seen_by(actor)
+        assert looks == [first, second, third, second], "the one not used for longest goes"

@@ -3,7 +3,8 @@
 Signals, not data: what changed is asked for by the page, under the rights of its reader. Stores
 tell nobody of every change, so while somebody listens a few small questions are asked every two
 seconds, once for all listeners of the same rights. The id of a signal says what was seen, so that
-a tab which comes back, to whichever node, hears of what it missed.
+a tab which comes back, to whichever node, hears of what it missed. A page carries such an id from
+before it was made: what changes between the page and its stream is missed by nobody.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -29,8 +30,13 @@ TOPICS = ("runs", "schedules", "inbox", "nodes")
 #: Seconds between two looks at the store, and the most often that one is made.
 LOOK_EVERY, LOOK_AT_MOST = 2.0, 1.0
 HEARTBEAT = 10.0
+#: So old, in seconds, may be what a page says it has seen. The older, the more of what it shows
+#: already is told again.
+SEEN_WITHIN = 5.0
 #: Of one server.
 MOST_LISTENERS = 200
+#: Watches that are kept for whoever goes from page to page.
+MOST_WATCHES = 256
 #: Runs under way that are looked at; where there are more, something changes all the time.
 _WATCHED = 200
 #: How far back a new run is looked for.
@@ -71,6 +77,9 @@ class Watch:
         self._counter = -1
         #: The newest run that was seen; it stays when it is no longer recent.
         self._newest = ""
+        #: Up to when new runs were looked for, by the store's clock.
+        self._looked_until: datetime | None = None
+        self._touched = False
         self._lock = asyncio.Lock()
         self.listeners = 0
 
@@ -78,20 +87,43 @@ class Watch:
         """Not older than two seconds; at once, but at most once a second, after what this process
         has noticed. StoreError."""
         async with self._lock:
-            now, counter = self._door.clock.monotonic(), self._door.store.changes()
-            age = now - self._looked_at
-            stale = age >= LOOK_EVERY or (age >= LOOK_AT_MOST and counter != self._counter)
-            if self._latest is None or stale:
-                self._latest = Seen(await self._marks())
-                self._looked_at, self._counter = self._door.clock.monotonic(), counter
+            age = self._age()
+            noticed = self._touched or self._door.store.changes() != self._counter
+            if self._latest is None or age >= LOOK_EVERY or (age >= LOOK_AT_MOST and noticed):
+                return await self._looked()
             return self._latest
+
+    async def seen(self) -> Seen:
+        """For a page that is about to be made: nothing of it is newer, and what somebody did here
+        is in it. StoreError."""
+        async with self._lock:
+            if self._latest is None or self._touched or self._age() > SEEN_WITHIN:
+                return await self._looked()
+            return self._latest
+
+    def touch(self) -> None:
+        """Somebody has done something: what was seen before that is old."""
+        self._touched = True
+
+    def _age(self) -> float:
+        return self._door.clock.monotonic() - self._looked_at
+
+    async def _looked(self) -> Seen:
+        counter, self._touched = self._door.store.changes(), False
+        self._latest = Seen(await self._marks())
+        self._looked_at, self._counter = self._door.clock.monotonic(), counter
+        return self._latest
 
     async def _marks(self) -> tuple[str, ...]:
         """From indexes, whoever asks: nothing here is looked for among all runs or schedules."""
         store, owner = self._door.store, _owner_of(self._actor)
-        recent = RunQuery(owner=owner, created_since=await store.now() - _RECENT, limit=1)
+        now = await store.now()
+        # Nobody may have looked for a while.
+        since = min(now, self._looked_until or now) - _RECENT
+        recent = RunQuery(owner=owner, created_since=since, limit=1)
         for run in (await store.list_runs(recent)).items:
             self._newest = run.id
+        self._looked_until = now
         active = await store.list_runs(
             RunQuery(owner=owner, statuses=(RunStatus.QUEUED, RunStatus.RUNNING), limit=_WATCHED)
         )
@@ -120,8 +152,32 @@ class Live:
 
     def __init__(self, door: Doorway) -> None:
         self._door = door
+        #: The one used last is the last of them.
         self._watches: dict[Owner | None, Watch] = {}
         self.count = 0
+
+    async def seen_by(self, actor: Actor) -> str:
+        """The id from which the stream of a page goes on that is about to be made; empty if the
+        store does not answer, as the page itself will say."""
+        try:
+            return (await self._watch(actor).seen()).id
+        except StoreError:
+            return ""
+
+    def touch(self) -> None:
+        """After an action, which the next page shows already."""
+        for watch in self._watches.values():
+            watch.touch()
+
+    def _watch(self, actor: Actor) -> Watch:
+        owner = _owner_of(actor)
+        watch = self._watches.pop(owner, None) or Watch(self._door, actor)
+        self._watches[owner] = watch
+        if len(self._watches) > MOST_WATCHES:
+            idle = next((name for name, each in self._watches.items() if not each.listeners), owner)
+            if idle != owner:
+                del self._watches[idle]
+        return watch
 
     def check_room(self) -> None:
         if self.count >= MOST_LISTENERS:
@@ -133,7 +189,7 @@ class Live:
     async def signals(
         self, actor: Actor, known: Seen | None, welcome: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[str]:
-        watch = self._watches.setdefault(_owner_of(actor), Watch(self._door, actor))
+        watch = self._watch(actor)
         watch.listeners += 1
         self.count += 1
         try:
@@ -143,8 +199,6 @@ class Live:
         finally:
             self.count -= 1
             watch.listeners -= 1
-            if not watch.listeners:
-                self._watches.pop(_owner_of(actor), None)
 
     async def _heard(
         self, watch: Watch, known: Seen | None, welcome: Callable[[], Awaitable[bool]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -94,12 +95,12 @@ class Site:
             users=users,
             sign_ins=SignInService(door.store, door.access, users, door.clock),
         )
-        live = Live(door)
+        self._live = Live(door)
         self._router = Router(
             [
                 Route("/ui", _to_start),
                 Route("/ui/static/{mark}/{name:path}", serve_asset),
-                Route("/ui/events", events_route(self._reception, live)),
+                Route("/ui/events", events_route(self._reception, self._live)),
                 *(self._route(page) for pages in ALL_PAGES for page in pages.listed),
             ],
             redirect_slashes=False,
@@ -117,9 +118,13 @@ class Site:
         async def answer(request: Request) -> Response:
             if page.method == "GET":
                 visit = await arrive(self._reception, request, public=page.public)
+                if not visit.partial and not page.public:
+                    visit = replace(visit, seen=await self._live.seen_by(visit.actor))
+                response = await page.handler(visit)
             else:
                 visit = await arrive_with_form(self._reception, request, public=page.public)
-            response = await page.handler(visit)
+                response = await page.handler(visit)
+                self._live.touch()
             if request.scope["state"].get("new_guard"):
                 cookies.set_cookie(request, response, cookies.GUARD, visit.guard)
             return response

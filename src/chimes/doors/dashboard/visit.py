@@ -47,6 +47,8 @@ class Visit:
     now: datetime
     #: The secret behind the tokens of this visitor's forms.
     guard: str
+    #: What had been seen before this page was made; its stream goes on from there (`live.py`).
+    seen: str = ""
     #: Has a value in a POST only.
     form: Form = field(default_factory=Form)
 

@@ -317,7 +317,8 @@
 
   class LiveDot extends HTMLElement {
     connectedCallback() {
-      this.last = "";
+      // From before the page was made: what happened since then is told at once.
+      this.last = this.dataset.after || "";
       this.heard = now();
       document.addEventListener("visibilitychange", () => this.look());
       setInterval(() => { if (this.dataset.state === "reconnecting") this.show("reconnecting"); }, 5000);
