@@ -65,3 +65,19 @@ async def test_only_the_holder_may_write(store: Store, clock: SettableClock) -> 
     assert not await store.append_logs(ended.id, ended.fence, log_lines("no"))
     assert await store.read_logs(run.id) == ()
     assert await store.read_logs(ended.id) == ()
+
+
+# UX A.1: what runs just now, with its last line
+async def test_the_last_line_of_each_of_many(store: Store) -> None:
+    one, other, silent = [await running_run(store) for _ in range(3)]
+    hostile = LogEntry(at=NOW + SECOND, message="ก <b>\n水", level="error")
+    await store.append_logs(one.id, one.fence, log_lines(*map(str, range(1, 13))))
+    await store.append_logs(one.id, one.fence, [hostile])
+    await store.append_logs(other.id, other.fence, log_lines("only"))
+    wanted = [one.id, other.id, silent.id, RunId("nobody")]
+    assert await store.last_logs(wanted) == {
+        one.id: replace(hostile, number=13),
+        other.id: replace(log_lines("only")[0], number=1),
+    }
+    assert await store.last_logs([other.id]) == {other.id: (await store.read_logs(other.id))[-1]}
+    assert await store.last_logs([silent.id]) == await store.last_logs([]) == {}

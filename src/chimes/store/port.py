@@ -267,6 +267,10 @@ class Store(Messages, ScheduleEdits, Insights, Protocol):
     ) -> tuple[LogEntry, ...]:
         """Entries numbered above `after`, ascending."""
 
+    async def last_logs(self, run_ids: Sequence[RunId]) -> dict[RunId, LogEntry]:
+        """The last entry of each of these runs, at most a thousand, in one question however long
+        their logs are; those without any are not there."""
+
     async def drop_logs(self, run_ids: Sequence[RunId]) -> None:
         """Forget the logs of those of these runs, at most a thousand, that have ended; the others
         keep theirs."""

@@ -228,6 +228,11 @@ class MemoryRuns(MemoryBase):
         with self._lock:
             return tuple(self._state.logs.get(run_id, ())[after : after + limit])
 
+    async def last_logs(self, run_ids: Sequence[RunId]) -> dict[RunId, LogEntry]:
+        with self._lock:
+            logs = {run_id: self._state.logs.get(run_id) for run_id in run_ids}
+            return {run_id: entries[-1] for run_id, entries in logs.items() if entries}
+
     async def drop_logs(self, run_ids: Sequence[RunId]) -> None:
         with self._lock:
             for run_id in run_ids:

@@ -188,6 +188,13 @@ class RedisRuns(RedisFinishing):
         _, (answer,) = await self._ask("logs", run_id, str(first), str(last))
         return tuple(log_entry(row, first + n) for n, row in enumerate(texts(answer), 1))
 
+    async def last_logs(self, run_ids: Sequence[RunId]) -> dict[RunId, LogEntry]:
+        if not run_ids:
+            return {}
+        _, (answer,) = await self._ask("last_logs", list(run_ids))
+        found = (texts(each) for each in rows(answer))
+        return {RunId(name): log_entry(row, int(number)) for name, number, row in found}
+
     async def drop_logs(self, run_ids: Sequence[RunId]) -> None:
         await self._tell("drop_logs", list(run_ids))
 

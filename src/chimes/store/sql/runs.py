@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import bindparam, delete, select, text, update
+from sqlalchemy import ScalarSelect, bindparam, delete, select, text, update
 
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
@@ -62,6 +63,24 @@ _LOGS = (
     .where(run_logs.c.run_id == bindparam("run_id"), run_logs.c.number > bindparam("after"))
     .order_by(run_logs.c.number)
     .limit(bindparam("most"))
+)
+
+
+def _last(column: str) -> ScalarSelect[Any]:
+    """By its own look at the end of a log: a greatest number of each run would be looked for among
+    all their lines."""
+    return (
+        select(run_logs.c[column])
+        .where(run_logs.c.run_id == runs.c.id)
+        .order_by(run_logs.c.number.desc())
+        .limit(1)
+        .correlate(runs)
+        .scalar_subquery()
+    )
+
+
+_LAST_LOGS = select(
+    runs.c.id, *(_last(name).label(name) for name in ("number", "at", "level", "message"))
 )
 
 
@@ -193,6 +212,14 @@ class SqlRuns(SqlBase):
         given = {"run_id": run_id, "after": after, "most": limit}
         rows = await self._database.read(lambda tx: tx.rows(_LOGS, given))
         return tuple(log_of(row) for row in rows)
+
+    async def last_logs(self, run_ids: Sequence[RunId]) -> dict[RunId, LogEntry]:
+        def work(tx: Tx) -> dict[RunId, LogEntry]:
+            wanted = _LAST_LOGS.where(tx.dialect.among(runs.c.id, "ids"))
+            rows = tx.rows(wanted, {"ids": tx.dialect.listed(run_ids)})
+            return {RunId(row.id): log_of(row) for row in rows if row.number is not None}
+
+        return await self._database.look(work) if run_ids else {}
 
     async def drop_logs(self, run_ids: Sequence[RunId]) -> None:
         def work(tx: Tx) -> None:

@@ -218,6 +218,16 @@ function verbs.logs()
   return {NOW, call('LRANGE', C .. 'logs:' .. args[1], args[2], args[3])}
 end
 
+-- The last line of each of these, and its number. args: ids.
+function verbs.last_logs()
+  local found = {}
+  for _, id in ipairs(args[1]) do
+    local line = call('LINDEX', C .. 'logs:' .. id, -1)
+    if line then found[#found + 1] = {id, tostring(call('LLEN', C .. 'logs:' .. id)), line} end
+  end
+  return {NOW, found}
+end
+
 -- Which of these have a log, and how long it is. args: ids.
 function verbs.log_lengths()
   local found = {}
