@@ -14,7 +14,7 @@ from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.delivery import Delivery, DeliveryVerdict, outbox
 from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.node import Beat
+from chimes.model.node import Beat, NodeFacts
 from chimes.model.planning import Firing
 from chimes.model.run import LogEntry, Run, RunStatus, Verdict, lost
 from chimes.model.schedule import Schedule
@@ -81,12 +81,19 @@ class NoPoison(MemoryStore):
 class HeartbeatRevives(MemoryStore):
     """A beat that comes too late renews the lease all the same."""
 
-    async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
+    async def beat(
+        self,
+        node_id: NodeId,
+        lease: timedelta,
+        *,
+        clock: datetime,
+        facts: NodeFacts | None = None,
+    ) -> Beat:
         node = self._state.nodes.get(node_id)
         if node is not None:
             until = max(node.lease_until, self._clock.now() + lease)
             self._state.nodes[node_id] = replace(node, lease_until=until)
-        return await super().beat(node_id, lease, clock=clock)
+        return await super().beat(node_id, lease, clock=clock, facts=facts)
 
 
 class NeverUnblocks(MemoryStore):

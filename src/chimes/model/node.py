@@ -5,10 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import NodeId, RunId
 from chimes.model.sync_policy import is_pair_key
+
+
+class NodeState(StrEnum):
+    ALIVE = "alive"
+    #: An operator asked it to drain: it takes nothing new and has not finished what it has, or has
+    #: not heard of it yet.
+    DRAINING = "draining"
+    #: It has nothing in hand, and takes nothing until it is resumed.
+    DRAINED = "drained"
+    #: Its lease is over.
+    GONE = "gone"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeFacts:
+    """What a node tells of itself with each heartbeat; nothing is decided by it."""
+
+    #: Runs in hand.
+    running: int = 0
+    #: Runs taken, from the heartbeat before to this one.
+    claims_per_minute: float = 0.0
+    #: Bytes of its process in memory; None: it cannot tell.
+    memory: int | None = None
+    #: The queues that its tasks are taken from; empty: all.
+    queues: tuple[str, ...] = ()
+    #: Whether it has heard that it is to drain.
+    draining: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeMark:
+    """A node came, or went: left, or was not heard of until its lease was over."""
+
+    at: datetime
+    node_id: NodeId
+    version: str
+    joined: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +65,22 @@ class Node:
     defaults: Mapping[str, RunDefaults] = field(default_factory=dict)
     #: Seconds that the node's clock was ahead of the store's at its last heartbeat.
     clock_offset: float = 0.0
+    #: Somebody asked it to take nothing new. It hears so with its next heartbeat.
+    drain: bool = False
+    #: None: it has told nothing yet, or is of a version that does not.
+    facts: NodeFacts | None = None
+
+    def state(self, now: datetime) -> NodeState:
+        if self.lease_until <= now:
+            return NodeState.GONE
+        if not self.drain:
+            return NodeState.ALIVE
+        heard = self.facts is not None and self.facts.draining
+        return NodeState.DRAINED if heard and not self.in_hand else NodeState.DRAINING
+
+    @property
+    def in_hand(self) -> int:
+        return 0 if self.facts is None else self.facts.running
 
 
 def told_by(node: Node) -> tuple[str, ...]:
@@ -48,3 +102,5 @@ class Beat:
     now: datetime
     #: Runs of this node that somebody asked to cancel, oldest first (created_at, id).
     cancel: tuple[RunId, ...] = ()
+    #: Whether it is to take nothing new.
+    drain: bool = False

@@ -26,7 +26,7 @@ from chimes.model.listing import (
     RunQuery,
     ScheduleQuery,
 )
-from chimes.model.node import Beat, Node
+from chimes.model.node import Beat, Node, NodeFacts
 from chimes.model.planning import AnyFiring, FireContext
 from chimes.model.run import LogEntry, Run, Verdict
 from chimes.model.schedule import Schedule
@@ -40,6 +40,7 @@ from chimes.store.answers import StoreStatus as StoreStatus
 from chimes.store.edits import ScheduleEdits
 from chimes.store.insights import Insights
 from chimes.store.messages import Messages
+from chimes.store.node_control import NodeControl
 
 Planner = Callable[[Schedule, FireContext, datetime], AnyFiring]
 #: Gets the current value and the store's time; returns the new value, or raises to change nothing.
@@ -94,7 +95,7 @@ class LookingAhead(Protocol):
         them; ask again."""
 
 
-class Store(Messages, ScheduleEdits, Insights, Protocol):
+class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
     # --- life ---------------------------------------------------------------------------------
     async def open(self) -> None:
         """Connect, set up an empty store, take exclusive locks where the store needs them.
@@ -290,11 +291,20 @@ class Store(Messages, ScheduleEdits, Insights, Protocol):
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:
         """Register a node, or what it offers now; its lease runs from the store's now. One that
-        was there already keeps its `started_at`."""
+        was there already keeps its `started_at` and what it has told, and is to drain if either
+        says so."""
 
-    async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
+    async def beat(
+        self,
+        node_id: NodeId,
+        lease: timedelta,
+        *,
+        clock: datetime,
+        facts: NodeFacts | None = None,
+    ) -> Beat:
         """Renew the lease, unless it has ended (then `alive` is False, for ever: the node has to
-        join under a new id). `clock` is the node's own wall clock, kept as clock_offset."""
+        join under a new id). `clock` is the node's own wall clock, kept as clock_offset; `facts`
+        are kept as they are."""
 
     async def leave(self, node_id: NodeId) -> None:
         """Take the node off; runs it still holds count as lost now."""

@@ -29,6 +29,15 @@ def read(path: Path) -> bytes | None:
         return None
 
 
+def size_of(directory: Path) -> int:
+    """Bytes of all files in it. One that goes meanwhile counts nothing."""
+    total = 0
+    for path in directory.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
+
+
 def prepare(path: Path, content: bytes, *, sync: bool = True) -> Path:
     """The content in the temporary file of `path`, on the disk unless `sync` is False."""
     temporary = path.with_name(path.name + TEMPORARY)

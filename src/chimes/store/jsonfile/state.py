@@ -134,6 +134,7 @@ class FileState(State):
         this process and stay; archives hold only what was durable."""
         before = FileState(
             nodes=self.nodes,
+            node_marks=self.node_marks,
             requests=self.requests,
             buckets=self.buckets,
             archived_audit=self.archived_audit,

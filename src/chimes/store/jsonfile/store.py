@@ -82,6 +82,9 @@ class JsonFileStore(MemoryStore):
             degraded=joined("; ", filter(None, (*self._degraded, self._write_error))),
         )
 
+    async def size(self) -> int | None:
+        return await asyncio.to_thread(disk.size_of, self._directory)
+
     def _open(self) -> None:
         try:
             disk.make_directory(self._directory)

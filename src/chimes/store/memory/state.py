@@ -14,9 +14,10 @@ from chimes.model.delivery import Delivery, DeliveryState, InboxItem
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.kept_state import KeptState
 from chimes.model.listing import Counts
-from chimes.model.node import Node
+from chimes.model.node import Node, NodeMark
 from chimes.model.run import LogEntry, Run, RunStatus, queue_order, released, unblocked
 from chimes.model.schedule import Schedule
+from chimes.store.node_control import MARKS_KEPT
 from chimes.store.port import Item, Remembered, RunLog
 
 Name = TypeVar("Name")
@@ -29,6 +30,7 @@ class State:
     runs: dict[RunId, Run] = field(default_factory=dict)
     logs: dict[RunId, list[LogEntry]] = field(default_factory=dict)
     nodes: dict[NodeId, Node] = field(default_factory=dict)
+    node_marks: list[NodeMark] = field(default_factory=list)
     audit: list[AuditEntry] = field(default_factory=list)
     keys: dict[KeyId, ApiKey] = field(default_factory=dict)
     states: dict[str, KeptState] = field(default_factory=dict)
@@ -166,6 +168,11 @@ class State:
     def alive(self, node_id: NodeId, now: datetime) -> bool:
         node = self.nodes.get(node_id)
         return node is not None and node.lease_until > now
+
+    def mark_node(self, node: Node, at: datetime, *, joined: bool) -> None:
+        mark = NodeMark(at=at, node_id=node.id, version=node.version, joined=joined)
+        kept = [each for each in self.node_marks if each.at >= at - MARKS_KEPT]
+        self.node_marks = [*kept, mark]
 
     def held_by(self, node_id: NodeId) -> list[Run]:
         return [run for run in self.active.values() if run.holder == node_id]

@@ -12,6 +12,7 @@ from datetime import datetime
 from chimes.model.listing import Counts
 from chimes.store.memory.insights import MemoryInsights
 from chimes.store.memory.messages import MemoryMessages
+from chimes.store.memory.node_control import MemoryNodeControl
 from chimes.store.memory.records import MemoryRecords
 from chimes.store.memory.runs import MemoryRuns
 from chimes.store.memory.schedules import MemorySchedules
@@ -19,7 +20,14 @@ from chimes.store.port import Item, StoreStatus
 from chimes.wording import say
 
 
-class MemoryStore(MemorySchedules, MemoryRuns, MemoryRecords, MemoryMessages, MemoryInsights):
+class MemoryStore(
+    MemorySchedules,
+    MemoryRuns,
+    MemoryRecords,
+    MemoryMessages,
+    MemoryInsights,
+    MemoryNodeControl,
+):
     async def open(self) -> None:
         return None
 

@@ -108,8 +108,17 @@ async def version_of(connections: Connections) -> str:
     return " ".join(("Redis", (await _about(connections)).get("redis_version", ""))).strip()
 
 
-async def _about(connections: Connections) -> dict[str, str]:
-    answer = await connections.command("INFO", "server")
+async def memory_of(connections: Connections) -> int | None:
+    """Bytes that the server uses, if it lets us ask."""
+    try:
+        used = (await _about(connections, "memory")).get("used_memory", "")
+    except StoreError:
+        return None
+    return int(used) if used.isdecimal() else None
+
+
+async def _about(connections: Connections, section: str = "server") -> dict[str, str]:
+    answer = await connections.command("INFO", section)
     lines = answer.decode().splitlines() if isinstance(answer, bytes) else []
     return dict(line.split(":", 1) for line in lines if ":" in line)
 

@@ -15,10 +15,12 @@ from chimes.model.audit import AuditEntry
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import Beat, Node, offers_in, told_by
+from chimes.model.node import Beat, Node, NodeFacts, offers_in, told_by
 from chimes.model.run import Run, lost, unreadable
+from chimes.store.codec.node import facts_from_text, facts_to_text
 from chimes.store.codec.records import audit_from_plain, key_from_plain, key_to_plain
 from chimes.store.codec.schedule import policy_from_plain, policy_to_plain
+from chimes.store.node_control import MARKS_KEPT
 from chimes.store.plain import MICROSECOND
 from chimes.store.port import Remembered
 from chimes.store.redis.base import Conflicted, RedisBase, Trail
@@ -37,21 +39,42 @@ _APPENDED_WITHIN = timedelta(hours=1)
 class RedisRecords(RedisBase):
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:
-        now, (until, since) = await self._tell(
-            "join", node.id, _length(lease), _node_body(node), _offset(node.clock_offset)
+        now, (until, since, drain, facts) = await self._tell(
+            "join",
+            node.id,
+            _length(lease),
+            _node_body(node),
+            _offset(node.clock_offset),
+            "1" if node.drain else "",
+            facts_to_text(node.facts),
+            node.version,
+            _length(MARKS_KEPT),
         )
         return replace(
             node,
             started_at=moment(text(since)),
             heartbeat_at=now,
             lease_until=moment(text(until)),
+            drain=drain == "1",
+            facts=facts_from_text(text(facts)),
         )
 
-    async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
-        now, answer = await self._tell("beat", node_id, _length(lease), micros(clock), urgent=True)
+    async def beat(
+        self,
+        node_id: NodeId,
+        lease: timedelta,
+        *,
+        clock: datetime,
+        facts: NodeFacts | None = None,
+    ) -> Beat:
+        told = facts_to_text(facts)
+        now, answer = await self._tell(
+            "beat", node_id, _length(lease), micros(clock), told, urgent=True
+        )
         if answer[0] != "1":
             return Beat(alive=False, now=now)
-        return Beat(alive=True, now=now, cancel=tuple(RunId(each) for each in texts(answer[1])))
+        cancel = tuple(RunId(each) for each in texts(answer[1]))
+        return Beat(alive=True, now=now, cancel=cancel, drain=answer[2] == "1")
 
     async def leave(self, node_id: NodeId) -> None:
         async def attempt() -> None:
@@ -61,7 +84,7 @@ class RedisRecords(RedisBase):
             ids = [RunId(each) for each in texts(held)]
             settling, _ = await self._lost(ids, {node_id})
             await self._commit(
-                settling.expected, [*settling.ops, ["drop_node", node_id]], wakes=True
+                settling.expected, [*settling.ops, ["drop_node", node_id, "1"]], wakes=True
             )
 
         await self._until_agreed(attempt)
@@ -243,7 +266,7 @@ def _node_body(node: Node) -> str:
 
 
 def _node(fields: list[str]) -> Node:
-    body, started, heartbeat, lease, offset, node_id = fields
+    body, started, heartbeat, lease, offset, drain, facts, node_id = fields
     plain = json.loads(body)
     return Node(
         id=NodeId(node_id),
@@ -256,6 +279,8 @@ def _node(fields: list[str]) -> Node:
         heartbeat_at=moment(heartbeat),
         lease_until=moment(lease),
         clock_offset=int(offset) / 1_000_000,
+        drain=drain == "1",
+        facts=facts_from_text(facts),
     )
 
 

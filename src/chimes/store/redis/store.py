@@ -21,7 +21,7 @@ from chimes.store.redis.identity import LAYOUT, Marker, exchanged, opened, prese
 from chimes.store.redis.insights import RedisInsights
 from chimes.store.redis.listener import Listener
 from chimes.store.redis.moving import RedisMoving
-from chimes.store.redis.records import RedisRecords
+from chimes.store.redis.node_control import RedisNodeControl
 from chimes.store.redis.schedules import RedisSchedules
 from chimes.store.redis.wire import text, texts
 
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 RECENT_SECONDS = 30.0
 
 
-class RedisStore(RedisSchedules, RedisRecords, RedisMoving, RedisInsights):
+class RedisStore(RedisSchedules, RedisNodeControl, RedisMoving, RedisInsights):
     def __init__(
         self,
         address: Address,

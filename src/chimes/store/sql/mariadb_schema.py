@@ -13,7 +13,7 @@ kept:
 
 from __future__ import annotations
 
-from chimes.store.sql.mariadb_sums import SUMS, TABLE
+from chimes.store.sql.mariadb_sums import NODES, SUMS, TABLE
 from chimes.store.sql.mariadb_view import ACTION_VIEW, UPDATE_TRIGGER, VIEW_STATEMENTS
 
 _SCHEDULES = f"""
@@ -359,4 +359,5 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     "0004": _MESSAGES,
     "0005": (UPDATE_TRIGGER, ACTION_VIEW),
     "0006": SUMS,
+    "0007": NODES,
 }

@@ -1,4 +1,4 @@
-"""Sums for the dashboard on MariaDB (schema 0006)."""
+"""Sums for the dashboard on MariaDB (schema 0006), and what is known of nodes (0007)."""
 
 from __future__ import annotations
 
@@ -42,4 +42,22 @@ CREATE TABLE IF NOT EXISTS node_lags (
 """,
     "INSERT INTO store_facts (`name`, `value`) VALUES ('rolled_until', 0)"
     " ON DUPLICATE KEY UPDATE `name` = store_facts.`name`",
+)
+
+NODES = (
+    """
+ALTER TABLE nodes
+  ADD COLUMN IF NOT EXISTS `drain` SMALLINT NOT NULL DEFAULT 0,
+  ADD COLUMN IF NOT EXISTS `facts` LONGTEXT NOT NULL DEFAULT '',
+  ALGORITHM = INSTANT
+""",
+    f"""
+CREATE TABLE IF NOT EXISTS node_marks (
+  `at` BIGINT NOT NULL,
+  `node` VARCHAR(255) NOT NULL,
+  `joined` SMALLINT NOT NULL,
+  `version` VARCHAR(64) NOT NULL,
+  PRIMARY KEY (`at`, `node`, `joined`)
+) {TABLE}
+""",
 )

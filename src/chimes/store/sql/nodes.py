@@ -11,8 +11,10 @@ from typing import Any
 from sqlalchemy import Select, bindparam, delete, insert, or_, select, text, update
 
 from chimes.model.ids import NodeId, RunId
-from chimes.model.node import Beat, Node
+from chimes.model.node import Beat, Node, NodeFacts
 from chimes.model.run import Run, lost
+from chimes.store.codec.node import facts_to_text
+from chimes.store.node_control import MARKS_KEPT
 from chimes.store.sql.base import SqlBase, load_runs
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Dialect
@@ -23,7 +25,7 @@ from chimes.store.sql.rows.records import node_of, node_values
 from chimes.store.sql.server import IDLE_SECONDS
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.sql_changes import audit_sql_changes
-from chimes.store.sql.tables import HELD, nodes, runs, sql_changes
+from chimes.store.sql.tables import HELD, node_marks, nodes, runs, sql_changes
 from chimes.store.sql.without_schedules import write_runs
 
 _log = logging.getLogger(__name__)
@@ -35,15 +37,16 @@ _RENEW = (
         heartbeat_at=bindparam("now"),
         lease_until=bindparam("until"),
         clock_offset=bindparam("offset"),
+        facts=bindparam("told"),
     )
 )
+_TO_DRAIN = select(nodes.c.drain).where(nodes.c.id == bindparam("node_id"))
 TO_CANCEL = (
     select(runs.c.id)
     .where(text(HELD), runs.c.holder == bindparam("node_id"), runs.c.cancel_requested == 1)
     .order_by(runs.c.created_at, runs.c.id)
 )
 HELD_BY = select(runs.c.id).where(text(HELD), runs.c.holder == bindparam("node_id"))
-_NODE = select(nodes.c.id).where(nodes.c.id == bindparam("node_id"))
 _ALIVE = select(nodes.c.id).where(nodes.c.lease_until > bindparam("now"))
 HOLDERS = select(runs.c.holder).where(text(HELD)).distinct()
 #: Whether there is anything to do for `rescue`, in one question: every node asks it all the time.
@@ -54,34 +57,49 @@ TROUBLED = select(
         select(runs.c.holder).where(text(HELD), runs.c.holder.not_in(_ALIVE)).exists(),
     )
 )
-_SINCE = select(nodes.c.started_at).where(nodes.c.id == bindparam("node_id"))
+_THIS = select(nodes).where(nodes.c.id == bindparam("node_id"))
 _REMOVE = delete(nodes).where(nodes.c.id == bindparam("node_id"))
-_FORGET_EMPTY = delete(nodes).where(
+_EMPTY = select(nodes).where(
     nodes.c.lease_until <= bindparam("now"),
     ~select(runs.c.id).where(text(HELD), runs.c.holder == nodes.c.id).exists(),
 )
+_REMOVE_ENDED = _REMOVE.where(nodes.c.lease_until <= bindparam("now"))
+_OLD_MARKS = delete(node_marks).where(node_marks.c.at < bindparam("before"))
 
 
 class SqlNodes(SqlBase):
     async def join(self, node: Node, lease: timedelta) -> Node:
         def work(tx: Tx) -> Node:
             now = tx.now()
-            before = tx.first(_SINCE, {"node_id": node.id})
+            row = tx.first(tx.held(_THIS, nodes.c.id), {"node_id": node.id})
+            before = None if row is None else node_of(row)
             joined = replace(
                 node,
-                started_at=now if before is None else moment_of(before.started_at),
+                started_at=now if before is None else before.started_at,
                 heartbeat_at=now,
                 lease_until=now + lease,
+                drain=node.drain or (before is not None and before.drain),
+                facts=node.facts if before is None else before.facts,
             )
             tx.run(_REMOVE, {"node_id": node.id})
             tx.run(insert(nodes), node_values(joined))
+            if before is None:
+                tx.run(_OLD_MARKS, {"before": micros(now - MARKS_KEPT)})
+                mark(tx, joined, now, joined=True)
             return joined
 
         joined = await self._database.write(work)
         self._node_id = joined.id
         return joined
 
-    async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
+    async def beat(
+        self,
+        node_id: NodeId,
+        lease: timedelta,
+        *,
+        clock: datetime,
+        facts: NodeFacts | None = None,
+    ) -> Beat:
         """From any thread and event loop. It shares the writer with the other verbs and goes
         ahead of them: on SQLite a connection of its own would wait for the same lock, and
         less fairly."""
@@ -93,23 +111,26 @@ class SqlNodes(SqlBase):
                 "now": micros(now),
                 "until": micros(now + lease),
                 "offset": (clock - now).total_seconds(),
+                "told": facts_to_text(facts),
             }
             if tx.run(_RENEW, given) == 0:
                 return Beat(alive=False, now=now)
             cancel = tuple(RunId(row.id) for row in tx.rows(TO_CANCEL, {"node_id": node_id}))
-            return Beat(alive=True, now=now, cancel=cancel)
+            asked = tx.first(_TO_DRAIN, {"node_id": node_id})
+            drain = asked is not None and bool(asked.drain)
+            return Beat(alive=True, now=now, cancel=cancel, drain=drain)
 
         return await self._database.write(work, urgent=True)
 
     async def leave(self, node_id: NodeId) -> None:
         def work(tx: Tx) -> None:
-            if tx.first(_NODE, {"node_id": node_id}) is None:
+            row = tx.first(_THIS, {"node_id": node_id})
+            if row is None:
                 return
-            held = [RunId(row.id) for row in tx.rows(HELD_BY, {"node_id": node_id})]
-            hold_runs(tx, held)
-            ours = [run for run in load_runs(tx, held).values() if run.holder == node_id]
-            _lose(tx, ours, tx.now())
-            tx.run(_REMOVE, {"node_id": node_id})
+            now = tx.now()
+            lose_all(tx, node_id, now)
+            if tx.run(_REMOVE, {"node_id": node_id}):
+                mark(tx, node_of(row), now, joined=False)
             tx.wakes = True
 
         await write_runs(self._database, work)
@@ -129,7 +150,7 @@ class SqlNodes(SqlBase):
         def work(tx: Tx) -> tuple[Run, ...]:
             now = tx.now()
             rescued = _lose(tx, _lost_runs(tx, now, limit), now)
-            tx.run(_FORGET_EMPTY, {"now": micros(now)})
+            _forget_empty(tx, now)
             tx.wakes |= bool(rescued)
             if tx.schedules_usable:
                 audit_sql_changes(tx)
@@ -140,6 +161,25 @@ class SqlNodes(SqlBase):
     async def nodes(self) -> tuple[Node, ...]:
         rows = await self._database.look(lambda tx: tx.rows(select(nodes).order_by(nodes.c.id)))
         return tuple(node_of(row) for row in rows)
+
+
+def mark(tx: Tx, node: Node, at: datetime, *, joined: bool) -> None:
+    values = {"at": micros(at), "node": node.id, "joined": int(joined), "version": node.version}
+    tx.run(tx.dialect.insert_new(node_marks), values)
+
+
+def lose_all(tx: Tx, node_id: NodeId, now: datetime) -> None:
+    """All that a node holds counts as lost."""
+    held = [RunId(row.id) for row in tx.rows(HELD_BY, {"node_id": node_id})]
+    hold_runs(tx, held)
+    _lose(tx, [run for run in load_runs(tx, held).values() if run.holder == node_id], now)
+
+
+def _forget_empty(tx: Tx, now: datetime) -> None:
+    """Of several that look at once, the one that took a node off leaves its mark."""
+    for row in tx.rows(_EMPTY.order_by(nodes.c.id), {"now": micros(now)}):
+        if tx.run(_REMOVE_ENDED, {"node_id": row.id, "now": micros(now)}):
+            mark(tx, node_of(row), moment_of(row.lease_until), joined=False)
 
 
 def held_by_any(dialect: Dialect) -> Select[Any]:

@@ -40,13 +40,24 @@ function ops.cursor(op)
   call('ZREM', C .. 'firing', op[2])
 end
 
+-- op: node, '1' if it is gone only now.
 function ops.drop_node(op)
+  local known = call('HMGET', C .. 'node:' .. op[2], 'lease', 'version')
+  if known[1] then
+    local at = op[3] == '1' and NOW or known[1]
+    call('ZADD', C .. 'marks', at, cjson.encode({at, op[2], '', known[2] or ''}))
+  end
   call('ZREM', C .. 'leases', op[2])
   call('DEL', C .. 'node:' .. op[2])
 end
 
 function ops.forget_node(op)
   if not alive(op[2]) and call('EXISTS', C .. 'held:' .. op[2]) == 0 then ops.drop_node(op) end
+end
+
+function ops.drain_node(op)
+  local key = C .. 'node:' .. op[2]
+  if call('EXISTS', key) == 1 then call('HSET', key, 'drain', op[3]) end
 end
 
 -- A run that is held, and is not there.
@@ -88,6 +99,10 @@ end
 
 function wrong.alive(e)
   if not alive(e[2]) then return 'dead' end
+end
+
+function wrong.gone(e)
+  if alive(e[2]) then return 'alive' end
 end
 
 function wrong.value(e)

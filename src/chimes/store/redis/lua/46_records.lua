@@ -64,25 +64,37 @@ function verbs.forget_runs()
   return {NOW, tostring(#old)}
 end
 
--- Nodes.
+-- Nodes. args: node, lease, body, offset, whether it is to drain, facts, version, microseconds for
+-- which marks are kept.
 function verbs.join()
+  local key = C .. 'node:' .. args[1]
   local until_ = whole(now + tonumber(args[2]))
-  local since = call('HGET', C .. 'node:' .. args[1], 'started') or NOW
-  call('DEL', C .. 'node:' .. args[1])
-  call('HSET', C .. 'node:' .. args[1], 'body', args[3], 'started', since, 'heartbeat', NOW,
-    'lease', until_, 'offset', args[4])
+  local before = call('HMGET', key, 'started', 'drain', 'facts')
+  local since, drain, facts = before[1] or NOW, args[5], args[6]
+  if before[1] then
+    facts = before[3] or ''
+    if before[2] == '1' then drain = '1' end
+  else
+    call('ZREMRANGEBYSCORE', C .. 'marks', '-inf', '(' .. whole(now - tonumber(args[8])))
+    call('ZADD', C .. 'marks', NOW, cjson.encode({NOW, args[1], '1', args[7]}))
+  end
+  call('DEL', key)
+  call('HSET', key, 'body', args[3], 'started', since, 'heartbeat', NOW, 'lease', until_,
+    'offset', args[4], 'drain', drain, 'facts', facts, 'version', args[7])
   call('ZADD', C .. 'leases', until_, args[1])
-  return {NOW, until_, since}
+  return {NOW, until_, since, drain, facts}
 end
 
--- args: node, lease, the node's own clock.
+-- args: node, lease, the node's own clock, facts.
 function verbs.beat()
   if not alive(args[1]) then return {NOW, ''} end
   local until_ = whole(now + tonumber(args[2]))
   local offset = args[3] == '' and '0' or whole(tonumber(args[3]) - now)
-  call('HSET', C .. 'node:' .. args[1], 'heartbeat', NOW, 'lease', until_, 'offset', offset)
+  local key = C .. 'node:' .. args[1]
+  call('HSET', key, 'heartbeat', NOW, 'lease', until_, 'offset', offset, 'facts', args[4])
   call('ZADD', C .. 'leases', until_, args[1])
-  return {NOW, '1', call('ZRANGE', C .. 'stops:' .. args[1], 0, -1)}
+  local stops = call('ZRANGE', C .. 'stops:' .. args[1], 0, -1)
+  return {NOW, '1', stops, call('HGET', key, 'drain') or ''}
 end
 
 -- Requests under an idempotency key. args: name, fingerprint as it is kept, microseconds.

@@ -117,13 +117,36 @@ function verbs.nodes()
   local found = {}
   for _, id in ipairs(call('ZRANGE', C .. 'leases', 0, -1)) do
     local values = call('HMGET', C .. 'node:' .. id, 'body', 'started', 'heartbeat', 'lease',
-      'offset')
+      'offset', 'drain', 'facts')
     if values[1] then
-      values[6] = id
+      values[6] = values[6] or ''
+      values[7] = values[7] or ''
+      values[8] = id
       found[#found + 1] = values
     end
   end
   return {NOW, found}
+end
+
+-- args: since, limit. The newest, newest first.
+function verbs.node_marks()
+  return {NOW, call('ZRANGE', C .. 'marks', '+inf', args[1], 'BYSCORE', 'REV', 'LIMIT', 0, args[2])}
+end
+
+-- args: before, most. As `prune`.
+function verbs.prunable()
+  local most, from, found = tonumber(args[2]), 0, 0
+  while found < most do
+    local ids = call('ZRANGEBYSCORE', C .. 'ended', '-inf', '(' .. args[1], 'LIMIT', from, 500)
+    for _, id in ipairs(ids) do
+      local parent = call('HGET', run_key(id), 'parent') or ''
+      local status = parent ~= '' and call('HGET', run_key(parent), 'status')
+      if status ~= 'queued' and status ~= 'running' then found = found + 1 end
+    end
+    if #ids < 500 then break end
+    from = from + 500
+  end
+  return {NOW, tostring(math.min(found, most))}
 end
 
 function verbs.next_due()

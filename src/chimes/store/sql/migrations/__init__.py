@@ -8,10 +8,10 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 #: Oldest first; one for each module in `versions`.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 HEAD = REVISIONS[-1]
 #: The oldest schema that this code works with.
-OLDEST = "0006"
+OLDEST = "0007"
 
 #: Under this name `env` finds the connection, whose transaction is the caller's.
 CONNECTION = "connection"

@@ -14,7 +14,8 @@ from chimes.model.audit import AuditEntry
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.kept_state import KeptState
-from chimes.model.node import Node, offers_in, told_by
+from chimes.model.node import Node, NodeMark, offers_in, told_by
+from chimes.store.codec.node import facts_from_text, facts_to_text
 from chimes.store.codec.schedule import policy_from_plain, policy_to_plain
 from chimes.store.port import Remembered
 from chimes.store.sql.rows.parts import (
@@ -42,6 +43,8 @@ def node_values(node: Node) -> dict[str, Value]:
         "lease_until": micros(node.lease_until),
         "clock_offset": node.clock_offset,
         "offers": encode({name: _defaults_shown(node, name) for name in told_by(node)}),
+        "drain": int(node.drain),
+        "facts": facts_to_text(node.facts),
     }
 
 
@@ -58,6 +61,17 @@ def node_of(row: Row[Any]) -> Node:
         clock_offset=row.clock_offset,
         offers=offers_in(offers),
         defaults=_defaults_read(offers),
+        drain=bool(row.drain),
+        facts=facts_from_text(row.facts),
+    )
+
+
+def mark_of(row: Row[Any]) -> NodeMark:
+    return NodeMark(
+        at=moment_of(row.at),
+        node_id=NodeId(row.node),
+        version=row.version,
+        joined=bool(row.joined),
     )
 
 

@@ -1,0 +1,175 @@
+"""Operators and nodes: drain, resume, forget; what nodes tell, and who came and went (UX A.8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from chimes.errors import Conflict, NotFound
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import NodeId
+from chimes.model.listing import AuditQuery
+from chimes.model.node import Beat, NodeFacts, NodeMark, NodeState
+from chimes.model.run import lost
+from chimes.store.node_control import MARKS_KEPT
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from tests.builders import LEASE, NOW, SECOND, a_node, a_run, a_verdict
+from tests.store_contract.scenes import NODE, all_runs, joined, running_run
+
+FACTS = NodeFacts(
+    running=3, claims_per_minute=2.5, memory=123_456_789, queues=("ก", "b"), draining=True
+)
+
+
+def note(verb: str) -> AuditEntry:
+    return AuditEntry(
+        at=NOW, actor="x", door="native", verb=verb, object_kind="node", object_id=NODE
+    )
+
+
+async def verbs(store: Store) -> list[str]:
+    return [entry.verb for entry in await store.list_audit(AuditQuery(limit=10))]
+
+
+async def test_a_node_hears_with_its_beat_that_it_is_to_drain(
+    store: Store, clock: SettableClock
+) -> None:
+    await joined(store, "other")
+    node = await store.join(a_node(), LEASE)
+    before = store.changes()
+    assert await store.drain_node(NODE, True, note("drain")) == replace(node, drain=True)
+    assert store.changes() > before
+    assert await store.beat(NODE, LEASE, clock=NOW) == Beat(alive=True, now=NOW, drain=True)
+    assert not (await store.beat(NodeId("other"), LEASE, clock=NOW)).drain
+    assert (await store.drain_node(NODE, True, note("drain"))).drain
+    assert not (await store.drain_node(NODE, False, note("resume"))).drain
+    assert not (await store.beat(NODE, LEASE, clock=NOW)).drain
+    assert await verbs(store) == ["resume", "drain", "drain"]
+
+
+async def test_only_a_node_that_is_alive_can_be_drained(store: Store, clock: SettableClock) -> None:
+    with pytest.raises(NotFound):
+        await store.drain_node(NODE, True, note("drain"))
+    await joined(store)
+    clock.advance(LEASE)
+    with pytest.raises(Conflict):
+        await store.drain_node(NODE, True, note("drain"))
+    assert await verbs(store) == []
+    (node,) = await store.nodes()
+    assert not node.drain
+
+
+async def test_a_node_keeps_its_drain_when_it_tells_what_it_offers(store: Store) -> None:
+    await joined(store)
+    await store.drain_node(NODE, True)
+    await store.beat(NODE, LEASE, clock=NOW, facts=FACTS)
+    again = await store.join(a_node(offers=("http",)), LEASE)
+    assert (again.drain, again.facts) == (True, FACTS)
+    assert await store.nodes() == (again,)
+    # One that has lost its lease says itself that it is draining, under its new id.
+    new = await store.join(a_node("new", drain=True), LEASE)
+    assert new.drain
+    assert (await store.beat(NodeId("new"), LEASE, clock=NOW)).drain
+
+
+async def test_what_a_node_tells_is_kept_until_the_next_beat(store: Store) -> None:
+    await joined(store)
+    await store.beat(NODE, LEASE, clock=NOW, facts=FACTS)
+    (node,) = await store.nodes()
+    assert node.facts == FACTS
+    await store.beat(NODE, LEASE, clock=NOW, facts=NodeFacts())
+    (node,) = await store.nodes()
+    assert node.facts == NodeFacts()
+    # A node of an older version tells nothing.
+    await store.beat(NODE, LEASE, clock=NOW)
+    (node,) = await store.nodes()
+    assert node.facts is None
+
+
+async def test_only_a_node_whose_lease_is_over_is_forgotten(
+    store: Store, clock: SettableClock
+) -> None:
+    run = await running_run(store)
+    theirs = await running_run(store, node_id="node-2")
+    with pytest.raises(NotFound):
+        await store.forget_node(NodeId("nobody"), note("forget"))
+    with pytest.raises(Conflict):
+        await store.forget_node(NODE, note("forget"))
+    clock.advance(LEASE - SECOND)
+    await store.beat(NodeId("node-2"), LEASE, clock=clock.now())
+    now = clock.advance(1)
+    before = store.changes()
+    assert (await store.forget_node(NODE, note("forget"))).id == NODE
+    assert store.changes() > before
+    assert [node.id for node in await store.nodes()] == ["node-2"]
+    assert await all_runs(store) == {run.id: lost(run, now), theirs.id: theirs}
+    assert await verbs(store) == ["forget"]
+    with pytest.raises(NotFound):
+        await store.forget_node(NODE, note("forget"))
+
+
+async def test_who_came_and_went(store: Store, clock: SettableClock) -> None:
+    def mark(at: timedelta, name: str, came: bool) -> NodeMark:
+        return NodeMark(at=NOW + at, node_id=NodeId(name), version="0.1.0", joined=came)
+
+    for name in ("left", "lost", "forgotten", "there"):
+        await joined(store, name)
+    await running_run(store, node_id="forgotten")
+    clock.advance(1)
+    await store.join(a_node("there"), LEASE)
+    await store.leave(NodeId("left"))
+    await store.leave(NodeId("left"))
+    clock.advance(LEASE)
+    await store.forget_node(NodeId("forgotten"))
+    await store.rescue(limit=10)
+    came = [mark(timedelta(0), name, True) for name in ("forgotten", "left", "lost", "there")]
+    gone = [
+        mark(SECOND, "left", False),
+        *(mark(LEASE, name, False) for name in ("forgotten", "lost")),
+        mark(LEASE + SECOND, "there", False),
+    ]
+    assert await store.node_marks(NOW) == (*came, *gone)
+    assert await store.node_marks(NOW + SECOND) == tuple(gone)
+    assert await store.node_marks(NOW, limit=1) == (gone[-1],)
+    # What is old goes when the next node comes.
+    at = clock.advance(MARKS_KEPT + SECOND)
+    await joined(store, "late")
+    found = await store.node_marks(NOW - SECOND)
+    assert [each.at for each in found] == [at]
+
+
+async def test_what_retention_would_forget_is_counted(store: Store, clock: SettableClock) -> None:
+    for _ in range(3):
+        run = await running_run(store)
+        await store.finish([a_verdict(run, clock.now())])
+        clock.advance(1)
+    await store.add_runs([a_run()])
+    assert await store.count_prunable(NOW, most=10) == 0
+    assert await store.count_prunable(NOW + 2 * SECOND, most=10) == 2
+    assert await store.count_prunable(NOW + 9 * SECOND, most=10) == 3
+    assert await store.count_prunable(NOW + 9 * SECOND, most=2) == 2
+    assert await store.prune_runs(before=NOW + 9 * SECOND, limit=10) == 3
+
+
+async def test_a_store_tells_its_size_if_it_has_one(store: Store) -> None:
+    await store.add_runs([a_run()])
+    size = await store.size()
+    kind = (await store.status()).kind
+    assert (size is None) == (kind == "memory")
+    assert size is None or size > 0
+
+
+def test_the_state_of_a_node() -> None:
+    node = a_node(lease_until=NOW + SECOND)
+    heard = NodeFacts(draining=True)
+    assert node.state(NOW) is NodeState.ALIVE
+    assert node.state(NOW + SECOND) is NodeState.GONE
+    asked = replace(node, drain=True)
+    assert asked.state(NOW) is NodeState.DRAINING
+    assert replace(asked, facts=NodeFacts(running=0)).state(NOW) is NodeState.DRAINING
+    assert replace(asked, facts=replace(heard, running=1)).state(NOW) is NodeState.DRAINING
+    assert replace(asked, facts=heard).state(NOW) is NodeState.DRAINED
+    assert replace(asked, facts=heard).state(NOW + SECOND) is NodeState.GONE
