@@ -1,0 +1,20 @@
+"""Filters that several save at the same moment (UX A.0): on every store all of them are kept."""
+
+from __future__ import annotations
+
+import asyncio
+
+from chimes.model.access import Actor
+from chimes.service.saved_filters import ListName, SavedFilters
+from chimes.store.port import Store
+
+
+async def test_saving_at_the_same_moment_loses_none(store: Store) -> None:
+    filters, actor = SavedFilters(store), Actor()
+    names = [f"ตัวกรอง {number}" for number in range(5)]
+    await asyncio.gather(
+        *(filters.save(actor, ListName.RUNS, name, "status:failed") for name in names)
+    )
+    assert [each.name for each in await filters.of(actor)] == names
+    await filters.remove(actor, ListName.RUNS, names[0])
+    assert [each.name for each in await filters.of(actor)] == names[1:]
