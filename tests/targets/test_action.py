@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,9 +19,9 @@ from chimes.model.run import AttemptEnd, Origin
 from chimes.model.target import ActionTarget
 from chimes.targets.action import ActionConfig, following
 from chimes.targets.action.config import checked_config
-from chimes.targets.action.without import NoActionService
 from chimes.targets.base import NotHere
 from chimes.targets.http_callback.response import READ_LIMIT
+from chimes.targets.not_configured import NO_ACTION_SERVICE, NotConfigured
 from tests.targets.action_servers import (
     COMPLETED,
     PENDING,
@@ -570,13 +571,16 @@ async def test_without_a_service_the_run_says_which_setting_is_missing() -> None
     async def somebody() -> bool:
         return True
 
+    def runner(elsewhere: Callable[[], Awaitable[bool]]) -> NotConfigured:
+        return NotConfigured("action", "no_action_service", NO_ACTION_SERVICE, elsewhere)
+
     call = an_action()
-    outcome = await NoActionService(nobody).execute(call)
+    outcome = await runner(nobody).execute(call)
     assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "no_action_service")
     assert "CHIMES_ACTION_URL" in outcome.error
     assert logged(call) == [("error", outcome.error)]
     with pytest.raises(NotHere):
-        await NoActionService(somebody).execute(call)
+        await runner(somebody).execute(call)
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{", '{"execution_id": 5}'])

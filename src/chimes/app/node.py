@@ -244,9 +244,10 @@ def _runners(
 def _agent_runner(runtime: Runtime) -> TargetRunner:
     settings = runtime.settings
     if not agent_offers(settings):
-        from chimes.targets.agent_prompt.without import NoPipeline
+        from chimes.targets.not_configured import NO_PIPELINE, NotConfigured
 
-        return NoPipeline(_told(lambda: pipeline_is_offered(runtime.services.store)))
+        elsewhere = _told(lambda: pipeline_is_offered(runtime.services.store))
+        return NotConfigured("agent", "no_pipeline", NO_PIPELINE, elsewhere)
     from chimes.targets.agent_prompt import AgentConfig, AgentPrompt
     from chimes.targets.agent_prompt.config import checked_config
 
@@ -266,9 +267,10 @@ def _agent_runner(runtime: Runtime) -> TargetRunner:
 def _action_runner(runtime: Runtime) -> TargetRunner:
     settings = runtime.settings
     if not action_offers(settings):
-        from chimes.targets.action.without import NoActionService
+        from chimes.targets.not_configured import NO_ACTION_SERVICE, NotConfigured
 
-        return NoActionService(_told(lambda: actions_are_offered(runtime.services.store)))
+        elsewhere = _told(lambda: actions_are_offered(runtime.services.store))
+        return NotConfigured("action", "no_action_service", NO_ACTION_SERVICE, elsewhere)
     from chimes.targets.action import ActionConfig, ActionRunner
     from chimes.targets.action.config import checked_config
 

@@ -23,7 +23,6 @@ from chimes.model.http_url import parse_http_url
 from chimes.targets.http_callback.connector import GuardedConnector
 from chimes.targets.http_callback.request import wire_url
 from chimes.targets.http_callback.resolver import (
-    CheckedResolver,
     EgressDenied,
     Lookup,
     system_lookup,
@@ -76,12 +75,7 @@ class Fetcher:
     async def open(self) -> None:
         self._agents = self._session(aiohttp.TCPConnector(limit=CONNECTIONS))
         self._others = self._session(
-            GuardedConnector(
-                rules=self._egress,
-                resolver=CheckedResolver(self._egress, self._lookup),
-                limit=CONNECTIONS,
-                tls=None,
-            )
+            GuardedConnector(rules=self._egress, limit=CONNECTIONS, lookup=self._lookup)
         )
 
     async def close(self) -> None:

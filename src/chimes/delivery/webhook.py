@@ -16,12 +16,7 @@ from chimes.model.recipient import Channel
 from chimes.targets.http_callback.connector import GuardedConnector
 from chimes.targets.http_callback.exchange import Exchange
 from chimes.targets.http_callback.request import Request, wire_url
-from chimes.targets.http_callback.resolver import (
-    CheckedResolver,
-    EgressDenied,
-    Lookup,
-    system_lookup,
-)
+from chimes.targets.http_callback.resolver import EgressDenied, Lookup, system_lookup
 from chimes.targets.http_callback.response import Reply, wait_asked
 from chimes.targets.http_callback.signing import signatures
 from chimes.targets.http_callback.verdicts import failure_of
@@ -55,10 +50,7 @@ class Webhook:
     async def open(self) -> None:
         self._exchange = Exchange(
             GuardedConnector(
-                rules=self._egress,
-                resolver=CheckedResolver(self._egress, self._lookup),
-                limit=self.places,
-                tls=self._tls,
+                rules=self._egress, limit=self.places, lookup=self._lookup, tls=self._tls
             )
         )
 

@@ -15,12 +15,7 @@ from chimes.targets.action.trouble import Trouble, too_slow
 from chimes.targets.http_callback.connector import GuardedConnector
 from chimes.targets.http_callback.exchange import Exchange
 from chimes.targets.http_callback.request import Request
-from chimes.targets.http_callback.resolver import (
-    CheckedResolver,
-    EgressDenied,
-    Lookup,
-    system_lookup,
-)
+from chimes.targets.http_callback.resolver import EgressDenied, Lookup, system_lookup
 from chimes.targets.http_callback.response import READ_LIMIT, Reply
 from chimes.targets.http_callback.verdicts import failure_of
 from chimes.wording import say
@@ -46,10 +41,7 @@ class ActionService:
     async def open(self) -> None:
         self._exchange = Exchange(
             GuardedConnector(
-                rules=self._egress,
-                resolver=CheckedResolver(self._egress, self._lookup),
-                limit=self._connections,
-                tls=self._tls,
+                rules=self._egress, limit=self._connections, lookup=self._lookup, tls=self._tls
             )
         )
 

@@ -17,7 +17,12 @@ from aiohttp.tracing import Trace
 
 from chimes.model.egress import Denial, Egress, EgressRules
 from chimes.model.http_url import literal_address
-from chimes.targets.http_callback.resolver import CheckedResolver, EgressDenied
+from chimes.targets.http_callback.resolver import (
+    CheckedResolver,
+    EgressDenied,
+    Lookup,
+    system_lookup,
+)
 from chimes.wording import say
 
 IDLE_SECONDS = 90  # R3.44
@@ -41,12 +46,12 @@ class GuardedConnector(aiohttp.TCPConnector):
         self,
         *,
         rules: Egress,
-        resolver: CheckedResolver,
         limit: int,
-        tls: ssl.SSLContext | None,
+        lookup: Lookup = system_lookup,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__(
-            resolver=resolver,
+            resolver=CheckedResolver(rules, lookup),
             # A cached answer would outlive the check that was made of it.
             use_dns_cache=False,
             limit=limit,

@@ -17,12 +17,7 @@ from chimes.targets.http_callback.connector import GuardedConnector
 from chimes.targets.http_callback.exchange import Exchange
 from chimes.targets.http_callback.masking import scrubbed
 from chimes.targets.http_callback.request import Request, build_request
-from chimes.targets.http_callback.resolver import (
-    CheckedResolver,
-    EgressDenied,
-    Lookup,
-    system_lookup,
-)
+from chimes.targets.http_callback.resolver import EgressDenied, Lookup, system_lookup
 from chimes.targets.http_callback.response import Reply
 from chimes.targets.http_callback.verdicts import (
     Failure,
@@ -62,10 +57,7 @@ class HttpCallback:
     async def open(self) -> None:
         self._exchange = Exchange(
             GuardedConnector(
-                rules=self._egress,
-                resolver=CheckedResolver(self._egress, self._lookup),
-                limit=self._max_connections,
-                tls=self._tls,
+                rules=self._egress, limit=self._max_connections, lookup=self._lookup, tls=self._tls
             )
         )
 

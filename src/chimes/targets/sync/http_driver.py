@@ -16,7 +16,7 @@ from chimes.clock import SystemClock
 from chimes.model.egress import EgressRules
 from chimes.redaction import masked_url
 from chimes.targets.http_callback.connector import GuardedConnector
-from chimes.targets.http_callback.resolver import CheckedResolver, EgressDenied, system_lookup
+from chimes.targets.http_callback.resolver import EgressDenied
 from chimes.targets.http_callback.response import wait_asked
 from chimes.targets.sync.egress_wire import rules_from_plain
 from chimes.targets.sync.failures import DriverFailure
@@ -220,9 +220,7 @@ class _Pull:
 
 def _session(rules: EgressRules) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        connector=GuardedConnector(
-            rules=rules, resolver=CheckedResolver(rules, system_lookup), limit=1, tls=None
-        ),
+        connector=GuardedConnector(rules=rules, limit=1),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
         trust_env=False,
