@@ -56,6 +56,17 @@ async def test_schedules_are_filtered(store: Store) -> None:
     assert await listed(store, owner=ALICE, namespace="ksana") == []
 
 
+async def test_schedules_by_their_ids(store: Store) -> None:
+    made = [await store.add_schedule(a_schedule(name=name, owner=ALICE)) for name in "abcd"]
+    gone, *_, last = made
+    await store.change_schedule(gone.id, lambda each, now: deleted(each, now, "me"))
+    ids = (last.id, ScheduleId("nobody"), made[1].id, gone.id, last.id)
+    assert await listed(store, ids=ids) == ["b", "d"]
+    assert await listed(store, ids=ids, owner=BOB) == []
+    assert await listed(store, ids=()) == []
+    assert await store.count_schedules(ScheduleQuery(ids=ids)) == 2
+
+
 async def test_an_owner_is_type_and_id(store: Store) -> None:
     await store.add_schedule(a_schedule(owner=ALICE))
     assert await listed(store, owner=replace(ALICE, type=OwnerType.CHAT)) == []

@@ -54,6 +54,8 @@ class ScheduleQuery:
     label_value: str | None = None
     #: With `kind`: texts that fields of the target must have, e.g. ("kn_id", "kn1").
     target: tuple[tuple[str, str], ...] = ()
+    #: Only these, at most a thousand.
+    ids: tuple[ScheduleId, ...] | None = None
     #: Only those whose next run is then or earlier.
     due_by: datetime | None = None
     sort: ScheduleSort = ScheduleSort.CREATED_AT

@@ -110,6 +110,7 @@ def run_value(row: Run, sort: RunSort) -> int:
 def matches_schedule(row: Schedule, query: ScheduleQuery) -> bool:
     return (
         row.deleted_at is None
+        and (query.ids is None or row.id in query.ids)
         and query.owner in (None, row.owner)
         and query.namespace in (None, row.namespace)
         and query.name in (None, row.name)

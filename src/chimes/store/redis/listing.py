@@ -104,6 +104,9 @@ class RedisListing(RedisBase):
 
     # --- schedules ----------------------------------------------------------------------------
     async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
+        if query.ids is not None:
+            _, (answer,) = await self._ask("schedules", list(dict.fromkeys(query.ids)), "")
+            return select_schedules([self._schedule(each[0]) for each in rows(answer)], query)
         found: list[Schedule] = []
         for walk in _schedule_walks(query, await self._schedule_facet(query)):
             left = None if query.limit is None else query.limit - len(found)

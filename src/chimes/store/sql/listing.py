@@ -55,6 +55,8 @@ _OF_SOURCES = "sync:"
 
 def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Condition]:
     found: list[Condition] = [and_(text(PRESENT))]
+    if query.ids is not None:
+        found.append(schedules.c.id.in_(query.ids))
     if query.owner is not None:
         found.append(owned(schedules.c, query.owner))
     if query.namespace is not None:
