@@ -25,7 +25,7 @@ from chimes.engine.storetime import StoreTime
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import Beat
+from chimes.model.node import Beat, NodeFacts
 from chimes.model.run import RunStatus
 from chimes.store.epoch import Epoch
 from chimes.store.memory import MemoryStore
@@ -101,8 +101,8 @@ async def test_a_beat_renews_from_before_it_was_sent(
 ) -> None:
     beat = node.memory.beat
 
-    async def slow(node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
-        answer = await beat(node_id, lease, clock=clock)
+    async def slow(node_id: NodeId, lease: timedelta, *, clock: datetime, facts: NodeFacts) -> Beat:
+        answer = await beat(node_id, lease, clock=clock, facts=facts)
         node.clock.advance(4)
         return answer
 

@@ -103,6 +103,7 @@ class Node:
             listeners=listening,
             defaults=JoinedOffers(offers, agent_offers(settings) | action_offers(settings)),
             senders=senders_of(settings, runtime.services.egress),
+            queues=queues or (),
         )
         self._events = Events(listening)
         self._timer: Poller | None = None

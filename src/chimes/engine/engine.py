@@ -12,10 +12,19 @@ from types import MappingProxyType
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings
 from chimes.delivery.base import Sender
+from chimes.engine.at_work import AtWork
 from chimes.engine.capacity import Capacity
 from chimes.engine.deliverer import Deliverer
 from chimes.engine.epochs import EpochWatch
-from chimes.engine.events import DrainEnded, DrainStarted, DutyFailed, Events, Listener
+from chimes.engine.events import (
+    DrainEnded,
+    DrainStarted,
+    DutyFailed,
+    Events,
+    Listener,
+    NodeDraining,
+    NodeResumed,
+)
 from chimes.engine.execution import Execution
 from chimes.engine.hands import Hands
 from chimes.engine.heartbeat import Heartbeat
@@ -30,6 +39,7 @@ from chimes.engine.rejoining import Rejoining
 from chimes.engine.scheduler import Scheduler
 from chimes.engine.steps import FlowSteps
 from chimes.engine.storetime import StoreTime
+from chimes.engine.vitals import Vitals
 from chimes.engine.worker import Worker
 from chimes.errors import StoreError
 from chimes.failpoints import hit
@@ -65,12 +75,14 @@ class Engine:
         listeners: Iterable[Listener] = (),
         defaults: Mapping[str, RunDefaults] = MappingProxyType({}),
         senders: Iterable[Sender] = (),
+        queues: Iterable[str] = (),
         rng: random.Random | None = None,
     ) -> None:
         """Belongs to the event loop that is running. `node_id` is only for the first lease; a
         node that loses it joins again under one that nobody has used. `defaults`: what its tasks
         and flows say about their runs, for the other nodes. `senders`: the channels by which a
-        worker tells of what has ended."""
+        worker tells of what has ended. `queues`: where its tasks come from, for people; none: from
+        all of them."""
         clock = clock or SystemClock()
         self._store = store
         self._runners = runners
@@ -139,6 +151,8 @@ class Engine:
             time=time,
             events=self._events,
             canceling=store.wake,
+            facts=Vitals(self._hands, self._membership, clock, tuple(sorted(queues))),
+            hearing=self._asked,
             period=settings.heartbeat,
         )
         self._taking, self._keeping = self._duties(clock, time)
@@ -157,7 +171,7 @@ class Engine:
             worker = Worker(
                 store, member, self._hands, capacity, time=time, poll=settings.poll_interval
             )
-            taking.append(self._poller(worker))
+            taking.append(self._poller(AtWork(worker, member)))
         if any(runner.resumable for runner in self._runners.values()):
             taking.append(self._poller(self._steps.writing))
             taking.append(self._poller(self._steps.watching, spacing=STEP_SPACING))
@@ -170,7 +184,7 @@ class Engine:
                 self._poller(self._hands.recorder, spacing=WRITE_SPACING, patience=LAST_WRITES)
             )
         if self._deliverer is not None:
-            taking.append(self._poller(self._deliverer))
+            taking.append(self._poller(AtWork(self._deliverer, member)))
             keeping.append(
                 self._poller(self._deliverer.recorder, spacing=WRITE_SPACING, patience=LAST_WRITES)
             )
@@ -190,7 +204,7 @@ class Engine:
                 tick=settings.dispatch_tick,
                 planner=plan if settings.softnix_scheduler_enabled else plan_without_prompts,
             )
-            taking.append(self._poller(scheduler))
+            taking.append(self._poller(AtWork(scheduler, member)))
         if taking:
             maintenance = Maintenance(
                 store,
@@ -261,6 +275,22 @@ class Engine:
         else:
             self._hurry.set()
         await asyncio.shield(self._drain)
+
+    def _asked(self, drain: bool) -> None:
+        """An operator wants this node to take nothing new, or to go on. It stays a member, and
+        whatever it has begun goes on to its end (UX A.8)."""
+        if self._drain is not None or drain == self._membership.draining:
+            return
+        if drain:
+            self._membership.at_work.clear()
+            self._hands.stop_taking()
+            # What has not begun goes to the others at once.
+            self._hands.stirred.set()
+            self._events.emit(NodeDraining(node_id=self.node_id, running=self._hands.count))
+        else:
+            self._hands.take_again()
+            self._membership.at_work.set()
+            self._events.emit(NodeResumed(node_id=self.node_id))
 
     async def _drained(self, grace: timedelta) -> None:
         hands = self._hands

@@ -180,6 +180,19 @@ class NodeBeat:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NodeDraining:
+    """An operator asked this node to take nothing new."""
+
+    node_id: NodeId
+    running: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeResumed:
+    node_id: NodeId
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StoreClockJumped:
     """The store's clock went on by more or less than the time that passed here (F51, F52)."""
 
@@ -264,6 +277,8 @@ Event = (
     | NodeJoined
     | NodeLost
     | NodeBeat
+    | NodeDraining
+    | NodeResumed
     | StoreClockJumped
     | StoreRegressed
     | DutyFailed

@@ -51,6 +51,8 @@ class Hands:
         self._sweeping = False
         #: Targets so far that did not stop when told.
         self.stuck = 0
+        #: Runs so far that were begun with.
+        self.taken = 0
         self.recorder = Recorder(store, self._settled)
         self.logs = LiveLogs(store, clock, self.recorder.put)
         #: Where the store takes crowds ahead of their time.
@@ -70,6 +72,11 @@ class Hands:
     @property
     def running(self) -> tuple[RunId, ...]:
         return tuple(run_id for run_id, _ in self._holds)
+
+    @property
+    def count(self) -> int:
+        """Of those; safe from any thread."""
+        return len(self._holds)
 
     @property
     def executing(self) -> dict[tuple[RunId, int], Hold]:
@@ -101,6 +108,7 @@ class Hands:
             else:
                 hold.task = asyncio.create_task(self._carry_out(hold))
             taken += 1
+        self.taken += taken
         if taken:
             self.empty.clear()
             self._look_out()
@@ -136,6 +144,9 @@ class Hands:
         for hold in self.executing.values():
             if not hold.begun or hold.run.resumable:
                 self.stop(hold, Stop.DRAIN)
+
+    def take_again(self) -> None:
+        self._draining = False
 
     def unstarted(self) -> Sequence[tuple[RunId, int]]:
         """What can be given back to the store without a trace."""

@@ -8,12 +8,13 @@ import contextlib
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 from chimes.clock import Clock
 from chimes.engine.events import DutyFailed, DutyRecovered, Events, NodeBeat
 from chimes.engine.membership import Membership
 from chimes.engine.storetime import StoreTime
-from chimes.model.node import Beat
+from chimes.model.node import Beat, NodeFacts
 from chimes.store.port import Store
 
 NAME = "heartbeat"
@@ -33,8 +34,15 @@ class Heartbeat:
         time: StoreTime,
         events: Events,
         canceling: Callable[[], None],
+        facts: Callable[[], NodeFacts] = NodeFacts,
+        hearing: Callable[[bool], None] = lambda drain: None,
         period: timedelta | None = None,
     ) -> None:
+        """`facts` is asked in the thread; `canceling` and `hearing` (whether the node is to drain)
+        are called in the engine's loop."""
+        self._facts = facts
+        self._hearing = hearing
+        self._untold = False
         self._period = period or membership.lease / 3
         self._store = store
         self._membership = membership
@@ -68,7 +76,8 @@ class Heartbeat:
         period = self._period
         while not self._stopped.is_set():
             ok = await self.once()
-            wait = (period if ok else period / 10).total_seconds()
+            # What was just heard is confirmed soon.
+            wait = (period if ok and not self._untold else period / 10).total_seconds()
             if self._membership.joined:
                 # Wakes in time to say that the trust is over.
                 wait = min(wait, max(0.0, self._membership.trust_left) + 0.001)
@@ -83,7 +92,8 @@ class Heartbeat:
         node_id = member.node_id
         before = self._clock.monotonic()
         try:
-            beat = await self._beat(member.margin)
+            facts = self._facts()
+            beat = await self._beat(member.margin, facts)
         except Exception as error:
             self._tell(DutyFailed(duty=NAME, error=error, first=not self._failing))
             self._failing = True
@@ -100,12 +110,18 @@ class Heartbeat:
         self._tell(NodeBeat(node_id=node_id, clock_skew=skew))
         if beat.cancel:
             self._on_main(self._canceling)
+        self._untold = beat.drain != facts.draining
+        if self._untold:
+            self._on_main(partial(self._hearing, beat.drain))
         return True
 
-    async def _beat(self, within: timedelta) -> Beat:
+    async def _beat(self, within: timedelta, facts: NodeFacts) -> Beat:
         async with asyncio.timeout(within.total_seconds()):
             return await self._store.beat(
-                self._membership.node_id, self._membership.lease, clock=self._clock.now()
+                self._membership.node_id,
+                self._membership.lease,
+                clock=self._clock.now(),
+                facts=facts,
             )
 
     def _tell(self, event: DutyFailed | DutyRecovered | NodeBeat) -> None:

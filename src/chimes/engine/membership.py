@@ -65,6 +65,9 @@ class Membership:
         self.node_id = node_id or node_ids()
         #: Set when trust was lost and not yet found again.
         self.lost = asyncio.Event()
+        #: Set unless an operator asked this node to drain.
+        self.at_work = asyncio.Event()
+        self.at_work.set()
 
     async def join(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -103,6 +106,8 @@ class Membership:
                 started_at=now,
                 heartbeat_at=now,
                 lease_until=now + self.lease,
+                # What was asked of the id that is lost holds for the new one.
+                drain=self.draining,
             ),
             self.lease,
         )
@@ -111,6 +116,11 @@ class Membership:
     async def leave(self) -> None:
         self._joined = False
         await self._store.leave(self.node_id)
+
+    @property
+    def draining(self) -> bool:
+        """Whether it is to take nothing new until it is told to go on."""
+        return not self.at_work.is_set()
 
     @property
     def joined(self) -> bool:

@@ -18,8 +18,10 @@ from chimes.engine.events import (
     FallbackEnded,
     MessagesPruned,
     NodeBeat,
+    NodeDraining,
     NodeJoined,
     NodeLost,
+    NodeResumed,
     PauseEnded,
     RunDropped,
     RunEnded,
@@ -77,6 +79,15 @@ class Reports:
                 self._fired(event)
             case NodeBeat():
                 self._beat(event)
+            case NodeDraining():
+                self._line(
+                    logging.INFO,
+                    "asked to drain: nothing new is taken",
+                    node=event.node_id,
+                    running=event.running,
+                )
+            case NodeResumed():
+                self._line(logging.INFO, "asked to go on", node=event.node_id)
             case ScheduleBroken() | PauseEnded():
                 self._schedule(event)
             case DeliveryEnded() | DeliveryRetrying() | DeliveryFenced() | SenderBroken():

@@ -1,0 +1,101 @@
+"""An operator drains a node and lets it go on (UX A.8): it stays, and takes nothing meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from chimes.engine.events import NodeDraining, NodeJoined, NodeResumed, SchedulesFired
+from chimes.model.ids import NodeId
+from chimes.model.node import NodeState
+from chimes.model.policy import OnLost, Policy
+from chimes.model.run import RunStatus
+from tests.builders import a_run
+from tests.engine.rig import Faults, Recording, Rig, eventually, until
+
+OFTEN = timedelta(seconds=0.1)
+
+
+async def state(rig: Rig, node_id: NodeId) -> NodeState:
+    now = await rig.now()
+    (node,) = [node for node in await rig.store.nodes() if node.id == node_id]
+    return node.state(now)
+
+
+async def test_a_drained_node_finishes_what_it_has_and_takes_nothing_until_it_is_resumed(
+    rig: Rig,
+) -> None:
+    rig.runner.script = [rig.runner.wait]
+    engine = await rig.engine(heartbeat=OFTEN)
+    held = await rig.due_now()
+    await until(lambda: rig.runner.calls)
+    await rig.store.drain_node(engine.node_id, True)
+    await until(lambda: rig.told(NodeDraining))
+    assert rig.told(NodeDraining)[0].running == 1
+    # R3.39: neither fired nor claimed.
+    due = await rig.due_now()
+    by_hand = a_run(available_at=await rig.now())
+    await rig.store.add_runs([by_hand])
+    assert await state(rig, engine.node_id) is NodeState.DRAINING
+    rig.runner.gate.set()
+    await eventually(lambda: state(rig, engine.node_id), lambda s: s is NodeState.DRAINED)
+    (done,) = await rig.runs(held)
+    assert (done.status, done.attempt) == (RunStatus.SUCCEEDED, 1)
+    # It is asked for nothing, and would have looked several times by now.
+    assert await rig.runs(due) == []
+    assert (await rig.run(by_hand.id)).status is RunStatus.QUEUED
+    assert len(rig.runner.calls) == 1
+    assert engine.trusted
+    assert not engine.draining
+
+    await rig.store.drain_node(engine.node_id, False)
+    await until(lambda: rig.told(NodeResumed))
+    (late,) = await rig.ended(due)
+    assert late.attempt == 1
+    await eventually(lambda: rig.run(by_hand.id), lambda run: run.status is RunStatus.SUCCEEDED)
+    assert await state(rig, engine.node_id) is NodeState.ALIVE
+    (node,) = await rig.store.nodes()
+    assert node.facts is not None
+    assert node.facts.memory is None or node.facts.memory > 1_000_000
+
+
+async def test_what_has_not_begun_goes_to_another_node_at_once(rig: Rig) -> None:
+    faults = Faults(rig.store)
+    faults.hanging = {"start"}
+    first = await rig.engine(store=faults.store, heartbeat=OFTEN)
+    schedule = await rig.due_now(policy=Policy(on_lost=OnLost.STOP))
+    await eventually(lambda: rig.runs(schedule, RunStatus.RUNNING), bool)
+    await rig.store.drain_node(first.node_id, True)
+    await until(lambda: rig.told(NodeDraining))
+    other = Recording()
+    second = await rig.engine(runner=other, heartbeat=OFTEN)
+    (done,) = await rig.ended(schedule)
+    # Given back without a trace: it was never begun.
+    assert (done.status, done.attempt) == (RunStatus.SUCCEEDED, 1)
+    assert [attempt.node for attempt in done.attempts] == [second.node_id]
+    assert rig.runner.calls == []
+
+
+async def test_a_node_that_joins_anew_is_still_drained(rig: Rig) -> None:
+    engine = await rig.engine(heartbeat=OFTEN)
+    before = engine.node_id
+    await rig.store.drain_node(before, True)
+    await until(lambda: rig.told(NodeDraining))
+    engine._membership.lose("of the test")
+    await until(lambda: len(rig.told(NodeJoined)) == 2)
+    assert engine.node_id != before
+    schedule = await rig.due_now()
+    await eventually(lambda: state(rig, engine.node_id), lambda s: s is NodeState.DRAINED)
+    assert await rig.runs(schedule) == []
+    assert rig.told(SchedulesFired) == []
+    await rig.store.drain_node(engine.node_id, False)
+    (done,) = await rig.ended(schedule)
+    assert done.status is RunStatus.SUCCEEDED
+
+
+async def test_a_drained_node_stops_as_any_other(rig: Rig) -> None:
+    engine = await rig.engine(heartbeat=OFTEN)
+    await rig.store.drain_node(engine.node_id, True)
+    await until(lambda: rig.told(NodeDraining))
+    await asyncio.wait_for(engine.drain(), 5)
+    assert await rig.store.nodes() == ()
