@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,10 +12,12 @@ from typing import Any
 import pytest
 
 from chimes import Chimes, Cron, Every
+from chimes.app.calling import short_path
 from chimes.app.runtime import Runtime
 from chimes.app.syncing import Syncing
 from chimes.errors import Conflict, InvalidInput, NotFound
-from chimes.model.access import Actor
+from chimes.model.access import Actor, Role
+from chimes.model.code_mark import attached, code_mark, is_detached
 from chimes.model.ids import ScheduleId
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule
@@ -93,6 +97,64 @@ async def test_enabled_counts_for_a_new_schedule_only(shared_url: str) -> None:
     async with an_app(shared_url) as app:
         await app.set_schedule_enabled("nightly", True)
     assert (await release(shared_url, enabled=False)).enabled is True
+
+
+async def test_an_edit_elsewhere_detaches_until_the_code_may_write_again(
+    shared_url: str, caplog: pytest.LogCaptureFixture
+) -> None:  # UX A.3, ADR 33
+    first = await release(shared_url, timeout="20s")
+    mark = code_mark(first)
+    assert mark is not None
+    assert re.fullmatch(r"tests/app/test_sync\.py:\d+", mark.at)
+
+    async def edited(change: Callable[[Schedule], Schedule]) -> Schedule:
+        async with an_app(shared_url) as app:
+            return await app.runtime().services.schedules.change(
+                Actor(role=Role.ADMIN), first.id, change
+            )
+
+    await edited(lambda each: replace(each, priority=7))
+    with caplog.at_level("WARNING", "chimes.app"):
+        kept = await release(shared_url, "0 10 * * *", timeout="30s")
+    assert "edited elsewhere" in caplog.text
+    assert (kept.priority, kept.policy.timeout) == (7, timedelta(seconds=20))
+    assert kept.trigger == first.trigger
+    assert is_detached(kept)
+    await edited(attached)
+    followed = await release(shared_url, "0 10 * * *", timeout="30s")
+    assert (followed.priority, followed.policy.timeout) == (0, timedelta(seconds=30))
+    assert not is_detached(followed)
+    # Undone, it follows the code again without being told.
+    await edited(lambda each: replace(each, priority=7))
+    await edited(lambda each: replace(each, priority=0))
+    assert (await release(shared_url, "0 11 * * *")).trigger != followed.trigger
+
+
+async def test_code_that_moved_within_its_file_is_no_new_version(shared_url: str) -> None:
+    first = await release(shared_url)
+    async with an_app(shared_url) as app:
+        declared = app.declarations["nightly"]
+        app.declarations._declared["nightly"] = replace(declared, at="shop/tasks.py:99")
+        await app.sync()
+        moved = await stored(app, "nightly")
+        mark = code_mark(moved)
+        assert mark is not None
+        assert mark.at == "shop/tasks.py:99"
+        assert moved.version == first.version
+        assert [verb for _, _, verb in await audited(app)] == ["create"]
+
+
+@pytest.mark.parametrize(
+    ("path", "module", "shown"),
+    [
+        ("/srv/shop/tasks.py", "shop.tasks", "shop/tasks.py"),
+        ("/srv/shop/__init__.py", "shop", "shop/__init__.py"),
+        ("/srv/run.py", "__main__", "run.py"),
+        ("<string>", "a.b.c", "<string>"),
+    ],
+)
+def test_places_in_code_are_the_same_on_every_machine(path: str, module: str, shown: str) -> None:
+    assert short_path(path, module) == shown
 
 
 async def test_a_backlog_survives_a_redeploy() -> None:

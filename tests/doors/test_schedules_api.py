@@ -74,6 +74,7 @@ async def test_create_answers_the_whole_object(any_rig: Rig) -> None:
         "created_by": "system:default",
         "updated_at": "2030-01-15T09:00:00Z",
         "updated_by": "system:default",
+        "declared": None,
     }
     again = await any_rig.client.get(answer.headers["location"])
     assert again.json() == made

@@ -10,6 +10,7 @@ from typing import Literal, TypedDict
 
 from chimes.errors import InvalidInput
 from chimes.model.access import SYSTEM_OWNER, Owner
+from chimes.model.code_mark import found_at, is_detached, marked, unmarked
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
 from chimes.model.recipient import Recipient
@@ -71,6 +72,8 @@ class Declared:
     depends_on: DependsOn | None = None
     #: None: the system's, or whoever has it already.
     owner: Owner | None = None
+    #: Where the code is that declares it: `shop/tasks.py:12`.
+    at: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +109,7 @@ def same_trigger(declared: Trigger, stored: Trigger, default_timezone: str) -> b
 def draft(complete: Complete, schedule_id: ScheduleId, namespace: str, now: datetime) -> Schedule:
     """The schedule as it is first written."""
     declared = complete.declared
-    return Schedule(
+    drafted = Schedule(
         id=schedule_id,
         namespace=namespace,
         name=declared.name,
@@ -121,11 +124,21 @@ def draft(complete: Complete, schedule_id: ScheduleId, namespace: str, now: date
         created_at=now,
         updated_at=now,
     )
+    return marked(drafted, declared.at)
 
 
 def updated(complete: Complete, stored: Schedule) -> Schedule:
     """The stored schedule as it is declared now. The same trigger keeps its cursor and with it
-    what is still to be caught up; whether it is switched on is the operator's business."""
+    what is still to be caught up; whether it is switched on is the operator's business. One that
+    somebody edited stays as it is (ADR 33)."""
+    declared = complete.declared
+    wanted = _as_declared(complete, stored)
+    if is_detached(stored) and unmarked(wanted) != unmarked(stored):
+        return found_at(stored, declared.at)
+    return marked(wanted, declared.at)
+
+
+def _as_declared(complete: Complete, stored: Schedule) -> Schedule:
     declared = complete.declared
     trigger = stored.trigger
     if not same_trigger(declared.trigger, stored.trigger, complete.default_timezone):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import ParamSpec, TypeVar, Unpack, overload
 
+from chimes.app.calling import calling_code
 from chimes.app.declarations import Backfilled, Declarations
 from chimes.app.declared import Declared, Mode, ModeWord
 from chimes.app.declaring import (
@@ -253,6 +254,7 @@ class Chimes(Life):
                 enabled=enabled,
                 depends_on=read_dependency(depends_on, depends_within),
                 owner=None if owner is None else owner_of(owner),
+                at=calling_code(),
             )
         )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
 
 from chimes.app.composition import Services
@@ -11,11 +13,13 @@ from chimes.app.declared import Complete, draft, updated
 from chimes.app.reading import with_nearest
 from chimes.errors import AlreadyExists, InvalidInput, NotFound, StoreUnavailable
 from chimes.model.access import Actor
+from chimes.model.code_mark import is_detached, unmarked
 from chimes.model.ids import ScheduleId, declared_id
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.wording import say
 
+logger = logging.getLogger("chimes.app")
 #: How often others may get in between before we say so.
 _ROUNDS = 20
 _NAMES_FOR_HINT = 1000
@@ -68,8 +72,16 @@ class Syncing:
             try:
                 if stored is None:
                     return await self._create(complete)
-                if updated(complete, stored) == stored:
+                wanted = updated(complete, stored)
+                if is_detached(wanted):
+                    logger.warning(
+                        "a declared schedule was edited elsewhere and stays as it is",
+                        extra={"job_name": name},
+                    )
+                if wanted == stored:
                     return stored
+                if unmarked(wanted) == unmarked(stored):
+                    return await self._noted(complete, stored)
                 return await self._services.schedules.change(
                     self._actor, stored.id, partial(updated, complete)
                 )
@@ -77,6 +89,15 @@ class Syncing:
                 # Another node created it, or somebody deleted it, since we looked.
                 continue
         raise _too_fast(name)
+
+    async def _noted(self, complete: Complete, stored: Schedule) -> Schedule:
+        """Only where the code stands is new: that is no new version, and nobody's change."""
+
+        def noted(before: Schedule, now: datetime) -> Schedule:
+            wanted = updated(complete, before)
+            return wanted if unmarked(wanted) == unmarked(before) else before
+
+        return await self._services.store.change_schedule(stored.id, noted)
 
     async def insert(self, complete: Complete) -> Schedule | None:
         """R2.7: as INSERT .. ON CONFLICT DO NOTHING; None if there is one of this name."""

@@ -51,9 +51,19 @@ def schedule_details(now: datetime) -> list[Column]:
         Column(say("Last run"), pick("last_run_at"), time=True),
         Column(say("Last status"), pick("last_status"), words=RUN_STATUSES),
         Column(say("Last error"), pick("last_error")),
+        Column(say("Declared in code"), _declared),
         Column(say("Version"), pick("version")),
         Column(say("Created"), pick("created_at"), time=True),
     ]
+
+
+def _declared(item: Json) -> object:
+    found = item.get("declared")
+    if not isinstance(found, dict):
+        return None
+    if found.get("detached"):
+        return say("{at}, edited since: the code no longer overwrites it", at=found.get("at"))
+    return found.get("at")
 
 
 RUN_COLUMNS = [

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry, entry_hash, follows
+from chimes.model.code_mark import unmarked
 from chimes.model.listing import AuditQuery
 from chimes.model.schedule import Schedule
 from chimes.redaction import (
@@ -90,8 +91,8 @@ async def verified_chain(store: Store) -> ChainVerdict:
 
 def changes_between(before: Schedule | None, after: Schedule) -> dict[str, object]:
     """Field -> [before, after], without secrets and without what moves by itself."""
-    old = schedule_to_plain(before) if before else {}
-    new = schedule_to_plain(after)
+    old = schedule_to_plain(unmarked(before)) if before else {}
+    new = schedule_to_plain(unmarked(after))
     # Compared as they are: that a secret was replaced is seen, though not by what.
     changed = sorted(name for name in {*old, *new} - _BOOKKEEPING if old.get(name) != new.get(name))
     was, now = masked(old), masked(new)

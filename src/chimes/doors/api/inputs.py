@@ -53,6 +53,7 @@ SCHEDULE_READ_ONLY = frozenset(
         "updated_at",
         "updated_by",
         "deleted_at",
+        "declared",
         "status",
         "fence",
         "role",
@@ -340,6 +341,13 @@ class RunIn(Body):
         default=False,
         description="At once, even while the schedule's limit is reached; never for a sync target.",
     )
+    params: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        description="For this run only, instead of those of the same names: arguments of a task,"
+        " input of a flow, parameters of an action, or members of the JSON body of a call.",
+    )
+    body: ContentField = Field(default="", description="For this run only: the body of the call.")
+    prompt: str = Field(default="", description="For this run only: the prompt of the agent.")
 
 
 class ToIn(Body):

@@ -87,6 +87,15 @@ class DependencyOut(Out):
     within: Duration
 
 
+class DeclaredOut(Out):
+    """The code that declares a schedule."""
+
+    at: str = Field(description="File and line, such as shop/tasks.py:12.")
+    detached: bool = Field(
+        description="It was edited since: the code no longer overwrites it when it starts."
+    )
+
+
 class ScheduleOut(Out):
     id: str
     namespace: str
@@ -116,6 +125,7 @@ class ScheduleOut(Out):
     created_by: str
     updated_at: Moment
     updated_by: str
+    declared: DeclaredOut | None
 
 
 class SchedulePage(Out):

@@ -20,6 +20,7 @@ from chimes.doors.api.wire_targets import patched_target, target_from, target_ou
 from chimes.errors import InvalidInput
 from chimes.language import describe
 from chimes.model.access import Actor, Owner
+from chimes.model.code_mark import code_mark, is_detached
 from chimes.model.defaults import PRIORITY, with_own
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
@@ -194,7 +195,13 @@ def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
         "created_by": schedule.created_by,
         "updated_at": time_out(schedule.updated_at),
         "updated_by": schedule.updated_by,
+        "declared": _declared_out(schedule),
     }
+
+
+def _declared_out(schedule: Schedule) -> Json | None:
+    mark = code_mark(schedule)
+    return None if mark is None else {"at": mark.at, "detached": is_detached(schedule)}
 
 
 def policy_out(policy: Policy) -> Json:
