@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,6 +84,7 @@ class Nodes:
             if self._calls_file(number).exists():
                 lines = self._calls_file(number).read_text(encoding="ascii").splitlines()
                 calls += [(int(n), float(at)) for n, at in (each.split() for each in lines)]
+        shutil.rmtree(self._folder, ignore_errors=True)
         return calls
 
     def _calls_file(self, number: int) -> Path:

@@ -117,6 +117,21 @@ async def test_another_attempt_goes_on_with_the_same_run() -> None:
     assert there.runs == {"run-1": "pipe/1"}
 
 
+# C4: whoever took the run over goes on with the same one over there
+@pytest.mark.parametrize("callback_url", ["", "https://chimes.example"])
+async def test_who_has_lost_the_run_stops_and_cancels_nothing(callback_url: str) -> None:
+    class Fenced(Kept):
+        async def keep(self, value: str) -> bool:
+            return False
+
+    async with a_pipeline() as there, on_runs(there.url, callback_url=callback_url) as runner:
+        outcome = await runner.execute(a_prompt(state=Fenced()))
+    assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "lost")
+    # Without a token to keep first, it is found out when the run over there is known.
+    assert (len(there.posts), there.gets) == (0 if callback_url else 1, 0)
+    assert there.canceled == []
+
+
 @pytest.mark.parametrize(("status", "retryable"), [(503, True), (429, True), (400, False)])
 async def test_a_refused_hand_over(status: int, retryable: bool) -> None:
     async with a_pipeline(refusals=[status]) as there, on_runs(there.url) as runner:

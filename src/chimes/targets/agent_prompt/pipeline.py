@@ -25,6 +25,7 @@ from chimes.targets.agent_prompt.answer import LONGEST_NAME, clean, short
 from chimes.targets.agent_prompt.exchange import Exchange, parsed
 from chimes.targets.agent_prompt.handing import Handing
 from chimes.targets.agent_prompt.trouble import Trouble, error_text
+from chimes.targets.base import State
 from chimes.triggers import format_moment
 from chimes.wording import counted, say
 
@@ -69,7 +70,7 @@ async def _begun(
     if handing.config.callback_url and state is not None and not kept.token:
         # Kept before it is sent: another attempt has to send the very same.
         kept = replace(kept, token=secrets.token_urlsafe(_TOKEN_BYTES))
-        await state.keep(kept.to_text())
+        await _keep(state, kept)
     found = await exchange.document(
         handing.config,
         "POST",
@@ -88,9 +89,16 @@ async def _begun(
     if len(kept.pipeline_run_id) > LONGEST_PIPELINE_ID or clean(str(given)) != str(given):
         raise Trouble("bad_answer", say("{who} gave an id that cannot be used", who=WHO))
     if state is not None:
-        await state.keep(kept.to_text())
+        await _keep(state, kept)
     handing.log("info", say("handed over: run {id} of the pipeline", id=kept.pipeline_run_id))
     return kept, found
+
+
+async def _keep(state: State, kept: Handover) -> None:
+    """The run over there is the new holder's, by the same key: nothing is said about it there, and
+    the store takes no verdict of this attempt."""
+    if not await state.keep(kept.to_text()):
+        raise Trouble("lost", say("the run belongs to another node by now"))
 
 
 def _request(handing: Handing, kept: Handover) -> dict[str, object]:
