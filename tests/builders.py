@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from itertools import count
 from typing import Any
 
@@ -26,6 +26,7 @@ from chimes.model.run import (
 )
 from chimes.model.schedule import Schedule, planned
 from chimes.model.target import ActionTarget, FlowTarget, HttpTarget, SyncTarget, TaskTarget
+from chimes.model.telling_times import Digest, Period, Quiet
 from chimes.store.port import Places
 from chimes.testing import DEFAULT_NOW
 from chimes.triggers import Every
@@ -78,6 +79,21 @@ HOOK = Recipient(
     on=(Occasion.FAILURE, Occasion.RECOVERY),
     language="zh",
     signing_secrets=("whsec_b25l", "whsec_dHdv"),
+)
+#: No field has its default.
+FULL_HOOK = replace(
+    HOOK,
+    late_after=timedelta(minutes=5, microseconds=1),
+    quiet=Quiet(
+        start=time(22), end=time(7, 30), zone="Asia/Bangkok", but=(Occasion.FAILURE, Occasion.LATE)
+    ),
+    digest=Digest(
+        every=Period.WEEK,
+        at=time(9, 15),
+        weekday=4,
+        zone="America/New_York",
+        but=(Occasion.FAILURE,),
+    ),
 )
 
 _numbers = count(1)
@@ -264,7 +280,7 @@ def full_delivery(delivery_id: str = "full-delivery") -> Delivery:
         schedule_id=ScheduleId("full"),
         schedule_name="ทดสอบ 测试 \U0001f514 %_'\"\\",
         owner=Owner(type=OwnerType.CHAT, id="-100200300"),
-        recipient=HOOK,
+        recipient=FULL_HOOK,
         occasion=Occasion.RECOVERY,
         state=DeliveryState.DEAD,
         attempts=8,
@@ -346,7 +362,7 @@ def full_schedule(schedule_id: str = "full") -> Schedule:
             timeout=timedelta(seconds=3),
             on_lost=OnLost.STOP,
             pause_on_gone=False,
-            delivery=(INBOX, HOOK),
+            delivery=(INBOX, FULL_HOOK),
         ),
         priority=-5,
         labels={"team": "ops", "bare": None, "": "empty name"},

@@ -18,7 +18,7 @@ from chimes.model.delivery import (
 )
 from chimes.model.ids import DeliveryId, RunId, ScheduleId
 from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery
-from chimes.model.recipient import Channel
+from chimes.model.recipient import Channel, Occasion
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -409,3 +409,36 @@ async def test_errors_of_any_size(store: Store, text: str) -> None:
     (after,) = await store.finish_deliveries([verdict])
     assert await all_deliveries(store) == {after.id: after}
     assert (after.error, after.receipt) == (text, text)
+
+
+# --- those that no run has written (ADR 32) -----------------------------------------------------
+async def test_a_delivery_of_no_run_is_added_once(store: Store) -> None:
+    added = a_delivery(
+        run_id=None, schedule_id=None, schedule_name="", occasion=Occasion.TEST, fence=0, attempts=0
+    )
+    before = store.changes()
+    assert await store.add_delivery(added, an_entry(object_id="first")) == added
+    assert store.changes() > before
+    again = replace(added, error="another")
+    assert await store.add_delivery(again, an_entry(object_id="second")) == added
+    assert await all_deliveries(store) == {added.id: added}
+    assert [each.object_id for each in await store.list_audit(AuditQuery())] == ["first"]
+
+
+async def test_a_digest_and_those_in_it_are_settled_together(store: Store) -> None:
+    """Nobody has claimed those: they have the fence that they were written with."""
+    digest = await one_claimed(store, run_id=None, occasion=Occasion.DIGEST)
+    member = a_delivery(id=DeliveryId("member"), fence=0, attempts=0, available_at=NOW + HOUR)
+    taken = a_delivery(id=DeliveryId("taken"), fence=1, attempts=1, available_at=NOW + HOUR)
+    await store.load([member, taken])
+    verdicts = [
+        a_sending(digest, sent=True),
+        a_sending(member, sent=True, receipt=digest.id),
+        a_sending(replace(taken, fence=0), sent=True, receipt=digest.id),
+    ]
+    settled = await store.finish_deliveries(verdicts)
+    assert {each.id: each.state for each in settled} == {
+        digest.id: DeliveryState.DELIVERED,
+        member.id: DeliveryState.DELIVERED,
+    }
+    assert (await all_deliveries(store))[taken.id] == taken

@@ -7,18 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
+from typing import Literal
 
 from chimes.delivery.plain_text import one_line, plain, shown
 from chimes.delivery.words import CUT, headline, language_of, reason
 from chimes.errors import InvalidInput
-from chimes.model.delivery import Artifact, Delivery
+from chimes.model.delivery import Artifact, Delivery, is_late
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.recipient import Occasion
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import AgentTarget
 from chimes.retelling import retold
 from chimes.triggers import format_moment, parse_zone
-from chimes.wording import counted, in_language, reworded, say
+from chimes.wording import Wording, counted, in_language, reworded, say
 
 #: Sent as files; the others are links in the text (R1.11).
 MOST_FILES = 3
@@ -41,11 +42,15 @@ _SEED_WORDS = {
     RunStatus.CANCELED: "canceled",
     RunStatus.SKIPPED: "canceled",
 }
+Kind = Literal["run", "digest", "test"]
+_KINDS: Mapping[Occasion, Kind] = {Occasion.DIGEST: "digest", Occasion.TEST: "test"}
+_OF: Mapping[Kind, Wording] = {"digest": say("Digest"), "test": say("Test")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    run_id: RunId
+    #: None: it is of no single run.
+    run_id: RunId | None
     schedule_id: ScheduleId | None
     schedule_name: str
     #: As in the API; empty if the run is no longer on record.
@@ -64,8 +69,10 @@ class Message:
     files: tuple[Artifact, ...] = ()
     #: All of them.
     artifacts: tuple[Artifact, ...] = ()
-    #: The run for programs, as JSON.
+    #: The run (or what else it is about) for programs, as JSON.
     facts: Mapping[str, object] = field(default_factory=dict)
+    #: What it is about.
+    kind: Kind = "run"
 
     @cached_property
     def text(self) -> str:
@@ -81,7 +88,7 @@ def message_of(
     """`run` is None once it is no longer on record. `zone`: that of its reader."""
     language = language_of(language)
     title = _title(delivery, run, language)
-    about = _about(run, language, zone)
+    about = _about(run, language, zone, delivery.recipient.late_after)
     output, is_markdown = output_of(run)
     output, cut = shown(output[:LONGEST_OUTPUT]).strip(), len(output) > LONGEST_OUTPUT
     rest = [in_language(CUT, language)] if cut else []
@@ -115,10 +122,12 @@ def message_of(
 
 
 def bare_message(delivery: Delivery, language: str) -> Message:
-    """All that can be said if there is something about the run that cannot be told."""
+    """All that can be said if there is something about it that cannot be told."""
     language = language_of(language)
-    title = _title(delivery, None, language)
+    kind = _KINDS.get(delivery.occasion, "run")
+    title = _title(delivery, None, language) if kind == "run" else in_language(_OF[kind], language)
     return Message(
+        kind=kind,
         run_id=delivery.run_id,
         schedule_id=delivery.schedule_id,
         schedule_name=delivery.schedule_name,
@@ -126,7 +135,7 @@ def bare_message(delivery: Delivery, language: str) -> Message:
         language=language,
         title=title,
         markdown="",
-        head=_paragraphs([f"Run {delivery.run_id}", title]),
+        head=_paragraphs([f"Run {delivery.run_id}" if delivery.run_id else "", title]),
         output="",
         is_markdown=False,
         tail="",
@@ -181,16 +190,21 @@ def _title(delivery: Delivery, run: Run | None, language: str) -> str:
         None if run is None else run.status,
         recovered=delivery.occasion is Occasion.RECOVERY,
     )
+    if delivery.occasion is Occasion.LATE:
+        told = say("{what}, late", what=told)
     return in_language(told, language)
 
 
-def _about(run: Run | None, language: str, zone: str) -> list[str]:
+def _about(run: Run | None, language: str, zone: str, late_after: timedelta) -> list[str]:
     if run is None:
         return [in_language(say("The run is no longer on record."), language)]
     lines: list[str] = []
     if run.slot is not None:
-        time, named = _local(run.planned_at, zone)
+        time, named = local_time(run.planned_at, zone)
         lines.append(say("Planned for {time} ({zone})", time=time, zone=named))
+    if is_late(run, late_after) and run.started_at is not None:
+        time, named = local_time(run.started_at, zone)
+        lines.append(say("Began late: at {time} ({zone})", time=time, zone=named))
     if run.status is RunStatus.MISSED and run.missed_count > 1:
         lines.append(
             counted(
@@ -210,7 +224,8 @@ def _about(run: Run | None, language: str, zone: str) -> list[str]:
     return reworded(lines, language)
 
 
-def _local(moment: datetime, zone: str) -> tuple[str, str]:
+def local_time(moment: datetime, zone: str) -> tuple[str, str]:
+    """By the wall clock of the zone, and its name; by that of UTC if there is no such zone."""
     try:
         offset = parse_zone(zone).offset_at(int(moment.timestamp()))
     except InvalidInput:

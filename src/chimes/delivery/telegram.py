@@ -130,13 +130,15 @@ class Telegram:
     def buttons(self, message: Message, chat: str) -> list[dict[str, str]]:
         """Those whose object fits into one."""
         wanted: list[tuple[Wording, Action, str]] = []
+        if message.kind != "run":
+            return []
         if message.schedule_id is not None:
             wanted += [
                 (say("Run again"), Action.RUN, message.schedule_id),
                 (say("Pause"), Action.PAUSE, message.schedule_id),
                 (say("Snooze 1 h"), Action.SNOOZE, message.schedule_id),
             ]
-        elif message.status:
+        elif message.status and message.run_id is not None:
             wanted.append((say("Run again"), Action.RETRY, message.run_id))
         made = [
             (

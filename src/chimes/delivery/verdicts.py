@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from chimes.delivery.base import Letter, Result, Retry, Sent
 from chimes.delivery.inbox import undelivered
 from chimes.model.delivery import (
@@ -13,6 +15,15 @@ from chimes.model.delivery import (
     retry_wait,
 )
 from chimes.model.recipient import Channel
+
+
+def taken_along(members: Iterable[Delivery], digest: Delivery) -> tuple[DeliveryVerdict, ...]:
+    """What becomes of those in a digest that was sent. Each is as it was when the digest was
+    written: what somebody has taken in hand since is for the next one."""
+    return tuple(
+        DeliveryVerdict(delivery_id=each.id, fence=each.fence, sent=True, receipt=digest.id)
+        for each in members
+    )
 
 
 def verdict_of(delivery: Delivery, letter: Letter, result: Result) -> DeliveryVerdict:
@@ -34,8 +45,9 @@ def verdict_of(delivery: Delivery, letter: Letter, result: Result) -> DeliveryVe
         elif delivery.attempts < MOST_ATTEMPTS:
             retry_in = retry_wait(delivery.attempts, result.after)
     notice = None
-    if retry_in is None and delivery.recipient.channel is not Channel.INBOX:
-        # A dead letter is read where its owner can read it (F75).
+    told_otherwise = delivery.recipient.collects(delivery.occasion)
+    if retry_in is None and delivery.recipient.channel is not Channel.INBOX and not told_otherwise:
+        # A dead letter is read where its owner can read it (F75); of those in a digest, its own.
         notice = undelivered(letter, result.error)
     return DeliveryVerdict(
         delivery_id=delivery.id,

@@ -95,12 +95,14 @@ def _judged(reply: Reply, letter: Letter) -> Result:
 
 def body_of(letter: Letter) -> bytes:
     message = letter.message
+    run = message.kind == "run"
     content = {
-        "type": f"run.{message.status or 'ended'}",
+        "type": f"run.{message.status or 'ended'}" if run else message.kind,
         "timestamp": format_moment(letter.now),
         "data": {
             "delivery_id": letter.delivery_id,
-            "run": message.facts,
+            "run": message.facts if run else None,
+            "digest": message.facts if message.kind == "digest" else None,
             "schedule": None
             if message.schedule_id is None
             else {"id": message.schedule_id, "name": message.schedule_name},

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from chimes.clock import Clock
 from chimes.delivery.base import Refused, Result, Retry
+from chimes.engine.digests import left_behind
 from chimes.engine.readers import Readers
 from chimes.engine.storetime import StoreTime
 from chimes.model.delivery import MOST_ATTEMPTS, Delivery
@@ -52,13 +53,29 @@ class Admission:
                 ),
                 code="lost",
             )
-        channel = delivery.recipient.channel
+        recipient = delivery.recipient
+        if recipient.collects(delivery.occasion):
+            return await left_behind(self._store, delivery, await self._time.ask())
+        if (waiting := await self._quiet(delivery)) is not None:
+            return waiting
+        channel = recipient.channel
         if channel not in self._senders:
             return await self._not_here(channel)
         refusal = await readers.refusal(delivery)
         if refusal is not None or channel is not Channel.EMAIL:
             return refusal
         return await self._too_many(delivery)
+
+    async def _quiet(self, delivery: Delivery) -> Retry | None:
+        """What came before the quiet hours, and could not be sent until then."""
+        if delivery.recipient.quiet is None:
+            return None
+        now = await self._time.ask()
+        until = delivery.recipient.quiet_until(now, delivery.occasion)
+        if until is None:
+            return None
+        error = say("waits for the end of the quiet hours")
+        return Retry(error=error, code="quiet", after=until - now, holds_back=True)
 
     async def _too_many(self, delivery: Delivery) -> Retry | None:
         """Nobody's schedules make a mail relay of us."""

@@ -15,11 +15,14 @@ from functools import partial
 
 from chimes.clock import Clock
 from chimes.config import Settings
-from chimes.delivery.base import Letter, Progress, Result, Retry, Sender
+from chimes.delivery.base import Letter, Progress, Result, Retry, Sender, Sent
+from chimes.delivery.digest_message import Gathered, digest_message
 from chimes.delivery.message import Message, bare_message, message_of
-from chimes.delivery.verdicts import verdict_of
+from chimes.delivery.trial_message import trial_message
+from chimes.delivery.verdicts import taken_along, verdict_of
 from chimes.engine.admission import OVERDUE, Admission
 from chimes.engine.delivery_recorder import DeliveryRecorder
+from chimes.engine.digests import gathered, runs_of
 from chimes.engine.events import (
     Event,
     Listener,
@@ -32,11 +35,10 @@ from chimes.engine.held_back import HeldBack
 from chimes.engine.lifecycle import AtOnce, Rest, Told
 from chimes.engine.readers import Readers
 from chimes.engine.storetime import StoreTime
+from chimes.errors import StoreUnavailable
 from chimes.failpoints import hit
 from chimes.model.delivery import LONGEST_HOLD, Delivery
-from chimes.model.ids import RunId
-from chimes.model.listing import RunQuery
-from chimes.model.recipient import Channel
+from chimes.model.recipient import Channel, Occasion
 from chimes.model.run import Run
 from chimes.store.port import Store
 from chimes.wording import say
@@ -185,7 +187,8 @@ class Deliverer:
             # Too late to be sure that it is still ours.
             self._taken = ()
             return
-        runs = await self._runs({each.run_id for each in self._taken})
+        ids = {each.run_id for each in self._taken if each.run_id is not None}
+        runs = await runs_of(self._store, ids)
         readers = Readers(self._store, self._settings)
         ready = [
             (each, await readers.of(each), await self._admission.answer(each, readers))
@@ -196,14 +199,10 @@ class Deliverer:
             channel = delivery.recipient.channel
             self._busy[channel] += 1
             self.idle.clear()
-            run = runs.get(delivery.run_id)
+            run = None if delivery.run_id is None else runs.get(delivery.run_id)
             task = asyncio.create_task(self._deliver(delivery, run, language, zone, answer))
             self._tasks.add(task)
             task.add_done_callback(partial(self._done, channel))
-
-    async def _runs(self, ids: set[RunId]) -> dict[RunId, Run]:
-        page = await self._store.list_runs(RunQuery(ids=tuple(sorted(ids)), limit=None))
-        return {run.id: run for run in page.items}
 
     def _done(self, channel: Channel, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -223,10 +222,18 @@ class Deliverer:
         """`answer`: what is known without sending it."""
         began = self._clock.monotonic()
         letter: Letter | None = None
+        along = Gathered(members=())
         try:
-            letter = await self._letter(delivery, run, language, zone)
+            if answer is None and delivery.occasion is Occasion.DIGEST:
+                along = await gathered(self._store, delivery)
+                # What it was to tell has gone another way.
+                answer = None if along.members else Sent()
+            letter = await self._letter(delivery, run, language, zone, along)
             answer = answer or self._held_back.answer(delivery.recipient)
             result = answer or await self._sent(letter)
+        except StoreUnavailable:
+            error = say("the store did not answer")
+            result = Retry(error=error, code="store_unavailable", holds_back=True)
         except Exception as error:
             self._tell(SenderBroken(delivery=delivery, error=error))
             text = say("{type} in the channel itself", type=type(error).__name__)
@@ -234,13 +241,24 @@ class Deliverer:
         # Given up, its owner is to read so in any case (F75).
         letter = letter or self._envelope(delivery, bare_message(delivery, language))
         verdict = verdict_of(delivery, letter, result)
-        self.recorder.put(verdict, delivery, self._clock.monotonic() - began)
+        told = taken_along(along.members, delivery) if verdict.sent else ()
+        self.recorder.put(verdict, delivery, self._clock.monotonic() - began, told)
 
     async def _letter(
-        self, delivery: Delivery, run: Run | None, language: str, zone: str
+        self, delivery: Delivery, run: Run | None, language: str, zone: str, along: Gathered
     ) -> Letter:
+        url = self._settings.public_url.rstrip("/")
+        if delivery.occasion is Occasion.TEST:
+            test = trial_message(delivery, language=language, zone=zone, public_url=url)
+            return self._envelope(delivery, test)
+        if delivery.occasion is Occasion.DIGEST:
+            runs = await runs_of(self._store, along.runs)
+            digest = digest_message(
+                delivery, along, runs, language=language, zone=zone, public_url=url
+            )
+            return self._envelope(delivery, digest)
+
         def make() -> Letter:
-            url = self._settings.public_url.rstrip("/")
             message = message_of(delivery, run, language=language, zone=zone, public_url=url)
             if delivery.recipient.channel is not Channel.INBOX:
                 _ = message.text  # made here, beside the event loop, and kept

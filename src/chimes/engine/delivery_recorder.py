@@ -22,6 +22,7 @@ class _Waiting(NamedTuple):
     verdict: DeliveryVerdict
     delivery: Delivery
     seconds: float
+    along: tuple[DeliveryVerdict, ...]
 
 
 class DeliveryRecorder:
@@ -37,9 +38,16 @@ class DeliveryRecorder:
         self._pending: dict[tuple[DeliveryId, int], _Waiting] = {}
         self._arrived = asyncio.Event()
 
-    def put(self, verdict: DeliveryVerdict, delivery: Delivery, seconds: float) -> None:
+    def put(
+        self,
+        verdict: DeliveryVerdict,
+        delivery: Delivery,
+        seconds: float,
+        along: tuple[DeliveryVerdict, ...] = (),
+    ) -> None:
+        """`along`: those that are settled with it, in the same transaction."""
         key = (verdict.delivery_id, verdict.fence)
-        self._pending[key] = _Waiting(verdict, delivery, seconds)
+        self._pending[key] = _Waiting(verdict, delivery, seconds, along)
         self._arrived.set()
 
     @property
@@ -58,7 +66,8 @@ class DeliveryRecorder:
 
     async def _write(self, batch: list[_Waiting]) -> None:
         try:
-            accepted = await self._store.finish_deliveries([each.verdict for each in batch])
+            verdicts = [one for each in batch for one in (each.verdict, *each.along)]
+            accepted = await self._store.finish_deliveries(verdicts)
         except StoreUnavailable:
             raise
         except Exception:

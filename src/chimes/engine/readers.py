@@ -42,6 +42,8 @@ class Readers:
         liked = self._owners[owner]
         language = recipient.language or _text(chat, "language") or liked.language or USUAL
         zone = _text(chat, "timezone") or liked.timezone
+        if not zone and recipient.digest is not None:
+            zone = recipient.digest.zone
         return language, zone or await self._zone(delivery.schedule_id, self._usual_zone(owner))
 
     async def refusal(self, delivery: Delivery) -> Refused | None:

@@ -2,6 +2,9 @@
 
 A delivery is written in the transaction that ends its run, and is then work of its own: it has its
 own attempts, and whatever becomes of it never changes the run (R1.11).
+
+A recipient with a digest has, besides those for its runs, one delivery for each period: that one is
+sent, and the others are settled with it (ADR 32).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from chimes.model.change import replace
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.recipient import Occasion, Recipient
 from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.telling_times import Digest
 
 DELIVERY_NAMESPACE = uuid.UUID("5b9f0c3e-8f0b-5a86-b2b7-6f3d1d0a7c11")
 #: In total, the first one included: with the waits below, about a day.
@@ -28,6 +32,10 @@ LONGEST_WAIT = timedelta(hours=1)
 MOST_HELD_BACK = 200
 #: Between two of those, unless the other side asks for more.
 HELD_BACK_WAIT = timedelta(minutes=5)
+#: After the end of its period, so that what is just being written is in it.
+DIGEST_SLACK = timedelta(seconds=5)
+#: From when on after that what its digest has not taken asks why.
+LEFT_BEHIND = timedelta(hours=1)
 
 _FAILED = frozenset({RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN, RunStatus.MISSED})
 
@@ -44,13 +52,14 @@ class DeliveryState(StrEnum):
 class Delivery:
     #: The same for the same run and recipient, so that nobody is written to twice by a repeat.
     id: DeliveryId
-    run_id: RunId
+    #: None: a digest, or a test.
+    run_id: RunId | None
     schedule_id: ScheduleId | None
     schedule_name: str = ""
     owner: Owner
     #: A snapshot, with its secrets.
     recipient: Recipient
-    #: Why it was written: success, failure or recovery; `always` for any other end.
+    #: Why it was written: success, failure, recovery, late; `always` for any other end.
     occasion: Occasion
     state: DeliveryState = DeliveryState.PENDING
     #: Begun so far, since it was last tried again by hand; without those that were told to come
@@ -136,11 +145,21 @@ def outbox(run: Run, previous: RunStatus | None, now: datetime) -> tuple[Deliver
     occasion = occasion_of(run.status, previous)
     if occasion is None:
         return ()
-    return tuple(
-        _delivery(run, recipient, occasion, now)
-        for recipient in dict.fromkeys(recipients)
-        if recipient.wants(occasion)
-    )
+    found: list[Delivery] = []
+    for recipient in dict.fromkeys(recipients):
+        why = occasion
+        if not recipient.wants(occasion):
+            if not (recipient.wants(Occasion.LATE) and is_late(run, recipient.late_after)):
+                continue
+            why = Occasion.LATE
+        delivery = _delivery(run, recipient, why, now)
+        if recipient.collects(why):
+            digest = digest_of(delivery, now)
+            found.append(replace(delivery, available_at=digest.available_at + LEFT_BEHIND))
+            found.append(digest)
+        else:
+            found.append(delivery)
+    return tuple(found)
 
 
 def occasion_of(status: RunStatus, previous: RunStatus | None) -> Occasion | None:
@@ -152,10 +171,19 @@ def occasion_of(status: RunStatus, previous: RunStatus | None) -> Occasion | Non
     return Occasion.ALWAYS if status is RunStatus.CANCELED else None
 
 
+def is_late(run: Run, after: timedelta) -> bool:
+    """Whether a run of the plan began later than that behind its time, or was missed. What was
+    asked for by hand has no time to be behind."""
+    if run.origin is not Origin.SCHEDULE:
+        return False
+    if run.status is RunStatus.MISSED:
+        return True
+    return run.started_at is not None and run.started_at - run.planned_at > after
+
+
 def _delivery(run: Run, recipient: Recipient, occasion: Occasion, now: datetime) -> Delivery:
-    name = f"{run.id}\0{recipient.channel}\0{recipient.to}"
     return Delivery(
-        id=DeliveryId(str(uuid.uuid5(DELIVERY_NAMESPACE, name))),
+        id=_id(f"{run.id}\0{recipient.channel}\0{recipient.to}"),
         run_id=run.id,
         schedule_id=run.schedule_id,
         schedule_name=run.schedule_name,
@@ -163,8 +191,70 @@ def _delivery(run: Run, recipient: Recipient, occasion: Occasion, now: datetime)
         recipient=recipient,
         occasion=occasion,
         created_at=now,
+        available_at=recipient.quiet_until(now, occasion) or now,
+    )
+
+
+def digest_of(delivery: Delivery, now: datetime) -> Delivery:
+    """The one that takes this delivery along, if it is written at that time; the same for all of
+    its period."""
+    recipient, owner = delivery.recipient, delivery.owner
+    assert recipient.digest is not None
+    end = recipient.digest.end_after(now)
+    parts = (owner, recipient.channel, recipient.to, _kept(recipient.digest), end.isoformat())
+    due = end + DIGEST_SLACK
+    return Delivery(
+        id=_id("\0".join(("digest", *map(str, parts)))),
+        run_id=None,
+        schedule_id=None,
+        owner=owner,
+        recipient=recipient,
+        occasion=Occasion.DIGEST,
+        created_at=now,
+        available_at=recipient.quiet_until(due, Occasion.DIGEST) or due,
+    )
+
+
+def digest_ends(digest: Delivery) -> datetime:
+    """What was written before then belongs to it."""
+    assert digest.recipient.digest is not None
+    return digest.recipient.digest.end_after(digest.created_at)
+
+
+def belongs_to(delivery: Delivery, digest: Delivery) -> bool:
+    """Whether the digest takes it along: also what one before it has left behind."""
+    ours, theirs = delivery.recipient, digest.recipient
+    return (
+        delivery.state is DeliveryState.PENDING
+        and ours.collects(delivery.occasion)
+        and ours.digest is not None
+        and theirs.digest is not None
+        and _kept(ours.digest) == _kept(theirs.digest)
+        and (delivery.owner, ours.channel, ours.to) == (digest.owner, theirs.channel, theirs.to)
+        and delivery.created_at < digest_ends(digest)
+    )
+
+
+def trial_delivery(recipient: Recipient, owner: Owner, name: str, now: datetime) -> Delivery:
+    """Of somebody who wants to see a message arrive; `name`: unlike that of any other test."""
+    return Delivery(
+        id=_id(f"test\0{owner}\0{name}"),
+        run_id=None,
+        schedule_id=None,
+        owner=owner,
+        recipient=recipient,
+        occasion=Occasion.TEST,
+        created_at=now,
         available_at=now,
     )
+
+
+def _id(name: str) -> DeliveryId:
+    return DeliveryId(str(uuid.uuid5(DELIVERY_NAMESPACE, name)))
+
+
+def _kept(digest: Digest) -> str:
+    return f"{digest.every} {digest.at} {digest.weekday} {digest.zone}"
 
 
 def delivery_begun(delivery: Delivery, now: datetime, hold: timedelta) -> Delivery:

@@ -1,9 +1,18 @@
-"""Who is told of a run's end, through which channel, and of which ends."""
+"""Who is told of a run's end, through which channel, of which ends, and when."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
+
+from chimes.model.change import replace
+from chimes.model.occasion import ASKED_FOR as ASKED_FOR
+from chimes.model.occasion import Occasion as Occasion
+from chimes.model.telling_times import Digest, Quiet
+
+#: A run that begins later than this is late, unless a recipient says otherwise.
+LATE_AFTER = timedelta(minutes=1)
 
 
 class Channel(StrEnum):
@@ -12,16 +21,6 @@ class Channel(StrEnum):
     TELEGRAM = "telegram"
     WEBHOOK = "webhook"
     EMAIL = "email"
-
-
-class Occasion(StrEnum):
-    SUCCESS = "success"
-    #: Also a slot that was missed, and a run of which nobody knows how it ended.
-    FAILURE = "failure"
-    #: The first success after a failure.
-    RECOVERY = "recovery"
-    #: Every end but a slot that was skipped on purpose.
-    ALWAYS = "always"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,8 +33,35 @@ class Recipient:
     language: str = ""
     #: Standard Webhooks keys of a webhook (`whsec_...`).
     signing_secrets: tuple[str, ...] = ()
+    late_after: timedelta = LATE_AFTER
+    #: What comes in these hours waits for their end; not in an inbox, which disturbs nobody.
+    quiet: Quiet | None = None
+    digest: Digest | None = None
 
     def wants(self, occasion: Occasion) -> bool:
         if Occasion.ALWAYS in self.on or occasion in self.on:
             return True
         return occasion is Occasion.RECOVERY and Occasion.SUCCESS in self.on
+
+    def quiet_until(self, moment: datetime, occasion: Occasion) -> datetime | None:
+        """When a message of that kind may go there, if not at that moment."""
+        if self.quiet is None or self.channel is Channel.INBOX:
+            return None
+        if occasion is Occasion.TEST or occasion in self.quiet.but:
+            return None
+        return self.quiet.until(moment)
+
+    def collects(self, occasion: Occasion) -> bool:
+        """Whether a message of that kind becomes part of a digest."""
+        if self.digest is None or occasion in (Occasion.DIGEST, Occasion.TEST):
+            return False
+        return occasion not in self.digest.but
+
+    def in_zone(self, zone: str) -> Recipient:
+        """The same, with that zone where it says none."""
+        quiet, digest = self.quiet, self.digest
+        if quiet is not None and not quiet.zone:
+            quiet = replace(quiet, zone=zone)
+        if digest is not None and not digest.zone:
+            digest = replace(digest, zone=zone)
+        return replace(self, quiet=quiet, digest=digest)

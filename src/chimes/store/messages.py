@@ -29,6 +29,10 @@ class Taken:
 
 class Messages(Protocol):
     # --- deliveries and inbox -----------------------------------------------------------------
+    async def add_delivery(self, delivery: Delivery, audit: AuditEntry | None = None) -> Delivery:
+        """One that no run has written; one whose id exists is answered with the existing one, and
+        `audit` is not appended. Wakes."""
+
     async def claim_deliveries(
         self, channels: Collection[Channel], *, limit: int, hold: timedelta, overdue: timedelta
     ) -> tuple[Delivery, ...]:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-_LINKED = ("http://", "https://", "mailto:")
+#: Our own pages of runs are what digests lead to.
+_LINKED = ("http://", "https://", "mailto:", "/ui/runs/")
 #: A message has its place in a page: its first heading is not the page's.
 _HEADINGS = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
 

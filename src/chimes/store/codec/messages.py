@@ -42,10 +42,10 @@ def delivery_to_plain(delivery: Delivery) -> Plain:
 
 def delivery_from_plain(data: object) -> Delivery:
     read = Reader(data)
-    schedule_id = read.maybe_text("schedule_id")
+    run_id, schedule_id = read.maybe_text("run_id"), read.maybe_text("schedule_id")
     delivery = Delivery(
         id=DeliveryId(read.text("id")),
-        run_id=RunId(read.text("run_id")),
+        run_id=None if run_id is None else RunId(run_id),
         schedule_id=None if schedule_id is None else ScheduleId(schedule_id),
         schedule_name=read.text("schedule_name", ""),
         owner=read.read("owner", owner_from_plain),

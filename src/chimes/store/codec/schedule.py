@@ -9,7 +9,6 @@ from chimes.errors import InvalidInput
 from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
-from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import (
@@ -21,6 +20,8 @@ from chimes.model.target import (
     Target,
     TaskTarget,
 )
+from chimes.store.codec.recipient import recipient_from_plain as recipient_from_plain
+from chimes.store.codec.recipient import recipient_to_plain as recipient_to_plain
 from chimes.store.plain import MICROSECOND, Plain, Reader, maybe_text, to_text, without_empty
 from chimes.triggers import trigger_from_dict
 from chimes.wording import say
@@ -58,31 +59,6 @@ def policy_to_plain(policy: Policy) -> Plain:
     if policy.delivery:
         plain["delivery"] = [recipient_to_plain(each) for each in policy.delivery]
     return plain
-
-
-def recipient_to_plain(recipient: Recipient) -> Plain:
-    return without_empty(
-        {
-            "channel": recipient.channel.value,
-            "to": recipient.to,
-            "on": [occasion.value for occasion in recipient.on],
-            "language": recipient.language,
-            "signing_secrets": list(recipient.signing_secrets),
-        }
-    )
-
-
-def recipient_from_plain(data: object) -> Recipient:
-    read = Reader(data)
-    recipient = Recipient(
-        channel=Channel(read.text("channel")),
-        to=read.text("to", ""),
-        on=tuple(Occasion(str(each)) for each in read.items("on")),
-        language=read.text("language", ""),
-        signing_secrets=tuple(str(each) for each in read.items("signing_secrets")),
-    )
-    read.done()
-    return recipient
 
 
 def policy_from_plain(data: object) -> Policy:

@@ -31,6 +31,15 @@ MOST_BUCKETS = 10_000
 
 
 class MemoryMessages(MemoryBase):
+    async def add_delivery(self, delivery: Delivery, audit: AuditEntry | None = None) -> Delivery:
+        with self._lock:
+            if not self._state.add_delivery(delivery):
+                return self._state.deliveries[delivery.id]
+            self._audit(audit)
+        await self._commit()
+        self.wake()
+        return delivery
+
     async def claim_deliveries(
         self, channels: Collection[Channel], *, limit: int, hold: timedelta, overdue: timedelta
     ) -> tuple[Delivery, ...]:

@@ -158,7 +158,7 @@ def mended_delivery(fields: Mapping[str, str], error: Exception) -> Delivery:
     _log.warning("delivery %s cannot be read: %s", fields["id"], error)
     return Delivery(
         id=DeliveryId(fields["id"]),
-        run_id=RunId(fields["run"]),
+        run_id=RunId(fields["run"]) if fields["run"] else None,
         schedule_id=ScheduleId(fields["schedule"]) if fields["schedule"] else None,
         owner=_owner(fields["owner"]),
         recipient=Recipient(channel=_word(Channel, fields["channel"], Channel.INBOX)),

@@ -75,10 +75,12 @@ def posted(run: Run) -> list[Wire]:
     """What a script posts because this run has ended: who is told, who is told instead if the run
     of its schedule before it ended as one of these words. The script knows when that is, and how
     that one ended."""
-    usual = outbox(run, None, run.created_at)
+    # About the moment of the script, which is the one that counts for what goes out at once.
+    now = run.finished_at or run.created_at
+    usual = outbox(run, None, now)
     if run.status is not RunStatus.SUCCEEDED or not run.policy.delivery:
         return [_new(usual), [], []]
-    return [_new(usual), _new(outbox(run, RunStatus.FAILED, run.created_at)), _RECOVERED_FROM]
+    return [_new(usual), _new(outbox(run, RunStatus.FAILED, now)), _RECOVERED_FROM]
 
 
 def post_ops(run: Run) -> list[Wire]:
@@ -88,8 +90,13 @@ def post_ops(run: Run) -> list[Wire]:
 
 
 def _new(deliveries: tuple[Delivery, ...]) -> list[Wire]:
-    at_once = {"created": "@now", "available": "@now"}
-    return [[each.id, flat((_delivery_fields(each) | at_once).items())] for each in deliveries]
+    return [[each.id, flat((_delivery_fields(each) | _times(each)).items())] for each in deliveries]
+
+
+def _times(delivery: Delivery) -> dict[str, str]:
+    """What waits does so for a time that was made from that of its writing: both stay."""
+    waits = delivery.available_at > delivery.created_at
+    return {} if waits else {"created": "@now", "available": "@now"}
 
 
 def delivery_fields(delivery: Delivery) -> list[str]:
@@ -102,7 +109,7 @@ def _delivery_fields(delivery: Delivery) -> dict[str, str]:
         plain.pop(name, None)
     return {
         "body": encoded(plain),
-        "run": delivery.run_id,
+        "run": delivery.run_id or "",
         "schedule": delivery.schedule_id or "",
         "owner": str(delivery.owner),
         "channel": delivery.recipient.channel.value,

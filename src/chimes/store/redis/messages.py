@@ -27,6 +27,7 @@ from chimes.store.redis.listing import RedisListing, Walk
 from chimes.store.redis.message_rows import (
     DeliveryRow,
     changed_delivery,
+    delivery_fields,
     delivery_of,
     inbox_fields,
     inbox_of,
@@ -44,6 +45,20 @@ from chimes.wording import say
 
 class RedisMessages(RedisListing):
     # --- deliveries ---------------------------------------------------------------------------
+    async def add_delivery(self, delivery: Delivery, audit: AuditEntry | None = None) -> Delivery:
+        async def attempt() -> Delivery:
+            _, found = await self._read_deliveries([delivery.id])
+            if delivery.id in found:
+                return found[delivery.id].delivery
+            expected: list[Wire] = [["delivery", delivery.id, ""]]
+            ops: list[Wire] = [["delivery", delivery.id, delivery_fields(delivery)]]
+            await self._commit(expected, ops, [audit] if audit else (), wakes=True)
+            return delivery
+
+        added = await self._until_agreed(attempt, audit)
+        self.wake()
+        return added
+
     async def claim_deliveries(
         self, channels: Collection[Channel], *, limit: int, hold: timedelta, overdue: timedelta
     ) -> tuple[Delivery, ...]:

@@ -26,7 +26,7 @@ from chimes.store.sql.database import Tx
 from chimes.store.sql.inbox import OLD_ITEMS, add_items
 from chimes.store.sql.listing import delivery_conditions, page_of
 from chimes.store.sql.message_tables import deliveries, inbox
-from chimes.store.sql.rows.messages import delivery_of, progress_values
+from chimes.store.sql.rows.messages import delivery_of, delivery_values, progress_values
 from chimes.store.sql.rows.parts import maybe_moment, micros
 from chimes.store.sql.tokens import forget_full
 
@@ -39,6 +39,17 @@ ENDED_DELIVERIES = (
 
 
 class SqlDeliveries(SqlBase):
+    async def add_delivery(self, delivery: Delivery, audit: AuditEntry | None = None) -> Delivery:
+        def work(tx: Tx) -> Delivery:
+            if not tx.run(tx.dialect.insert_new(deliveries), delivery_values(delivery)):
+                return _load(tx, {delivery.id})[delivery.id]
+            if audit is not None:
+                append_audit(tx, audit)
+            tx.wakes = True
+            return delivery
+
+        return await self._database.write(work)
+
     async def claim_deliveries(
         self, channels: Collection[Channel], *, limit: int, hold: timedelta, overdue: timedelta
     ) -> tuple[Delivery, ...]:

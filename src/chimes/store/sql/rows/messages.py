@@ -37,7 +37,7 @@ _CODE_ROOM = 64
 def delivery_values(delivery: Delivery) -> dict[str, Value]:
     return {
         "id": delivery.id,
-        "run_id": delivery.run_id,
+        "run_id": delivery.run_id or "",
         "schedule_id": delivery.schedule_id,
         "schedule_name": delivery.schedule_name,
         "owner_type": delivery.owner.type.value,
@@ -81,7 +81,7 @@ def delivery_of(row: Row[Any]) -> Delivery:
         code = Reason.UNREADABLE
     return Delivery(
         id=DeliveryId(row.id),
-        run_id=RunId(row.run_id),
+        run_id=RunId(row.run_id) if row.run_id else None,
         schedule_id=None if row.schedule_id is None else ScheduleId(row.schedule_id),
         schedule_name=row.schedule_name,
         owner=owner,
