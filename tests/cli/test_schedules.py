@@ -411,3 +411,16 @@ def test_add_asks_a_person(server: Server, sink: str, answer: str, code: int) ->
     assert ended == code
     assert seen.index("09:00:00+07:00") < seen.index("Create it? [y/N]")
     assert ("Nothing was created" in seen) is (code == 1)
+
+
+# UX A.2, B
+def test_run_with_other_parameters_for_once(chimes: Client) -> None:
+    made = chimes.add("/200", "--body", '{"day": "monday", "copies": 1}')
+    found = chimes("run", made, "--param", "copies=2", "--param", "day=friday", "--json")
+    assert found.code == 0, found.err
+    assert json.loads(found.out)[0]["target"]["body"] == '{"day": "friday", "copies": 2}'
+    assert json.loads(chimes("show", made, "--json").out)["target"]["body"].endswith("1}")
+    whole = chimes("run", made, "--body", "other", "--json")
+    assert json.loads(whole.out)[0]["target"]["body"] == "other"
+    assert chimes("run", made, "--param", "copies").code == 2
+    assert chimes("run", made, "--prompt", "x").code == 6

@@ -11,6 +11,7 @@ from chimes.cli.lazy import Command
 from chimes.cli.options import client_options, output_options
 from chimes.cli.output import Json, Output, echo, tell
 from chimes.cli.shapes import RUN_COLUMNS, piped_schedule_columns, schedule_columns
+from chimes.cli.targets import overrides
 from chimes.cli.waiting import exit_code_of, wait_for
 from chimes.clock import SystemClock
 from chimes.wording import counted, say
@@ -88,11 +89,22 @@ def resume(
 @click.argument("schedule")
 @click.option("--wait", is_flag=True, help="Until the run has ended; exit 8 if it failed.")
 @click.option("--timeout", default="1h", show_default=True, help="How long to wait; exit 124.")
+@click.option("--param", multiple=True, metavar="NAME=VALUE", help="Another one, this once.")
+@click.option("--body", metavar="TEXT", help="Of the call, this once; @FILE reads a file.")
+@click.option("--prompt", metavar="TEXT", help="Of the agent, this once; @FILE reads a file.")
 @output_options
 @client_options
 @click.pass_context
 def run_now(
-    ctx: click.Context, backend: Backend, output: Output, schedule: str, wait: bool, timeout: str
+    ctx: click.Context,
+    backend: Backend,
+    output: Output,
+    schedule: str,
+    wait: bool,
+    timeout: str,
+    param: tuple[str, ...],
+    body: str | None,
+    prompt: str | None,
 ) -> None:
     """Run a schedule now; its next regular run stays where it is.
 
@@ -100,7 +112,9 @@ def run_now(
     Examples:
       chimes run "Morning report"
       chimes run 0199 --wait --timeout 5m
+      chimes run "Morning report" --param day=monday --param copies=2
     """
+    given = overrides(param, body, prompt)
     found = find_schedule(backend, schedule)
     if wait and not backend.live:
         raise Failure(
@@ -108,7 +122,7 @@ def run_now(
             UNREACHABLE,
             hint=say("start one with `chimes serve`, or leave --wait out"),
         )
-    run = _act(backend, found, "run", {})
+    run = _act(backend, found, "run", given)
     if not backend.live:
         tell(say("The run is queued; it starts when a server does."))
     if wait:
@@ -156,10 +170,29 @@ def move(backend: Backend, output: Output, schedule: str, to: str) -> None:
 @click.option("--from", "start", required=True, metavar="TIME", help="First moment, inclusive.")
 @click.option("--to", "end", required=True, metavar="TIME", help="Last moment, inclusive.")
 @click.option("--dry-run", is_flag=True, help="Only show which slots it would be.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 1000),
+    help="At most so many of them at a time; otherwise as the schedule.",
+)
+@click.option(
+    "--overlap",
+    type=click.Choice(["queue", "allow"]),
+    default="queue",
+    show_default=True,
+    help="Wait for other runs of the schedule, or run beside them.",
+)
 @output_options
 @client_options
 def backfill(
-    backend: Backend, output: Output, schedule: str, start: str, end: str, dry_run: bool
+    backend: Backend,
+    output: Output,
+    schedule: str,
+    start: str,
+    end: str,
+    dry_run: bool,
+    concurrency: int | None,
+    overlap: str,
 ) -> None:
     """Run the slots of a stretch of time that have no run yet.
 
@@ -173,7 +206,10 @@ def backfill(
         "to": end,
         "timezone": found.get("timezone") or "UTC",
         "dry_run": dry_run,
+        "overlap": overlap,
     }
+    if concurrency is not None:
+        body["concurrency"] = concurrency
     answer = _act(backend, found, "backfill", body)
     if output.form in ("json", "ndjson"):
         output.one(answer, [])

@@ -127,6 +127,18 @@ def _action(name: str, options: Mapping[str, object]) -> tuple[Json, str]:
     return target, f"action {name}"
 
 
+def overrides(params: Sequence[str], body: str | None, prompt: str | None) -> Json:
+    """What one run has otherwise than its schedule, as the API takes it."""
+    found: Json = {}
+    if params:
+        found["params"] = dict(_argument(each) for each in params)
+    if body is not None:
+        found["body"] = _content(body)
+    if prompt is not None:
+        found["prompt"] = _content(prompt)
+    return found
+
+
 def _argument(text: str) -> tuple[str, object]:
     """`n=5` is a number, `ok=true` a truth value; what is no JSON is text."""
     name, separator, value = text.partition("=")

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.model.access import Actor
 from chimes.model.ids import RunId, ScheduleId, manual_run_id
+from chimes.model.payload import payload_name, same_but_payload
 from chimes.model.planning import backfill_run, manual_run
 from chimes.model.run import Run, RunStatus
+from chimes.model.schedule import Schedule
 from chimes.model.source import NOW as NOW_CLASS
-from chimes.model.target import SyncTarget
-from chimes.service.audit import entry
+from chimes.model.target import SyncTarget, Target
+from chimes.service.audit import entry, masked
 from chimes.service.orders import Order, completed, order_shown, ordered_run
 from chimes.service.recipients import check_chats
 from chimes.service.schedule_changes import ScheduleChanges, refuse_agents
-from chimes.service.slots import Backfill, past_slots
+from chimes.service.slots import AS_THE_SCHEDULE, Backfill, Pace, check_pace, paced, past_slots
+from chimes.store.codec.schedule import target_to_plain
 from chimes.wording import say
+
+#: Characters of a payload in the audit.
+_LONGEST_SHOWN = 2000
 
 
 class RunsByHand(ScheduleChanges):
@@ -66,14 +73,21 @@ class RunsByHand(ScheduleChanges):
         beside_others: bool = False,
         run_id: RunId | None = None,
         delay: timedelta = timedelta(0),
+        target: Target | None = None,
     ) -> tuple[Run, bool]:
         """C7: allowed while paused; nothing about the schedule changes. `run_id` and the answer as
         in `asked_for`; a task is never `beside_others` of its pair. `delay`: it begins so much
         later, and until then stands in no slot's way; not a task, which would keep its pair busy
-        (R4.18)."""
+        (R4.18). `target`: the schedule's own with another payload, for whoever may give orders."""
         schedule = await self.get(actor, schedule_id)
         if not actor.may_operate(schedule.owner):
             raise NotAllowed()
+        if target is not None and target != schedule.target:
+            self._check_payload(actor, schedule, target)
+            schedule = replace(schedule, target=target)
+            changed = _shown_payload(target)
+        else:
+            changed = {}
         refuse_agents(actor, schedule.target)
         await self._look()
         await self._run_quotas.check(actor, schedule.owner)
@@ -94,9 +108,20 @@ class RunsByHand(ScheduleChanges):
             schedule.id,
             at=now,
             owner=schedule.owner,
-            changes={"run_id": run.id},
+            changes={"run_id": run.id, **changed},
         )
         return await self._add(run, note)
+
+    def _check_payload(self, actor: Actor, schedule: Schedule, target: Target) -> None:
+        if not actor.may_create(schedule.owner):
+            raise NotAllowed()
+        if not same_but_payload(target, schedule.target):
+            raise InvalidInput(
+                say("a run can have other parameters than its schedule, but not another target"),
+                field="target",
+                code="other_target",
+            )
+        self._target_allowed(actor, target, schedule.target)
 
     async def backfill(
         self,
@@ -106,8 +131,10 @@ class RunsByHand(ScheduleChanges):
         end: datetime,
         *,
         dry_run: bool = False,
+        pace: Pace = AS_THE_SCHEDULE,
     ) -> Backfill:
         """Runs for the past slots of a range (both ends included) that were not carried out."""
+        check_pace(pace)
         schedule = await self.get(actor, schedule_id)
         if not actor.may_write(schedule.owner):
             raise NotAllowed()
@@ -128,7 +155,11 @@ class RunsByHand(ScheduleChanges):
             return Backfill(slots=open_slots, runs=())
         await self._look()
         await self._run_quotas.check(actor, schedule.owner, count=len(open_slots))
-        runs = [backfill_run(schedule, slot, taken.get(slot), now) for slot in open_slots]
+        group = f"backfill:{manual_run_id(now)}"
+        runs = [
+            paced(backfill_run(schedule, slot, taken.get(slot), now), pace, group)
+            for slot in open_slots
+        ]
         note = entry(
             actor,
             "backfill",
@@ -136,6 +167,16 @@ class RunsByHand(ScheduleChanges):
             schedule.id,
             at=now,
             owner=schedule.owner,
-            changes={"slots": len(runs)},
+            changes={"slots": len(runs), "overlap": pace.overlap.value}
+            | ({"concurrency": pace.concurrency} if pace.concurrency else {}),
         )
         return Backfill(slots=open_slots, runs=await self._store.add_runs(runs, note))
+
+
+def _shown_payload(target: Target) -> dict[str, object]:
+    """For the audit: without secrets, and no longer than an entry should be."""
+    name = payload_name(target)
+    shown = masked(target_to_plain(target)).get(name)
+    if len(json.dumps(shown, ensure_ascii=False)) > _LONGEST_SHOWN:
+        shown = "…"
+    return {name: shown}

@@ -22,11 +22,14 @@ from chimes.doors.api.outputs import (
 )
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import moment_from, time_out
+from chimes.doors.api.wire_parameters import changes_payload, with_parameters
 from chimes.doors.api.wire_runs import run_out
 from chimes.doors.language import Spoken, in_language, language_of_headers
 from chimes.errors import InvalidInput
 from chimes.model.ids import ScheduleId
+from chimes.model.policy import Overlap
 from chimes.model.run import Run
+from chimes.service.slots import Pace
 from chimes.wording import ENGLISH, say
 
 router = APIRouter(
@@ -72,12 +75,18 @@ async def run_schedule(
     actor: Caller,
     body: RunIn | None = None,
 ) -> Response:
-    """Run it once, now. Nothing about the schedule changes; allowed while it is paused."""
+    """Run it once, now, perhaps with other parameters. Nothing about the schedule changes; allowed
+    while it is paused."""
+    given, wanted = body or RunIn(), ScheduleId(schedule_id)
+    target = None
+    if changes_payload(given):
+        target = with_parameters(given, (await door.schedules.get(actor, wanted)).target)
     run, created = await door.schedules.run_asked_for(
         actor,
-        ScheduleId(schedule_id),
-        beside_others=bool(body and body.beside_others),
+        wanted,
+        beside_others=given.beside_others,
         run_id=new_run_id(request),
+        target=target,
     )
     return new_run_answer(request, run, created=created)
 
@@ -119,7 +128,12 @@ async def backfill(schedule_id: str, body: BackfillIn, door: ToDoorway, actor: C
     if end < start:
         raise InvalidInput(say("`to` is earlier than `from`"), field="to", code="out_of_range")
     made = await door.schedules.backfill(
-        actor, ScheduleId(schedule_id), start, end, dry_run=body.dry_run
+        actor,
+        ScheduleId(schedule_id),
+        start,
+        end,
+        dry_run=body.dry_run,
+        pace=Pace(concurrency=body.concurrency, overlap=Overlap(body.overlap)),
     )
     return JSONResponse(
         {

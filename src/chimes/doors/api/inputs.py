@@ -362,6 +362,13 @@ class BackfillIn(Body):
     end: MomentField = Field(alias="to")
     timezone: str | None = None
     dry_run: bool = False
+    concurrency: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        default=None, description="At most so many of them at a time. Left out: as the schedule."
+    )
+    overlap: Literal["queue", "allow"] = Field(
+        default="queue",
+        description="queue: they wait for other runs of the schedule; allow: beside those.",
+    )
 
 
 class NothingIn(Body):
