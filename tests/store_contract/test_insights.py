@@ -478,10 +478,10 @@ async def test_schedules_are_counted(store: Store, clock: SettableClock) -> None
         ]
     )
     assert await store.schedule_counts(ScheduleQuery()) == ScheduleCounts(
-        total=7, enabled=6, due_soon=5, never_ran=1, failing=3
+        total=7, enabled=6, due_soon=5, failing=3
     )
     counts = await store.schedule_counts(ScheduleQuery(owner=ALICE, limit=1))
-    assert counts == ScheduleCounts(total=2, enabled=2, due_soon=2, never_ran=1)
+    assert counts == ScheduleCounts(total=2, enabled=2, due_soon=2)
     assert counts.paused == 0
     assert (await store.schedule_counts(ScheduleQuery(enabled=False))) == ScheduleCounts(
         total=1, failing=1

@@ -123,8 +123,6 @@ class ScheduleCounts:
     enabled: int = 0
     #: Due within an hour, or overdue.
     due_soon: int = 0
-    #: No run of it has begun and ended yet.
-    never_ran: int = 0
     #: `FAILING` or more failures in a row, paused ones included; None: nobody asked.
     failing: int | None = 0
 

@@ -58,7 +58,6 @@ def counted_schedules(
             each.enabled and each.next_run_at is not None and each.next_run_at <= now + HOUR
             for each in matching
         ),
-        never_ran=sum(each.last_run_at is None for each in matching),
         failing=failing,
     )
 

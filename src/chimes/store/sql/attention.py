@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Select, and_, or_, select, text
+from sqlalchemy import Select, and_, case, or_, select, text
 
 from chimes.model.access import Owner
 from chimes.model.attention import (
@@ -72,8 +72,7 @@ def needing_attention(tx: Tx, owner: Owner | None, late: timedelta, limit: int) 
     limit, now = min(limit, MOST_SCHEDULES), tx.now()
     mine = [text(f"schedules.{PRESENT}"), *([owned(schedules.c, owner)] if owner else [])]
     signs = [
-        *_own(tx, mine, now),
-        *_failing(tx, mine),
+        *_of_themselves(tx, mine, now),
         *signs_of(Cause.MISSED, _missed(tx, mine, now)),
         *_late(tx, mine, now, late),
     ]
@@ -81,8 +80,11 @@ def needing_attention(tx: Tx, owner: Owner | None, late: timedelta, limit: int) 
     return Attentions(total=len(found), items=tuple(_items(tx, found[:limit])))
 
 
-def _own(tx: Tx, mine: Sequence[Any], now: datetime) -> list[Sign]:
+def _of_themselves(tx: Tx, mine: Sequence[Any], now: datetime) -> Iterator[Sign]:
+    """Those that stopped, whose pause is over, or that fail: one walk through the schedules, and
+    of those whose last run did not succeed one through their newest runs."""
     columns = schedules.c
+    troubled = and_(columns.enabled == 1, columns.last_status != RunStatus.SUCCEEDED.value)
     set_aside = and_(
         columns.enabled == 1,
         columns.next_run_at.is_(None),
@@ -100,22 +102,33 @@ def _own(tx: Tx, mine: Sequence[Any], now: datetime) -> list[Sign]:
             ),
         ),
     )
-    order = (columns.updated_at.desc(), columns.id)
-    doubtful = select(schedules).where(*mine, or_(set_aside, paused)).order_by(*order)
-    rows = tx.rows(doubtful.limit(MOST_OF_ITSELF))
-    return own_signs([readable_schedule(row) for row in rows], now)
+    doubted_at = case((or_(set_aside, paused), columns.updated_at)).label("doubted_at")
+    judged = case((troubled, tx.dialect.counting.judged)).label("judged")
+    found = tx.rows(select(columns.id, doubted_at, judged).where(*mine, or_(troubled, paused)))
+    doubtful = [(-row.doubted_at, row.id) for row in found if row.doubted_at is not None]
+    yield from _doubtful(tx, [row_id for _, row_id in sorted(doubtful)[:MOST_OF_ITSELF]], now)
+    for row in found:
+        at = _failing_since(row.judged or "")
+        if at is not None:
+            yield Sign(schedule_id=ScheduleId(row.id), cause=Cause.FAILING, at=at, count=FAILING)
 
 
-def _failing(tx: Tx, mine: Sequence[Any]) -> Iterator[Sign]:
-    at = _judged(runs.c.planned_at).scalar_subquery().label("at")
-    statement = select(schedules.c.id, at).where(*mine, schedules.c.enabled == 1, *failing())
-    for row in tx.rows(statement):
-        yield Sign(
-            schedule_id=ScheduleId(row.id),
-            cause=Cause.FAILING,
-            at=moment_of(row.at),
-            count=FAILING,
-        )
+def _failing_since(planned: str) -> datetime | None:
+    """`is_failing`, by what `Counting.judged` says; when the newest was planned."""
+    newest = planned.split(",")
+    return moment_of(int(newest[0])) if len(newest) == FAILING and all(newest) else None
+
+
+def _doubtful(tx: Tx, ids: Sequence[str], now: datetime) -> list[Sign]:
+    return own_signs(_loaded(tx, ids).values(), now)
+
+
+def _loaded(tx: Tx, ids: Sequence[str]) -> dict[str, Schedule]:
+    if not ids:
+        return {}
+    statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
+    rows = tx.rows(statement, {"ids": tx.dialect.listed(ids)})
+    return {row.id: readable_schedule(row) for row in rows}
 
 
 def _seen(*conditions: Any, mine: Sequence[Any]) -> Select[Any]:
@@ -184,12 +197,7 @@ def _any_late(tx: Tx, now: datetime, late: timedelta) -> bool:
 
 
 def _items(tx: Tx, signs: Sequence[Sign]) -> Iterator[Attention]:
-    if not signs:
-        return
-    ids = [sign.schedule_id for sign in signs]
-    statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
-    rows = tx.rows(statement, {"ids": tx.dialect.listed(ids)})
-    known: dict[str, Schedule] = {row.id: readable_schedule(row) for row in rows}
+    known = _loaded(tx, [sign.schedule_id for sign in signs])
     failed = [sign.schedule_id for sign in signs if sign.cause is Cause.FAILING]
     results = newest_results(tx, failed, GLANCE_RESULTS)
     for sign in signs:

@@ -51,7 +51,7 @@ from chimes.store.sql.newest import newest_results
 from chimes.store.sql.rolling import anything_to_roll_up, roll_up
 from chimes.store.sql.rows.mending import readable_run
 from chimes.store.sql.rows.parts import STATUSES, micros, moment_of
-from chimes.store.sql.tables import HELD, runs, schedules
+from chimes.store.sql.tables import DUE, HELD, runs, schedules
 from chimes.store.sql.windows import Places, count_statements, lag_statements, matching
 
 _BAD = sorted(status.value for status in BAD)
@@ -167,25 +167,29 @@ def failures_of(window: Window, filter_: RunFilter) -> Select[Any]:
 
 def _schedule_counts(tx: Tx, query: ScheduleQuery, *, bad: bool) -> ScheduleCounts:
     conditions = schedule_conditions(query, tx.dialect)
-    soon = and_(schedules.c.enabled == 1, schedules.c.next_run_at <= micros(tx.now() + HOUR))
-    row = tx.first(
-        select(
-            func.count().label("total"),
-            func.count(case((schedules.c.enabled == 1, 1))).label("enabled"),
-            func.count(case((soon, 1))).label("due_soon"),
-            func.count(case((schedules.c.last_run_at.is_(None), 1))).label("never_ran"),
-        ).where(*conditions)
-    )
+    soon = schedules.c.next_run_at <= micros(tx.now() + HOUR)
+    columns = [
+        func.count().label("total"),
+        func.count(case((schedules.c.enabled == 1, 1))).label("enabled"),
+    ]
+    if len(conditions) == 1:
+        # Of all that there are: each number from an index alone, and no row is looked at.
+        row = tx.first(select(*columns).where(*conditions))
+        due_soon = _number(tx, [text(DUE), soon])
+    else:
+        due = func.count(case((and_(schedules.c.enabled == 1, soon), 1))).label("due_soon")
+        row = tx.first(select(*columns, due).where(*conditions))
+        due_soon = row.due_soon if row is not None else 0
     assert row is not None
-    number = None
-    if bad:
-        found = tx.first(select(func.count()).select_from(schedules).where(*conditions, *failing()))
-        assert found is not None
-        number = found[0]
     return ScheduleCounts(
         total=row.total,
         enabled=row.enabled,
-        due_soon=row.due_soon,
-        never_ran=row.never_ran,
-        failing=number,
+        due_soon=due_soon,
+        failing=_number(tx, [*conditions, *failing()]) if bad else None,
     )
+
+
+def _number(tx: Tx, conditions: Sequence[Any]) -> int:
+    row = tx.first(select(func.count()).select_from(schedules).where(*conditions))
+    assert row is not None
+    return int(row[0])

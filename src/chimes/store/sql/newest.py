@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from chimes.model.access import Owner
@@ -10,8 +11,9 @@ from chimes.model.change import made
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import Result
 from chimes.model.run import Origin
+from chimes.store.plain import EPOCH
 from chimes.store.sql.database import Tx
-from chimes.store.sql.rows.parts import STATUSES, maybe_moment, moment_of
+from chimes.store.sql.rows.parts import STATUSES
 
 _ORIGINS = {origin.value: origin for origin in Origin}
 
@@ -30,18 +32,20 @@ def newest_results(
 
 
 def _result(row: Sequence[Any]) -> Result:
-    """By position, as `NEWEST` names the columns."""
+    """By position, as `NEWEST` names the columns. Moments are not looked up (`moment_of`): there
+    are thousands, and hardly two of them are the same."""
     _, run_id, status, origin, created_at, planned_at, started_at, finished_at = row
+    created = EPOCH + timedelta(0, 0, created_at)
     return made(
         Result,
         (
             run_id,
             STATUSES[status],
             _ORIGINS[origin],
-            moment_of(created_at),
-            moment_of(planned_at),
-            maybe_moment(started_at),
-            maybe_moment(finished_at),
+            created,
+            created if planned_at == created_at else EPOCH + timedelta(0, 0, planned_at),
+            None if started_at is None else EPOCH + timedelta(0, 0, started_at),
+            None if finished_at is None else EPOCH + timedelta(0, 0, finished_at),
         ),
     )
 

@@ -40,7 +40,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 #: Kilobytes of pages that the writer and each reader keep.
-_WRITER_CACHE, _READER_CACHE = 16_000, 4_000
+_WRITER_CACHE, _READER_CACHE = 16_000, 16_000
 #: How long to wait for another process that is migrating.
 _MIGRATION_MILLISECONDS = 60_000
 

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Integer, Row, Table, Text, literal_column
 
-from chimes.model.insights import MOST_SCHEDULES
+from chimes.model.insights import BAD, FAILING, JUDGED, MOST_SCHEDULES
 from chimes.model.lags import BOUNDS
 
 #: What SQLite calls `bracket_of_micros`, and calls back for.
@@ -20,6 +20,19 @@ _BOUNDS = ", ".join(map(str, BOUNDS))
 
 NEWEST = "schedule_id, id, status, origin, created_at, planned_at, started_at, finished_at"
 _NEWEST_FIRST = "ORDER BY created_at DESC, id DESC LIMIT"
+
+
+def _words(statuses: Iterable[str]) -> str:
+    return ", ".join(f"'{status}'" for status in sorted(statuses))
+
+
+#: Of the newest runs that were judged, newest first: when those that ended badly were planned.
+_JUDGED = (
+    "FROM runs WHERE runs.schedule_id = schedules.id"
+    f" AND runs.status IN ({_words(JUDGED)}) {_NEWEST_FIRST}"
+)
+_IF_BAD = f"CASE WHEN status IN ({_words(BAD)}) THEN planned_at ELSE '' END"
+_NEWEST_JUDGED = f"(SELECT status, planned_at {_JUDGED} {FAILING}) AS judged"
 #: How many schedules a statement is made for, so that there are few of them to be prepared.
 _SIZES = (1, 10, 25, 50, 100, MOST_SCHEDULES)
 
@@ -32,6 +45,10 @@ class Counting(ABC):
     #: Who began a run (`first_node`): the node of its first attempt that has ended, or who holds
     #: it. What is no JSON reads as no attempt.
     node: ColumnElement[str]
+    #: Of a schedule, its `FAILING` newest runs that were judged (`JUDGED`), newest first: when each
+    #: was planned, or nothing if it ended well; parted by commas. All of them in one walk through
+    #: the index, where a database can.
+    judged: ColumnElement[str]
 
     @abstractmethod
     def newest(
@@ -54,6 +71,7 @@ class SqliteCounting(Counting):
         " THEN json_extract(runs.attempts, '$[0].node') END, runs.holder, '?')",
         Text,
     )
+    judged = literal_column(f"(SELECT group_concat({_IF_BAD}) FROM {_NEWEST_JUDGED})", Text)
 
     def newest(
         self, connection: Connection, ids: Sequence[str], each: int, owner: tuple[str, str] | None
@@ -72,6 +90,11 @@ class PostgresCounting(Counting):
         " runs.holder, '?')",
         Text,
     )
+    judged = literal_column(
+        f"(SELECT string_agg({_IF_BAD.replace('planned_at', 'planned_at::text')}, ',')"
+        f" FROM {_NEWEST_JUDGED})",
+        Text,
+    )
 
     def newest(
         self, connection: Connection, ids: Sequence[str], each: int, owner: tuple[str, str] | None
@@ -87,6 +110,13 @@ class MariadbCounting(Counting):
     bracket = literal_column(f"INTERVAL({_LAG}, {_BOUNDS})", Integer)
     node = literal_column(
         "coalesce(JSON_VALUE(runs.attempts, '$[0].node'), runs.holder, '?')", Text
+    )
+    # A walk for each: what is in FROM cannot look at the schedule here.
+    judged = literal_column(
+        "concat_ws(',', {})".format(
+            ", ".join(f"(SELECT {_IF_BAD} {_JUDGED} 1 OFFSET {place})" for place in range(FAILING))
+        ),
+        Text,
     )
 
     def newest(
