@@ -59,7 +59,12 @@ async def test_a_node_tells_how_its_tasks_are_carried_out(store: Store) -> None:
         concurrency_key="task:a",
     )
     defaults = {
-        "task:a": RunDefaults(policy=policy, priority=-4),
+        "task:a": RunDefaults(
+            policy=policy,
+            priority=-4,
+            # For the wizard's form (UX A.4).
+            arguments={"type": "object", "properties": {"วัน": {"type": "integer"}}},
+        ),
         # Of a source, which is offered as such, each collection by itself.
         "sync:shop#orders": RunDefaults(policy=Policy(), priority=7),
     }

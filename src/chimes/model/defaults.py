@@ -3,8 +3,8 @@ whoever starts it says something else."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from chimes.model.policy import Policy
 
@@ -29,6 +29,8 @@ class RunDefaults:
     #: Of this only OWN_FIELDS count.
     policy: Policy
     priority: int = 0
+    #: JSON Schema of its arguments, for forms; empty: nobody told.
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
 
 def with_own(policy: Policy, own: Policy, said: Collection[str]) -> Policy:

@@ -46,56 +46,54 @@ _INBOX_TH = r"(?:กล่องข้อความ|กล่องขาเ�
 _ME_TH = r"(?:ฉัน|ผม|เรา|ดิฉัน|หนู)"
 _INTO_TH = r"(?:เข้า|ไปที่|ไปยัง|ไปทาง|ทาง|ผ่าน|มาที่|มาทาง|ลง|ไป|มา|ใน|ที่)"
 
-_RULES: tuple[tuple[ToldChannel, re.Pattern[str]], ...] = tuple(
-    (channel, re.compile(pattern))
-    for channel, pattern in (
-        # English
-        (
-            "telegram",
-            rf"{_SENDS_EN}.*(?<![a-z])(?:to|on|via|by|through|in|over|into) (?:my |our |the )?"
-            rf"telegram(?: (?:chat|channel|group))?{_END_EN}",
-        ),
-        (
-            "telegram",
-            r"(?<![a-z])telegram me(?![a-z])|(?<![a-z])(?:tell|notify|message|alert|remind|ping) me"
-            r" (?:on|via|by|through|over) telegram(?![a-z])",
-        ),
-        ("email", r"(?<![a-z])e-?mail me(?![a-z])|(?<![a-z])send me an? e-?mail(?![a-z])"),
-        (
-            "email",
-            rf"(?<![a-z])(?:send|notify|tell|alert|remind|inform|let) me(?![a-z]).*"
-            rf"(?<![a-z])(?:by|via|through|over) e-?mail{_END_EN}",
-        ),
-        ("email", rf"{_SENDS_EN}.*(?<![a-z])to my e-?mail(?: address)?{_END_EN}"),
-        ("inbox", rf"{_SENDS_EN}.*(?<![a-z])(?:to|in|into) (?:my |the )?inbox{_END_EN}"),
-        # Thai
-        (
-            "telegram",
-            rf"{_SENDS_TH}.*{_INTO_TH} ?(?:กลุ่ม|ห้อง|แชท)? ?{_TELEGRAM}"
-            rf"(?:ของ ?{_ME_TH}|{_ME_TH})?{_END_TH}",
-        ),
-        ("email", rf"{_SENDS_TH}.*{_INTO_TH} ?{_MAIL_TH} ?(?:ของ ?)?{_ME_TH}?{_END_TH}"),
-        ("email", rf"(?:ส่ง|เขียน) ?{_MAIL_TH} ?(?:มา)?(?:หา|ถึง|ให้) ?{_ME_TH}"),
-        ("inbox", rf"{_SENDS_TH}.*{_INTO_TH} ?{_INBOX_TH}(?:ของ ?{_ME_TH})?{_END_TH}"),
-        # Chinese
-        (
-            "telegram",
-            rf"{_SENDS_ZH}.*?(?:到|至|给|去) ?(?:我的?)? ?{_TELEGRAM}"
-            rf" ?(?:群组?|频道|上|里)?{_END_ZH}",
-        ),
-        (
-            "telegram",
-            rf"(?:通过|用|在|走) ?(?:我的)? ?{_TELEGRAM} ?上? ?{_SENDS_ZH}(?:给)? ?(?:我|$|[,。,])",
-        ),
-        (
-            "email",
-            rf"(?:发送?|推送|转发).*?(?:到|至) ?我?的? ?(?:电子)?(?:邮箱|{_MAIL_ZH}){_END_ZH}"
-            rf"|发送?(?:一?封)? ?{_MAIL_ZH} ?给 ?我|给我发送?(?:一?封)? ?{_MAIL_ZH}",
-        ),
-        ("email", rf"(?:通过|用|以) ?{_MAIL_ZH} ?(?:的?方式)? ?{_SENDS_ZH}(?:给)? ?我"),
-        ("inbox", rf"(?:{_SENDS_ZH}|放).*?(?:到|进|至|入) ?我?的? ?收件箱{_END_ZH}"),
-    )
+_PATTERNS: tuple[tuple[ToldChannel, str], ...] = (
+    # English
+    (
+        "telegram",
+        rf"{_SENDS_EN}.*(?<![a-z])(?:to|on|via|by|through|in|over|into) (?:my |our |the )?"
+        rf"telegram(?: (?:chat|channel|group))?{_END_EN}",
+    ),
+    (
+        "telegram",
+        r"(?<![a-z])telegram me(?![a-z])|(?<![a-z])(?:tell|notify|message|alert|remind|ping) me"
+        r" (?:on|via|by|through|over) telegram(?![a-z])",
+    ),
+    ("email", r"(?<![a-z])e-?mail me(?![a-z])|(?<![a-z])send me an? e-?mail(?![a-z])"),
+    (
+        "email",
+        rf"(?<![a-z])(?:send|notify|tell|alert|remind|inform|let) me(?![a-z]).*"
+        rf"(?<![a-z])(?:by|via|through|over) e-?mail{_END_EN}",
+    ),
+    ("email", rf"{_SENDS_EN}.*(?<![a-z])to my e-?mail(?: address)?{_END_EN}"),
+    ("inbox", rf"{_SENDS_EN}.*(?<![a-z])(?:to|in|into) (?:my |the )?inbox{_END_EN}"),
+    # Thai
+    (
+        "telegram",
+        rf"{_SENDS_TH}.*{_INTO_TH} ?(?:กลุ่ม|ห้อง|แชท)? ?{_TELEGRAM}"
+        rf"(?:ของ ?{_ME_TH}|{_ME_TH})?{_END_TH}",
+    ),
+    ("email", rf"{_SENDS_TH}.*{_INTO_TH} ?{_MAIL_TH} ?(?:ของ ?)?{_ME_TH}?{_END_TH}"),
+    ("email", rf"(?:ส่ง|เขียน) ?{_MAIL_TH} ?(?:มา)?(?:หา|ถึง|ให้) ?{_ME_TH}"),
+    ("inbox", rf"{_SENDS_TH}.*{_INTO_TH} ?{_INBOX_TH}(?:ของ ?{_ME_TH})?{_END_TH}"),
+    # Chinese
+    (
+        "telegram",
+        rf"{_SENDS_ZH}.*?(?:到|至|给|去) ?(?:我的?)? ?{_TELEGRAM}"
+        rf" ?(?:群组?|频道|上|里)?{_END_ZH}",
+    ),
+    (
+        "telegram",
+        rf"(?:通过|用|在|走) ?(?:我的)? ?{_TELEGRAM} ?上? ?{_SENDS_ZH}(?:给)? ?(?:我|$|[,。,])",
+    ),
+    (
+        "email",
+        rf"(?:发送?|推送|转发).*?(?:到|至) ?我?的? ?(?:电子)?(?:邮箱|{_MAIL_ZH}){_END_ZH}"
+        rf"|发送?(?:一?封)? ?{_MAIL_ZH} ?给 ?我|给我发送?(?:一?封)? ?{_MAIL_ZH}",
+    ),
+    ("email", rf"(?:通过|用|以) ?{_MAIL_ZH} ?(?:的?方式)? ?{_SENDS_ZH}(?:给)? ?我"),
+    ("inbox", rf"(?:{_SENDS_ZH}|放).*?(?:到|进|至|入) ?我?的? ?收件箱{_END_ZH}"),
 )
+_RULES = tuple((channel, re.compile(pattern)) for channel, pattern in _PATTERNS)
 _TO_ADDRESS = re.compile(
     rf"(?:(?<![a-z])(?:send|e-?mail|mail|forward|deliver|report|notify)(?![a-z])(?:.* to|) "
     rf"|{_SENDS_TH}.*?(?:ไปที่|ไปยัง|ถึง|เข้า|หา|ให้|ที่|ไป|{_MAIL_TH}) ?"

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from chimes.errors import AlreadyExists, InvalidInput, NotFound
+from chimes.errors import AlreadyExists, NotFound
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
-from chimes.model.defaults import RunDefaults
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import Beat, Node, NodeFacts, offers_in, told_by
 from chimes.model.run import Run, lost, unreadable
+from chimes.store.codec.defaults import defaults_from_plain, defaults_to_plain
 from chimes.store.codec.node import facts_from_text, facts_to_text
 from chimes.store.codec.records import audit_from_plain, key_from_plain, key_to_plain
-from chimes.store.codec.schedule import policy_from_plain, policy_to_plain
 from chimes.store.node_control import MARKS_KEPT
 from chimes.store.plain import MICROSECOND
 from chimes.store.port import Remembered
@@ -249,12 +247,7 @@ def _remembered(row: str) -> Remembered:
 
 
 def _node_body(node: Node) -> str:
-    offers = {
-        name: None
-        if (own := node.defaults.get(name)) is None
-        else {"policy": policy_to_plain(own.policy), "priority": own.priority}
-        for name in told_by(node)
-    }
+    offers = {name: defaults_to_plain(node.defaults.get(name)) for name in told_by(node)}
     return encoded(
         {
             "version": node.version,
@@ -274,7 +267,7 @@ def _node(fields: list[str]) -> Node:
         roles=tuple(plain["roles"]),
         capacity=plain["capacity"],
         offers=offers_in(plain["offers"]),
-        defaults=_defaults(plain["offers"]),
+        defaults=defaults_from_plain(plain["offers"]),
         started_at=moment(started),
         heartbeat_at=moment(heartbeat),
         lease_until=moment(lease),
@@ -282,14 +275,3 @@ def _node(fields: list[str]) -> Node:
         drain=drain == "1",
         facts=facts_from_text(facts),
     )
-
-
-def _defaults(offers: dict[str, dict[str, object] | None]) -> dict[str, RunDefaults]:
-    """What a newer node says and this one cannot read is as if it had said nothing."""
-    found: dict[str, RunDefaults] = {}
-    for needs, plain in offers.items():
-        if plain is not None:
-            with contextlib.suppress(InvalidInput, ValueError, KeyError, TypeError):
-                policy = policy_from_plain(plain["policy"])
-                found[needs] = RunDefaults(policy=policy, priority=int(str(plain["priority"])))
-    return found

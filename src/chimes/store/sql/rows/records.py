@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from typing import Any
 
 from sqlalchemy import Row
 
-from chimes.errors import InvalidInput
 from chimes.model.access import ApiKey, Role, Scope
 from chimes.model.audit import AuditEntry
-from chimes.model.defaults import RunDefaults
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.kept_state import KeptState
 from chimes.model.node import Node, NodeMark, offers_in, told_by
+from chimes.store.codec.defaults import defaults_from_plain, defaults_to_plain
 from chimes.store.codec.node import facts_from_text, facts_to_text
-from chimes.store.codec.schedule import policy_from_plain, policy_to_plain
 from chimes.store.port import Remembered
 from chimes.store.sql.rows.parts import (
     Value,
@@ -42,7 +39,9 @@ def node_values(node: Node) -> dict[str, Value]:
         "heartbeat_at": micros(node.heartbeat_at),
         "lease_until": micros(node.lease_until),
         "clock_offset": node.clock_offset,
-        "offers": encode({name: _defaults_shown(node, name) for name in told_by(node)}),
+        "offers": encode(
+            {name: defaults_to_plain(node.defaults.get(name)) for name in told_by(node)}
+        ),
         "drain": int(node.drain),
         "facts": facts_to_text(node.facts),
     }
@@ -60,7 +59,7 @@ def node_of(row: Row[Any]) -> Node:
         lease_until=moment_of(row.lease_until),
         clock_offset=row.clock_offset,
         offers=offers_in(offers),
-        defaults=_defaults_read(offers),
+        defaults=defaults_from_plain(offers),
         drain=bool(row.drain),
         facts=facts_from_text(row.facts),
     )
@@ -73,26 +72,6 @@ def mark_of(row: Row[Any]) -> NodeMark:
         version=row.version,
         joined=bool(row.joined),
     )
-
-
-def _defaults_shown(node: Node, needs: str) -> dict[str, object] | None:
-    defaults = node.defaults.get(needs)
-    if defaults is None:
-        return None
-    return {"policy": policy_to_plain(defaults.policy), "priority": defaults.priority}
-
-
-def _defaults_read(offers: object) -> dict[str, RunDefaults]:
-    """A list has only names. What a newer node says and this one cannot read is as if it had said
-    nothing."""
-    found: dict[str, RunDefaults] = {}
-    for needs, plain in offers.items() if isinstance(offers, dict) else ():
-        if plain is not None:
-            with contextlib.suppress(InvalidInput, ValueError, KeyError, TypeError):
-                found[needs] = RunDefaults(
-                    policy=policy_from_plain(plain["policy"]), priority=int(plain["priority"])
-                )
-    return found
 
 
 def audit_values(entry: AuditEntry) -> dict[str, Value]:

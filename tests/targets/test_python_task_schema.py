@@ -1,0 +1,73 @@
+"""What a task takes, as JSON Schema: the wizard makes a form of it (UX A.4)."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel
+
+from chimes.targets.python_task.context import Context
+from chimes.targets.python_task.registry import Task
+from chimes.targets.python_task.schema import LONGEST_SCHEMA, schema_of
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Place(BaseModel):
+    city: str
+    floors: list[int] = []
+
+
+def report(
+    context: Context,
+    day: date,
+    kind: Literal["short", "long"],
+    colour: Colour = Colour.RED,
+    count: int = 7,
+    ratio: float | None = None,
+    loud: bool = False,
+    place: Place | None = None,
+    api_token: str = "hunter2",
+    anything: object = None,
+) -> None:
+    """Writes the report
+    of a day.
+
+    More of it.
+    """
+
+
+def test_each_argument_has_its_type_and_default_and_no_secret_leaves() -> None:
+    found = schema_of(Task(name="report", function=report))
+    properties = found["properties"]
+    assert isinstance(properties, dict)
+    assert found["required"] == ["day", "kind"]
+    assert found["additionalProperties"] is False
+    assert found["description"] == "Writes the report of a day."
+    assert list(properties) == [
+        *("day", "kind", "colour", "count", "ratio", "loud", "place", "api_token", "anything"),
+    ]
+    assert properties["day"] == {"type": "string", "format": "date"}
+    assert properties["kind"]["enum"] == ["short", "long"]
+    assert (properties["count"]["type"], properties["count"]["default"]) == ("integer", 7)
+    assert properties["colour"]["default"] == "red"
+    assert properties["loud"] == {"type": "boolean", "default": False}
+    assert "default" not in properties["api_token"]
+    assert properties["anything"] == {"default": None}
+    assert "hunter2" not in json.dumps(found)
+
+
+def test_what_has_no_schema_is_open_and_what_is_long_is_not_told() -> None:
+    def takes_all(**values: int) -> None: ...
+
+    assert schema_of(Task(name="all", function=takes_all))["additionalProperties"] is True
+
+    def wordy(text: str = "x" * LONGEST_SCHEMA) -> None: ...
+
+    assert schema_of(Task(name="wordy", function=wordy)) == {}
