@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from chimes import __version__
+from chimes.app.first_use import Webhooks
 from chimes.config import Settings
 from chimes.delivery.base import Sender
-from chimes.delivery.fetching import Fetcher
 from chimes.delivery.inbox import Inbox
 from chimes.errors import ConfigError
 from chimes.model.egress import Egress
 from chimes.wording import say
 
+if TYPE_CHECKING:
+    from chimes.delivery.fetching import Fetcher
+
 
 def senders_of(settings: Settings, egress: Egress) -> tuple[Sender, ...]:
     """Not opened yet. Raises ConfigError. What a channel needs is imported where it is used."""
-    from chimes.delivery.webhook import Webhook
-
     agent = f"Chimes/{__version__}"
-    found: list[Sender] = [Inbox(), Webhook(egress=egress, user_agent=agent)]
+    found: list[Sender] = [Inbox(), Webhooks(lambda: _webhook(egress, agent))]
     if settings.telegram_token:
         from chimes.delivery.telegram import Telegram
 
@@ -45,7 +48,15 @@ def senders_of(settings: Settings, egress: Egress) -> tuple[Sender, ...]:
     return tuple(found)
 
 
+def _webhook(egress: Egress, agent: str) -> Sender:
+    from chimes.delivery.webhook import Webhook
+
+    return Webhook(egress=egress, user_agent=agent)
+
+
 def _fetcher(settings: Settings, egress: Egress, agent: str) -> Fetcher:
+    from chimes.delivery.fetching import Fetcher
+
     return Fetcher(
         egress=egress,
         user_agent=agent,

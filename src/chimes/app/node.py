@@ -15,6 +15,7 @@ from chimes.app.declarations import Declarations
 from chimes.app.declared import Mode
 from chimes.app.delivering import senders_of
 from chimes.app.fallback import Fallback
+from chimes.app.first_use import HttpCallbacks
 from chimes.app.flows import AppFlow
 from chimes.app.joined_offers import JoinedOffers
 from chimes.app.memory_mode import MemoryTimer, Timed
@@ -38,7 +39,6 @@ from chimes.service.targets import (
 )
 from chimes.targets.base import TargetRunner
 from chimes.targets.flow import FlowRunner
-from chimes.targets.http_callback import HttpCallback
 from chimes.targets.python_task import PythonTask
 from chimes.targets.python_task.registry import DEFAULT_QUEUE, Registry
 from chimes.wording import joined, say
@@ -216,11 +216,7 @@ def _runners(
 ) -> dict[str, TargetRunner]:
     found: dict[str, TargetRunner] = {}
     if queues is None or DEFAULT_QUEUE in queues:
-        callbacks = HttpCallback(
-            egress=runtime.services.egress,
-            user_agent=f"Chimes/{__version__}",
-            max_connections=workers,
-        )
+        callbacks = HttpCallbacks(lambda: _http_callback(runtime, workers))
         found[callbacks.kind] = callbacks
         prompts = _agent_runner(runtime)
         found[prompts.kind] = prompts
@@ -240,6 +236,16 @@ def _runners(
             flows = FlowRunner(ours)
             found[flows.kind] = flows
     return found
+
+
+def _http_callback(runtime: Runtime, workers: int) -> TargetRunner:
+    from chimes.targets.http_callback import HttpCallback
+
+    return HttpCallback(
+        egress=runtime.services.egress,
+        user_agent=f"Chimes/{__version__}",
+        max_connections=workers,
+    )
 
 
 def _agent_runner(runtime: Runtime) -> TargetRunner:

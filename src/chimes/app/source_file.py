@@ -12,7 +12,6 @@ from pathlib import Path
 from chimes.app.source_schedules import SourceSchedules
 from chimes.clock import Clock
 from chimes.config import LoadedSettings
-from chimes.config.file import read_file, readable_by_others
 from chimes.errors import ChimesError, ConfigError, StoreError
 from chimes.log import configure_logging
 from chimes.model.source import Sources
@@ -72,6 +71,8 @@ class SourceFile:
         file = self._loaded.file
         if file is None or not secrets_of(self.known.now):
             return ()
+        from chimes.config.file import readable_by_others
+
         return tuple(text for text in readable_by_others(file) if text not in self._loaded.warnings)
 
     def attach(
@@ -98,6 +99,9 @@ class SourceFile:
         file = self._loaded.file
         if file is None:
             raise ConfigError(say("there is no configuration file to read again"))
+        # With YAML, which a node without a file does not need.
+        from chimes.config.file import read_file
+
         async with self._one_at_a_time:
             content = await asyncio.to_thread(read_file, file)
             sources = sources_in(content.sources, file, self._clock)

@@ -15,7 +15,8 @@ from chimes.doors.api.outputs import BODY, EVERYWHERE, Moment, Out, TriggerOut, 
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import moment_from, time_out
 from chimes.doors.language import in_language, preferred_language
-from chimes.language import describe, parse
+from chimes.doors.sentences import parsed as parsed_text
+from chimes.language import describe
 from chimes.triggers.zone import parse_zone
 
 _FIRES = 3
@@ -51,7 +52,7 @@ async def parse_words(request: Request, body: ParseIn, door: ToDoorway, actor: C
     zone = await door.schedules.zone_for(actor.owner) if body.timezone is None else body.timezone
     zone = parse_zone(zone).name
     now = await door.store.now() if body.now is None else moment_from(body.now, zone, "now")
-    parsed = parse(body.text, now=now, timezone=zone, lang=asked)
+    parsed = await parsed_text(body.text, now=now, timezone=zone, lang=asked)
     lang = asked or parsed.language
     trigger = parsed.trigger.anchored(now)
     shown = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -11,15 +13,16 @@ from chimes.doors.api.idempotency import OneTimeAnswer
 from chimes.doors.api.outputs import BODY, EVERYWHERE, MISSING, Out, gives
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import time_out
-from chimes.doors.telegram.bot import Bot
-from chimes.doors.telegram.links import Chat
-from chimes.doors.telegram.replies import Reply
-from chimes.doors.telegram.texts import language_of
 from chimes.errors import Conflict, NotAllowed, NotFound
 from chimes.model.access import Actor
 from chimes.redaction import HIDDEN
 from chimes.service.audit import entry
-from chimes.wording import ENGLISH, in_language, say
+from chimes.wording import say
+
+if TYPE_CHECKING:
+    # The bot is loaded where one is configured.
+    from chimes.doors.telegram.bot import Bot
+    from chimes.doors.telegram.links import Chat
 
 router = APIRouter(
     prefix="/api/v1/telegram", tags=["telegram"], route_class=NativeRoute, responses=EVERYWHERE
@@ -103,8 +106,7 @@ async def confirm_link(chat_id: str, request: Request, door: ToDoorway, actor: C
     _may_link(actor)
     chat = await bot.conversation.links.confirm(actor, chat_id)
     linked = say("This chat now belongs to {owner}.", owner=chat.owner)
-    text = in_language(linked, language_of(chat.language) or ENGLISH)
-    await bot.send(Reply(chat_id=chat.id, text=text))
+    await bot.tell(chat, linked)
     return JSONResponse(_chat_out(chat))
 
 
@@ -132,8 +134,7 @@ async def send_test(body: ChatIn, request: Request, door: ToDoorway, actor: Call
     )
     await door.store.append_audit(note)
     test = say("A test message from Chimes: this chat can be reached.")
-    text = in_language(test, language_of(chat.language) or ENGLISH)
-    if not await bot.send(Reply(chat_id=chat.id, text=text)):
+    if not await bot.tell(chat, test):
         raise Conflict(say("Telegram did not take the message; see the log"), code="not_sent")
     return JSONResponse({"status": "sent", "chat_id": chat.id})
 

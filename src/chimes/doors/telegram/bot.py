@@ -8,12 +8,15 @@ from datetime import datetime, timedelta
 
 from chimes.delivery.bot_api import BotApi
 from chimes.doors.telegram.conversation import Conversation
+from chimes.doors.telegram.links import Chat
 from chimes.doors.telegram.outgoing import Outgoing
 from chimes.doors.telegram.replies import Reply
 from chimes.doors.telegram.speaking import Settled
+from chimes.doors.telegram.texts import language_of
 from chimes.doors.telegram.updates import Incoming, read_update
 from chimes.errors import StoreError
 from chimes.store.port import Remembered, Store
+from chimes.wording import ENGLISH, Wording, in_language
 
 _log = logging.getLogger("chimes.telegram")
 #: Telegram keeps updates for a day; nothing older comes again.
@@ -99,6 +102,11 @@ class Bot:
     async def send(self, reply: Reply) -> bool:
         """At once; whether Telegram took it."""
         return await self._outgoing.send(reply)
+
+    async def tell(self, chat: Chat, sentence: Wording) -> bool:
+        """The same for one sentence, in the language of the chat."""
+        text = in_language(sentence, language_of(chat.language) or ENGLISH)
+        return await self.send(Reply(chat_id=chat.id, text=text))
 
     async def _is_ours(self, key: str) -> bool:
         """False: it has been dealt with. One that somebody began with long ago is taken over: all

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 from starlette.responses import JSONResponse, Response
@@ -35,8 +36,8 @@ from chimes.doors.context import Doorway
 from chimes.doors.door import DoorRouter
 from chimes.doors.language import in_language, preferred_language, spoken_language
 from chimes.doors.problems import Problem
+from chimes.doors.sentences import parsed as parsed_text
 from chimes.errors import InvalidInput, NotAllowed, NotFound
-from chimes.language import Parsed, parse
 from chimes.model.access import Actor, Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
@@ -44,6 +45,9 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.service.prompts import new_short_id
 from chimes.wording import say
+
+if TYPE_CHECKING:
+    from chimes.language import Parsed
 
 DOOR = "softnix"
 PREFIX = "/schedules"
@@ -201,7 +205,7 @@ class _Schedules:
     async def _parsed(self, request: Request, given: Given, owner: Owner, now: datetime) -> Parsed:
         zone = await self._zone(given, owner)
         lang = await preferred_language(request)
-        return parse(text_from(given), now=now, timezone=zone, lang=lang)
+        return await parsed_text(text_from(given), now=now, timezone=zone, lang=lang)
 
     async def _zone(self, given: Mapping[str, object], owner: Owner) -> str:
         """C3: that of the request, of the owner, of the door."""

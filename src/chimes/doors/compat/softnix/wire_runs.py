@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from chimes.doors.compat.softnix.defaults import CRON, MOST_RUNS_LISTED, ONE_TIME, RUNS_LISTED
 from chimes.doors.compat.softnix.wire import Item, expression_out, time_out
 from chimes.errors import InvalidInput
-from chimes.language import Parsed
 from chimes.model.access import Owner, OwnerType
 from chimes.model.run import Run, RunStatus
 from chimes.retelling import retold
 from chimes.triggers import Once
 from chimes.wording import ENGLISH, say
+
+if TYPE_CHECKING:
+    from chimes.language import Parsed
 
 #: C10. What never began has no word there: a slot that was missed has failed, one that was left out
 #: on purpose is canceled; `run_stop_reason` tells which.
