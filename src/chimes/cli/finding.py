@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from chimes.cli.backend import API, Backend, pages, path_of
+from chimes.cli.backend import API, Backend, get, items_of, pages, path_of
 from chimes.cli.failure import NOT_FOUND, USAGE, Failure
 from chimes.cli.output import Json
 from chimes.wording import say
@@ -38,6 +38,18 @@ def find_run(backend: Backend, reference: str) -> Json:
 def find_delivery(backend: Backend, reference: str) -> Json:
     missing = say("There is no delivery {reference!r}", reference=reference)
     return _by_id(backend, "deliveries", reference, missing, say("see `chimes deliveries`"))
+
+
+def find_node(backend: Backend, reference: str) -> Json:
+    """By its id or the beginning of it, such as the name of its host."""
+    missing = say("There is no node {reference!r}", reference=reference)
+    rows = items_of(get(backend, "/nodes"))
+    alike = [row for row in rows if row["id"] == reference] or [
+        row for row in rows if _begins(row, reference)
+    ]
+    return _only(
+        alike, reference, [str(row["id"]) for row in rows], missing, say("see `chimes nodes`")
+    )
 
 
 def find_message(backend: Backend, reference: str, owner: str | None = None) -> Json:

@@ -49,6 +49,8 @@ COMMANDS = {
     "worker": Lazy("chimes.cli.worker", "worker", "Carry out an application's tasks."),
     "apply": Lazy("chimes.cli.apply", "apply", "Put the sources of chimes.yaml into force."),
     "nodes": Lazy("chimes.cli.nodes", "nodes", "List the nodes that share the store."),
+    "drain": Lazy("chimes.cli.nodes", "drain", "Let a node take nothing new."),
+    "node": Lazy("chimes.cli.nodes", "node", "Resume and forget nodes."),
     "templates": Lazy("chimes.cli.templates", "templates", "List ready-made times; no server."),
     "upcoming": Lazy("chimes.cli.schedules", "upcoming", "Show what comes next."),
     "store": Lazy("chimes.cli.store", "store", "Migrate, export, import and copy the store."),

@@ -113,6 +113,8 @@ class NodeInfo:
     alive: bool
     #: How far its clock was ahead of the store's.
     clock_offset_seconds: float
+    #: alive, draining, drained or gone; empty where the server is older than this.
+    state: str = ""
 
 
 def schedule_info(data: Json) -> ScheduleInfo:
@@ -196,6 +198,7 @@ def node_info(data: Json) -> NodeInfo:
         lease_until=_time(data, "lease_until"),
         alive=_get(data, "alive", bool),
         clock_offset_seconds=float(_get(data, "clock_offset_seconds", (int, float))),
+        state=str(data.get("state", "")),
     )
 
 

@@ -262,6 +262,12 @@ class NodeOut(Out):
     heartbeat_at: Moment
     lease_until: Moment
     alive: bool
+    state: str = Field(description="alive, draining, drained, gone")
+    drain: bool = Field(description="Whether it was asked to take nothing new.")
+    running: int | None = Field(description="Runs in hand; null: it does not tell, nor the rest.")
+    claims_per_minute: float | None
+    memory_bytes: int | None
+    queues: list[str] | None = Field(description="Where its tasks come from; empty: all queues.")
     clock_offset_seconds: float = Field(
         description="How far its clock was ahead of the store's at its last heartbeat."
     )

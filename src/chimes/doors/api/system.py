@@ -1,4 +1,4 @@
-"""The system as its operators see it: nodes, audit, keys, state."""
+"""The system as its operators see it: audit, keys, state."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from chimes.doors.api.outputs import (
     AuditVerdict,
     KeyPage,
     NewKeyOut,
-    NodePage,
     SystemOut,
     gives,
 )
 from chimes.doors.api.queries import AuditsQuery
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import moment_from, owner_from, time_out
-from chimes.doors.api.wire_runs import audit_out, key_out, node_out
+from chimes.doors.api.wire_runs import audit_out, key_out
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.model.access import SYSTEM_OWNER, Actor
 from chimes.model.ids import KeyId
@@ -68,14 +67,6 @@ async def system(door: ToDoorway, actor: Caller) -> Response:
             "runs": {status.value: count for status, count in counts.runs.items()},
         }
     )
-
-
-@router.get("/nodes", responses=gives(NodePage))
-async def list_nodes(door: ToDoorway, actor: Caller) -> Response:
-    """The processes that share this store."""
-    _operators_only(actor)
-    now = await door.store.now()
-    return JSONResponse({"items": [node_out(node, now) for node in await door.store.nodes()]})
 
 
 @router.get("/audit", responses=gives(AuditPage))

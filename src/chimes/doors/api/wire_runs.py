@@ -91,6 +91,7 @@ def key_out(key: ApiKey) -> Json:
 
 
 def node_out(node: Node, now: datetime) -> Json:
+    told = node.facts
     return {
         "id": node.id,
         "version": node.version,
@@ -100,6 +101,12 @@ def node_out(node: Node, now: datetime) -> Json:
         "heartbeat_at": time_out(node.heartbeat_at),
         "lease_until": time_out(node.lease_until),
         "alive": node.lease_until > now,
+        "state": node.state(now).value,
+        "drain": node.drain,
+        "running": None if told is None else told.running,
+        "claims_per_minute": None if told is None else told.claims_per_minute,
+        "memory_bytes": None if told is None else told.memory,
+        "queues": None if told is None else list(told.queues),
         "clock_offset_seconds": round(node.clock_offset, 6),
         "offers": list(node.offers),
     }

@@ -1,0 +1,93 @@
+"""Two real nodes on a real PostgreSQL, drained in turn: no slot is lost or done twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli, cli
+from tests.servers import POSTGRES, shared
+from tests.system.conftest import Start
+from tests.system.node import Node, wait_until
+from tests.system.receiver import Receiver
+from tests.system.test_callbacks import http, instant
+from tests.system.test_faults_ownership import TIMES, all_ended
+
+pytestmark = pytest.mark.timeout(300)
+__all__ = ["cli"]
+
+
+@pytest.fixture
+def postgres() -> Iterator[str]:
+    server = shared(POSTGRES)
+    url = server.new_database()
+    yield url
+    server.drop_database(url)
+
+
+def nodes(node: Node) -> dict[str, dict[str, Any]]:
+    return {each["id"]: each for each in node.call("GET", "/api/v1/nodes").json["items"]}
+
+
+def id_of(node: Node) -> str:
+    (found,) = [name for name in nodes(node) if f"-{node.pid}-" in name]
+    return found
+
+
+def in_state(node: Node, name: str, state: str) -> None:
+    wait_until(lambda: nodes(node)[name]["state"] == state, f"{name} to be {state}")
+
+
+# UX A.8, R3.39
+def test_a_drained_node_leaves_everything_to_the_other(
+    postgres: str, start: Start, receiver: Receiver, cli: Cli
+) -> None:
+    first, second = start(postgres, **TIMES), start(postgres, **TIMES)
+    names = id_of(first), id_of(second)
+    made = first.create(
+        name="often",
+        trigger={"kind": "every", "every": "1s"},
+        target=http(receiver.url("/slot")),
+        policy={"overlap": "allow"},
+    )
+    receiver.wait_for("/slot", 3)
+    # Asked through the other node: it is the store that tells.
+    at = {"CHIMES_URL": f"http://127.0.0.1:{second.port}"}
+    asked = cli("drain", names[0], "--reason", "kernel", "--wait", "--timeout", "60s", **at)
+    assert (asked.code, asked.rows[0][1]) == (0, "drained"), asked
+    before = len(receiver.calls("/slot"))
+    receiver.wait_for("/slot", before + 4)
+    # Still there, still answering, and not judged by anybody.
+    assert first.try_get("/ready") is not None
+    runs = second.runs(made["id"])
+    late = sorted(runs, key=lambda run: instant(run["planned_at"]))[-3:]
+    assert {each["node"] for run in late for each in run["attempts"]} <= {names[1]}
+    refused = cli("node", "forget", names[0], **at)
+    assert refused.code == 5
+
+    assert cli("node", "resume", names[0], **at).rows[0][1] == "alive"
+    in_state(second, names[0], "alive")
+    # Now the other one, so that the first has to do the work again.
+    assert cli("drain", names[1], "--wait", "--timeout", "60s", **at).rows[0][1] == "drained"
+    before = len(receiver.calls("/slot"))
+    receiver.wait_for("/slot", before + 3)
+    first.call("POST", f"/api/v1/schedules/{made['id']}/pause")
+    rows = wait_until(lambda: all_ended(first, made["id"]), "every run to end")
+    slots = sorted(instant(row["slot"]) for row in rows)
+    assert {(b - a).total_seconds() for a, b in pairwise(slots)} == {1.0}
+    assert {(row["status"], row["attempt"]) for row in rows} == {("succeeded", 1)}
+    assert set(Counter(call.run_id for call in receiver.calls("/slot")).values()) == {1}
+
+    # A node that dies is gone, and can be forgotten; unless the other has done so by itself.
+    second.kill()
+    wait_until(lambda: nodes(first).get(names[1], {"state": "gone"})["state"] == "gone", "its end")
+    at = {"CHIMES_URL": f"http://127.0.0.1:{first.port}"}
+    assert cli("node", "forget", names[1], "--yes", **at).code in (0, 3)
+    assert set(nodes(first)) == {names[0]}
+    trail = first.call("GET", "/api/v1/audit").json["items"]
+    verbs = [each["verb"] for each in trail if each["object_kind"] == "node"]
+    assert verbs[-3:] == ["drain", "resume", "drain"]
