@@ -10,6 +10,7 @@ import pytest
 
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import (
+    IN_THE_WAY,
     FireContext,
     plan,
     stops_only_its_own,
@@ -30,6 +31,13 @@ def test_overlap_skip_leaves_a_row() -> None:
     assert (firing.schedule.last_status, firing.schedule.last_slot) == (SKIPPED, NOW)
     assert firing.schedule.last_enqueued_at is None
     assert firing.cancel == ()
+    assert row.result == {IN_THE_WAY: busy(1).admitted[-1]}
+
+
+def test_who_stood_in_the_way_under_a_shared_key_is_not_told() -> None:  # S04
+    shared = due_schedule(policy=Policy(concurrency_key="db"))
+    (row,) = plan(shared, busy(1), NOW).runs
+    assert (row.reason, row.result) == (Reason.OVERLAP, None)
 
 
 def test_overlap_queue_waits() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.model.ids import ScheduleId
-from chimes.model.planning import FireContext, Firing, plan
+from chimes.model.planning import IN_THE_WAY, FireContext, Firing, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, Run, RunStatus, canceled, claimed
 from chimes.model.schedule import Dependency, Schedule, deleted, set_aside
@@ -245,7 +245,11 @@ async def test_an_overlapping_slot_leaves_a_skipped_row(store: Store, clock: Set
     expected = plan(schedule, FireContext(admitted=(run.id,)), now)
     fired = await store.fire_due(plan, limit=10, places=places())
     assert fired == Fired(others=expected.runs)
-    assert [(r.status, r.reason) for r in fired.others] == [(RunStatus.SKIPPED, Reason.OVERLAP)]
+    (skipped,) = fired.others
+    assert (skipped.status, skipped.reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
+    # Which run stood in its way stays on record (UX A.3).
+    assert skipped.result == {IN_THE_WAY: run.id}
+    assert await store.get_run(skipped.id) == skipped
     assert await store.get_schedule(schedule.id) == expected.schedule
 
 

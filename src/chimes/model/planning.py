@@ -17,6 +17,10 @@ from chimes.model.policy import UNLIMITED, Overlap
 from chimes.model.run import Origin, Reason, Run, RunStatus, unblocked
 from chimes.model.schedule import Schedule, at_slot, due_time, planned, runs_left
 
+#: In the result of a run that was skipped for an overlap: the run of its schedule that stood in
+#: its way.
+IN_THE_WAY = "in_the_way"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FireContext:
@@ -208,7 +212,11 @@ class _Admission:
             if self._cancelable:
                 self.cancel = (*self.cancel, self._cancelable.pop(0))
             return replace(run, blocked=True)
-        return ended_at_once(run, RunStatus.SKIPPED, Reason.OVERLAP, self._now)
+        skipped = ended_at_once(run, RunStatus.SKIPPED, Reason.OVERLAP, self._now)
+        if self._schedule.policy.concurrency_key is not None or not self._context.admitted:
+            # Under a shared key it may be somebody else's, who is not to be named (S04).
+            return skipped
+        return replace(skipped, result={IN_THE_WAY: self._context.admitted[-1]})
 
     def _dependency_unmet(self) -> bool:
         depends_on = self._schedule.depends_on
