@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,11 @@ from chimes.model.schedule import Schedule, brought_back, deleted, passed, pause
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.store.port import Store
 from chimes.testing import SettableClock
+from chimes.triggers import Cron, Every, Once, Trigger
 from tests.builders import (
     ACTION,
+    ALICE,
+    BOB,
     FLOW,
     MINUTE,
     NOW,
@@ -270,3 +274,28 @@ async def test_next_due_follows_a_cursor_that_moves(store: Store, clock: Settabl
     assert await store.next_due() == NOW + MINUTE
     await store.change_schedule(schedule.id, lambda s, now: paused(s, now, "me"))
     assert await store.next_due() is None
+
+
+# UX A.1: whose clock changes soon
+async def test_the_zones_of_what_is_to_come(store: Store) -> None:
+    assert await store.zones_in_use() == {}
+
+    async def add(trigger: Trigger, **given: Any) -> ScheduleId:
+        return (await store.add_schedule(due_schedule(trigger=trigger, **given))).id
+
+    tokyo = [
+        await add(Cron("0 9 * * *", timezone="Asia/Tokyo"), owner=owner) for owner in (ALICE, BOB)
+    ]
+    prefixed = await add(Cron("CRON_TZ=Europe/Paris 0 9 * * *"), owner=ALICE)
+    once = await add(Once("2027-01-01T09:00:00", timezone="Europe/Paris"), owner=ALICE)
+    every = await add(Every("1h"), owner=BOB)
+    await add(Cron("0 9 * * *", timezone="Asia/Bangkok"), enabled=False)
+    ended = await add(Cron("0 9 * * *", timezone="Asia/Seoul"))
+    await store.change_schedule(ended, lambda s, now: deleted(s, now, "me"))
+    await add(Cron("0 9 * * *", timezone="Asia/Manila"), next_run_at=None, next_slot=None)
+    assert await store.zones_in_use() == {
+        "Asia/Tokyo": tuple(sorted(tokyo)),
+        "Europe/Paris": tuple(sorted([prefixed, once])),
+        "UTC": (every,),
+    }
+    assert await store.zones_in_use(BOB) == {"Asia/Tokyo": (tokyo[1],), "UTC": (every,)}

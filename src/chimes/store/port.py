@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
-from chimes.model.access import ApiKey, Quota
+from chimes.model.access import ApiKey, Owner, Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, NodeId, RunId, ScheduleId
 from chimes.model.kept_state import KeptState
@@ -164,6 +164,11 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
 
     async def next_due(self) -> datetime | None:
         """The earliest next_run_at of all enabled schedules; cheap, from an index."""
+
+    async def zones_in_use(self, owner: Owner | None = None) -> dict[str, tuple[ScheduleId, ...]]:
+        """By the name of the zone that applies (`trigger.zone`): the enabled schedules to come, by
+        id. Every one of them is looked at, though not read whole: not a question for every
+        page."""
 
     async def fire_due(
         self,

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from chimes.model.audit import AuditEntry
 from chimes.model.delivery import Delivery, InboxItem
+from chimes.model.ids import ScheduleId
 from chimes.model.listing import (
     AuditQuery,
     DeliveryQuery,
@@ -37,6 +38,17 @@ def matches_audit(entry: AuditEntry, query: AuditQuery) -> bool:
         and (query.until is None or entry.at <= query.until)
         and (query.before is None or entry.number < query.before)
     )
+
+
+def by_zone(
+    found: Iterable[tuple[str | None, ScheduleId]],
+) -> dict[str, tuple[ScheduleId, ...]]:
+    """None: nobody can tell."""
+    zones: dict[str, list[ScheduleId]] = {}
+    for zone, schedule_id in found:
+        if zone is not None:
+            zones.setdefault(zone, []).append(schedule_id)
+    return {zone: tuple(sorted(ids)) for zone, ids in zones.items()}
 
 
 class _Identified(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.errors import AlreadyExists, NotFound
-from chimes.model.access import Quota
+from chimes.model.access import Owner, Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
@@ -23,7 +23,7 @@ from chimes.model.schedule import Schedule, counts_against, quota_exceeded, set_
 from chimes.store.edits import ScheduleEdit
 from chimes.store.memory.base import MemoryBase
 from chimes.store.port import Fired, Places, Planner, ScheduleChange
-from chimes.store.selection import select_schedules
+from chimes.store.selection import by_zone, matches_schedule, select_schedules
 from chimes.wording import say
 
 
@@ -124,6 +124,15 @@ class MemorySchedules(MemoryBase):
     async def next_due(self) -> datetime | None:
         with self._lock:
             return self._state.next_due()
+
+    async def zones_in_use(self, owner: Owner | None = None) -> dict[str, tuple[ScheduleId, ...]]:
+        query = ScheduleQuery(owner=owner, enabled=True)
+        with self._lock:
+            return by_zone(
+                (each.trigger.zone, each.id)
+                for each in self._state.schedules.values()
+                if each.next_run_at is not None and matches_schedule(each, query)
+            )
 
     async def fire_due(
         self,

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from chimes.model.access import Owner
 from chimes.model.delivery import Delivery, InboxItem
+from chimes.model.ids import ScheduleId
 from chimes.model.listing import (
     Page,
     Position,
@@ -22,6 +24,7 @@ from chimes.store.plain import to_micros
 from chimes.store.redis.base import RedisBase
 from chimes.store.redis.wire import Wire, flag, micros, rows, texts
 from chimes.store.selection import (
+    by_zone,
     matches_run,
     matches_schedule,
     run_value,
@@ -126,6 +129,12 @@ class RedisListing(RedisBase):
                 lambda schedule: matches_schedule(schedule, query),
             )
         return select_schedules(found, query)
+
+    async def zones_in_use(self, owner: Owner | None = None) -> dict[str, tuple[ScheduleId, ...]]:
+        query = ScheduleQuery(owner=owner, enabled=True, limit=None)
+        found = (await self.list_schedules(query)).items
+        coming = (each for each in found if each.next_run_at is not None)
+        return by_zone((each.trigger.zone, each.id) for each in coming)
 
     async def count_schedules(self, query: ScheduleQuery) -> int:
         every = replace(query, after=None, limit=None, sort=ScheduleSort.CREATED_AT)

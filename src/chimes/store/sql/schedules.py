@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import case, func, select, text
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
-from chimes.model.access import Quota
+from chimes.model.access import Owner, Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
@@ -16,6 +16,7 @@ from chimes.model.run import Reason, Run, canceled
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
 from chimes.store.edits import ScheduleEdit
 from chimes.store.port import ScheduleChange
+from chimes.store.selection import by_zone
 from chimes.store.sql.ahead import without_ahead
 from chimes.store.sql.base import (
     SqlBase,
@@ -33,7 +34,7 @@ from chimes.store.sql.listing import SCHEDULE_SORTS, page_of, schedule_condition
 from chimes.store.sql.locking import hold_keys, hold_owner, hold_places, is_own_key
 from chimes.store.sql.outbox import post_inserted
 from chimes.store.sql.rows.mending import readable_run, readable_schedule
-from chimes.store.sql.rows.parts import maybe_moment
+from chimes.store.sql.rows.parts import maybe_moment, zone_in
 from chimes.store.sql.rows.schedule import schedule_values
 from chimes.store.sql.settling import Settling
 from chimes.store.sql.tables import WAITING, runs, schedules
@@ -129,6 +130,17 @@ class SqlSchedules(SqlBase):
         return maybe_moment(
             await self._database.look(lambda tx: tx.dialect.next_due(tx.connection))
         )
+
+    async def zones_in_use(self, owner: Owner | None = None) -> dict[str, tuple[ScheduleId, ...]]:
+        def work(tx: Tx) -> dict[str, tuple[ScheduleId, ...]]:
+            query = ScheduleQuery(owner=owner, enabled=True)
+            wanted = select(schedules.c.id, schedules.c.trigger).where(
+                *schedule_conditions(query, tx.dialect), schedules.c.next_run_at.is_not(None)
+            )
+            rows = tx.rows(wanted)
+            return by_zone((zone_in(row.trigger), ScheduleId(row.id)) for row in rows)
+
+        return await self._database.look(work)
 
 
 def _apply(

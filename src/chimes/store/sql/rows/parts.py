@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 
+from chimes.errors import ChimesError
 from chimes.model.access import Owner, OwnerType
 from chimes.model.change import made
 from chimes.model.policy import Policy
@@ -24,6 +25,7 @@ from chimes.store.codec.schedule import (
 )
 from chimes.store.plain import EPOCH, MICROSECOND
 from chimes.triggers import Trigger, trigger_from_dict
+from chimes.triggers.zone import UTC_NAME
 
 #: Faster than asking the enumeration each time.
 STATUSES = {status.value: status for status in RunStatus}
@@ -85,6 +87,18 @@ def owner_of(owner_type: str, owner_id: str) -> Owner:
 @lru_cache(maxsize=4096)
 def trigger_of(text: str) -> Trigger:
     return trigger_from_dict(json.loads(text))
+
+
+def zone_in(text: str) -> str | None:
+    """The zone of a trigger, without making one of it; None where it cannot be read."""
+    try:
+        plain = json.loads(text)
+        if "TZ=" in plain.get("expression", ""):
+            return trigger_of(text).zone
+        zone = plain.get("timezone", UTC_NAME)
+    except (ValueError, AttributeError, TypeError, ChimesError):
+        return None
+    return zone if isinstance(zone, str) else None
 
 
 @lru_cache(maxsize=4096)

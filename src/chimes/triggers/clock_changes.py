@@ -1,0 +1,108 @@
+"""When the clock of a zone changes, and what that does to the fires of a trigger."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from chimes.triggers.cron import Cron
+from chimes.triggers.decode import Trigger
+from chimes.triggers.every import Every
+from chimes.triggers.once import Once
+from chimes.triggers.zone import UTC_NAME, parse_zone
+
+_TICK = timedelta(microseconds=1)
+#: Fires around a change that are looked at for the one it concerns.
+_LOOKED_AT = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClockChange:
+    zone: str
+    at: datetime
+    #: How far the clock is put forward; below zero: back.
+    by: timedelta
+
+
+class Effect(StrEnum):
+    #: Its time does not exist that day; it fires at the change.
+    MOVED = "moved"
+    #: Its time comes twice, and it fires the first time only, or both times.
+    ONCE = "once"
+    TWICE = "twice"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Touched:
+    """What a change does to one fire: the wall time that is meant, and that at which it fires."""
+
+    change: ClockChange
+    effect: Effect
+    meant: datetime
+    fires: datetime
+
+
+def clock_changes(zone: str, start: datetime, end: datetime) -> tuple[ClockChange, ...]:
+    """Those after `start`, up to `end`."""
+    if zone == UTC_NAME:
+        return ()
+    first, last = int(start.timestamp()), int(end.timestamp())
+    table = parse_zone(zone).table(first)
+    place = bisect_right(table.instants, first)
+    found: list[ClockChange] = []
+    while place < len(table.instants) and table.instants[place] <= last:
+        before, after = table.segments[place], table.segments[place + 1]
+        if before.offset != after.offset:
+            at = datetime.fromtimestamp(after.start, UTC)
+            by = timedelta(seconds=after.offset - before.offset)
+            found.append(ClockChange(zone=zone, at=at, by=by))
+        place += 1
+    return tuple(found)
+
+
+def touched_by(trigger: Trigger, change: ClockChange) -> Touched | None:
+    """None: it means no time that is left out or repeated, or fires as if nothing happened."""
+    if isinstance(trigger, Every) or trigger.zone != change.zone:
+        return None
+    width = abs(change.by)
+    wall = _wall_time(change)
+    meant = _meant(trigger, wall, wall + width)
+    if meant is None:
+        return None
+    for fire in trigger.fires(change.at - width - _TICK, _LOOKED_AT):
+        match fire.note:
+            case "moved_by_gap":
+                effect = Effect.MOVED
+            case "repeated_hour_once":
+                effect = Effect.ONCE
+            case "repeated_hour_first" | "repeated_hour_second":
+                effect = Effect.TWICE
+            case _:
+                continue
+        return Touched(change=change, effect=effect, meant=meant, fires=fire.local)
+    return None
+
+
+def _wall_time(change: ClockChange) -> datetime:
+    """From where on wall times are left out, or come again."""
+    second = int(change.at.timestamp())
+    zone = parse_zone(change.zone)
+    return change.at + timedelta(seconds=min(zone.offset_at(second - 1), zone.offset_at(second)))
+
+
+def _meant(trigger: Trigger, start: datetime, end: datetime) -> datetime | None:
+    """The first wall time between these two at which it means to fire. A wall time is written as
+    if it were in UTC, where no clock ever changes."""
+    if isinstance(trigger, Once):
+        if trigger.at.endswith("Z"):
+            return None
+        wall = datetime.fromisoformat(trigger.at).replace(tzinfo=UTC)
+        return wall if start <= wall < end else None
+    if not isinstance(trigger, Cron) or "@every" in trigger.expression:
+        return None
+    prefix, _, body = trigger.expression.partition(" ")
+    expression = body if "TZ=" in prefix else trigger.expression
+    found = Cron(expression, timezone=UTC_NAME, dialect=trigger.dialect).next_after(start - _TICK)
+    return found if found is not None and found < end else None
