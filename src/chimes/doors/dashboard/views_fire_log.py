@@ -128,13 +128,14 @@ def _of_note(entry: FireLogEntry, note: AuditEntry) -> LogLine:
         at=note.at,
         decision=entry.decision,
         word=_WORDS[entry.decision],
-        why=_done(note),
+        why=done_in_words(note),
         remark=note.reason,
         changes=changes_of(note) if entry.decision is Decision.CHANGED else (),
     )
 
 
-def _done(note: AuditEntry) -> Wording:
+def done_in_words(note: AuditEntry) -> Wording:
+    """What somebody did to a schedule."""
     who = note.actor
     match note.verb:
         case "pause":
