@@ -23,11 +23,15 @@ class Cause(StrEnum):
 
     #: It could not be planned, or its receiver wants no more calls: nothing happens any more.
     STOPPED = "stopped"
+    #: A secret or token is not accepted, by its receiver or by who is told of its results.
+    REFUSED = "refused"
     FAILING = "failing"
     MISSED = "missed"
     LATE = "late"
     #: Its end has passed, and nobody has ended it.
     PAUSE_OVER = "pause_over"
+    #: A change of the clocks is near, and moves or repeats one of its fires.
+    CLOCK_CHANGE = "clock_change"
 
 
 _GRAVITY = {cause: place for place, cause in enumerate(Cause)}
@@ -75,6 +79,20 @@ def gravest(signs: Iterable[Sign]) -> list[Sign]:
         best.values(),
         key=lambda sign: (_GRAVITY[sign.cause], -(sign.at - _EPOCH), sign.schedule_id),
     )
+
+
+def joined(found: Attentions, more: Iterable[Attention]) -> Attentions:
+    """With signs that the store does not look for. A schedule is there once, with its gravest."""
+    known = {each.schedule.id: each for each in found.items}
+    new = 0
+    for each in more:
+        before = known.get(each.schedule.id)
+        new += before is None
+        if before is None or _GRAVITY[each.sign.cause] < _GRAVITY[before.sign.cause]:
+            known[each.schedule.id] = each
+    order = gravest(each.sign for each in known.values())
+    items = tuple(known[sign.schedule_id] for sign in order)
+    return Attentions(total=found.total + new, items=items)
 
 
 def stopped_by_error(schedule: Schedule) -> bool:

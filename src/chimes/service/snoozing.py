@@ -115,7 +115,8 @@ def _hidden(found: Attention, put_off: Mapping[ScheduleId, PutOff]) -> bool:
     if why is None:
         return False
     cause = found.sign.cause
-    if why.known is not None and cause is Cause.FAILING and still_known(why.known, found.schedule):
+    failing = cause in (Cause.FAILING, Cause.REFUSED)
+    if why.known is not None and failing and still_known(why.known, found.schedule):
         return True
     gravest_first = list(Cause)
     return why.snooze is not None and (

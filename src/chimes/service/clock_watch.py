@@ -1,0 +1,130 @@
+"""Changes of the clocks that are near, and the schedules that notice them (UX A.1). Which those
+are is found out once in a while: zones change twice a year, and schedules are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from chimes.clock import Clock
+from chimes.model.access import Actor, Owner
+from chimes.model.attention import Attention, Cause, Sign
+from chimes.model.ids import ScheduleId
+from chimes.model.listing import ScheduleQuery
+from chimes.model.schedule import Schedule
+from chimes.store.port import Store
+from chimes.triggers.clock_changes import ClockChange, Touched, clock_changes, touched_by
+
+WITHIN = timedelta(days=7)
+#: For so many seconds it is believed.
+KEPT_FOR = 600.0
+#: Owners for whom it is kept.
+MOST_KEPT = 64
+#: Schedules whose fires are computed each time, and those of them that are told of.
+MOST_COMPUTED, MOST_TOLD = 500, 20
+#: Of what fires more often, a single one is not missed.
+_OFTEN = 24
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ZoneChange:
+    change: ClockChange
+    #: Schedules that go by that clock.
+    schedules: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noticing:
+    """A schedule of which a change moves or repeats a fire."""
+
+    found: Attention
+    touched: Touched
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Coming:
+    zones: tuple[ZoneChange, ...] = ()
+    noticing: tuple[Noticing, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Kept:
+    since: float
+    zones: tuple[ZoneChange, ...]
+    noticing: tuple[ScheduleId, ...]
+
+
+class ClockWatch:
+    """One for all pages of a process."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._kept: dict[Owner | None, _Kept] = {}
+
+    async def coming(self, actor: Actor, now: datetime) -> Coming:
+        """Within a week. A schedule that was added or changed is noticed within ten minutes; one
+        that was paused or deleted is not told of any more."""
+        owner = None if actor.sees_everything else actor.owner
+        kept = self._kept.get(owner)
+        if kept is None or self._clock.monotonic() - kept.since > KEPT_FOR:
+            kept = await self._found(owner, now)
+            self._kept.pop(owner, None)
+            self._kept[owner] = kept
+            for oldest in list(self._kept)[:-MOST_KEPT]:
+                del self._kept[oldest]
+        zones = tuple(each for each in kept.zones if each.change.at > now)
+        if not zones or not kept.noticing:
+            return Coming(zones=zones)
+        schedules = await self._schedules(owner, kept.noticing)
+        return Coming(zones=zones, noticing=noticing(schedules, zones)[:MOST_TOLD])
+
+    async def _found(self, owner: Owner | None, now: datetime) -> _Kept:
+        since = self._clock.monotonic()
+        in_use = await self._store.zones_in_use(owner)
+        zones = tuple(
+            ZoneChange(change=change, schedules=len(ids))
+            for zone, ids in sorted(in_use.items())
+            for change in clock_changes(zone, now, now + WITHIN)
+        )
+        zones = tuple(sorted(zones, key=lambda each: (each.change.at, each.change.zone)))
+        changing = dict.fromkeys(each.change.zone for each in zones)
+        ids = [schedule_id for zone in changing for schedule_id in in_use[zone]][:MOST_COMPUTED]
+        found = noticing(await self._schedules(owner, ids), zones) if ids else ()
+        names = tuple(each.found.schedule.id for each in found)
+        return _Kept(since=since, zones=zones, noticing=names[: 2 * MOST_TOLD])
+
+    async def _schedules(
+        self, owner: Owner | None, ids: Iterable[ScheduleId]
+    ) -> tuple[Schedule, ...]:
+        query = ScheduleQuery(owner=owner, enabled=True, ids=tuple(ids), limit=None)
+        return (await self._store.list_schedules(query)).items
+
+
+def noticing(schedules: Iterable[Schedule], zones: Iterable[ZoneChange]) -> tuple[Noticing, ...]:
+    """The soonest change first; a schedule is told of its first only."""
+    changes = tuple(zones)
+    found: list[Noticing] = []
+    for schedule in schedules:
+        touched = next(
+            (hit for each in changes if (hit := _hit(schedule, each.change)) is not None), None
+        )
+        if touched is not None:
+            at = touched.change.at
+            sign = Sign(schedule_id=schedule.id, cause=Cause.CLOCK_CHANGE, at=at)
+            attention = Attention(schedule=schedule, sign=sign)
+            found.append(Noticing(found=attention, touched=touched))
+    return tuple(sorted(found, key=lambda each: (each.found.sign.at, each.found.schedule.name)))
+
+
+def _hit(schedule: Schedule, change: ClockChange) -> Touched | None:
+    trigger = schedule.trigger
+    if trigger.zone != change.zone or schedule.next_slot is None:
+        return None
+    hit = touched_by(trigger, change)
+    # What comes before its next one has been skipped by somebody already.
+    if hit is None or hit.fires < schedule.next_slot:
+        return None
+    return hit if trigger.count_between(change.at - _DAY, change.at) <= _OFTEN else None
