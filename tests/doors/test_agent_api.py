@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import time, timedelta
 from typing import Any
 
 import pytest
@@ -16,13 +16,16 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery
 from chimes.model.policy import Backoff, Policy
 from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.telling_times import Digest, Period, Quiet
 from tests.builders import ALICE, BOB, a_node
 from tests.doors.rig import HTTP, Rig
 
 AGENT = {"kind": "agent", "prompt": "Summarise the news"}
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
 HOOK = {"channel": "webhook", "to": "https://example.com/h", "signing_secrets": [SECRET]}
-INBOX = {"channel": "inbox", "to": "", "on": ["always"], "language": "", "signing_secrets": []}
+USUAL = {"signing_secrets": [], "late_after": "PT1M", "quiet": None, "digest": None}
+NIGHT = {"from": "22:00", "to": "07:00"}
+INBOX = {"channel": "inbox", "to": "", "on": ["always"], "language": ""} | USUAL
 
 
 async def changed(rig: Rig, made: dict[str, Any], **given: Any) -> Any:
@@ -48,8 +51,8 @@ async def test_every_store_keeps_it(any_rig: Rig) -> None:
     made = await any_rig.create(target=target, delivery=told)
     assert made["target"] == target
     assert made["delivery"] == [
-        HOOK | {"on": ["always"], "language": "", "signing_secrets": ["***"]},
-        told[1] | {"to": "-42", "signing_secrets": []},
+        USUAL | HOOK | {"on": ["always"], "language": "", "signing_secrets": ["***"]},
+        told[1] | {"to": "-42"} | USUAL,
     ]
     schedule = await any_rig.store.get_schedule(ScheduleId(made["id"]))
     assert schedule is not None
@@ -57,6 +60,86 @@ async def test_every_store_keeps_it(any_rig: Rig) -> None:
         Recipient(channel=Channel.WEBHOOK, to="https://example.com/h", signing_secrets=(SECRET,)),
         Recipient(channel=Channel.TELEGRAM, to="-42", on=(Occasion.FAILURE,), language="th"),
     )
+
+
+# UX A.4: if late, quiet hours, digests
+async def test_when_people_are_told_is_kept_and_comes_back(rig: Rig) -> None:
+    zone = "Asia/Bangkok"
+    told = {
+        "channel": "telegram",
+        "to": "42",
+        "on": ["late", "failure"],
+        "late_after": "PT5M",
+        "quiet": {"from": "22:00", "to": "07:30", "zone": zone, "except": ["failure"]},
+        "digest": {"every": "weekly", "at": "09:15", "on": "friday", "zone": zone, "except": []},
+    }
+    made = await rig.create(target=AGENT, delivery=[told])
+    assert made["delivery"] == [USUAL | {"language": ""} | told]
+    again = (await changed(rig, made, delivery=made["delivery"])).json()
+    assert again["delivery"] == made["delivery"]
+    schedule = await rig.store.get_schedule(ScheduleId(made["id"]))
+    assert schedule is not None
+    assert schedule.policy.delivery == (
+        Recipient(
+            channel=Channel.TELEGRAM,
+            to="42",
+            on=(Occasion.LATE, Occasion.FAILURE),
+            late_after=timedelta(minutes=5),
+            quiet=Quiet(start=time(22), end=time(7, 30), zone=zone, but=(Occasion.FAILURE,)),
+            digest=Digest(every=Period.WEEK, at=time(9, 15), weekday=4, zone=zone),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("trigger", "zone"),
+    [
+        ({"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Tokyo"}, "Asia/Tokyo"),
+        ({"kind": "every", "every": "1h"}, "UTC"),
+    ],
+)
+async def test_times_without_a_zone_have_that_of_the_schedule(
+    rig: Rig, trigger: dict[str, str], zone: str
+) -> None:
+    told = {"channel": "email", "to": "a@example.com", "quiet": {"from": "22:00", "to": "7:00"}}
+    made = await rig.create(trigger=trigger, delivery=[told | {"digest": "hourly"}])
+    (kept,) = made["delivery"]
+    assert kept["quiet"] == {"from": "22:00", "to": "07:00", "zone": zone, "except": []}
+    assert (kept["digest"]["at"], kept["digest"]["zone"]) == ("00:00", zone)
+    daily = (await changed(rig, made, delivery=[told | {"digest": "daily"}])).json()["delivery"][0]
+    assert (daily["digest"]["at"], daily["digest"]["zone"]) == ("08:00", zone)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "pointer"),
+    [
+        ({"on": ["test"]}, "/delivery/0/on/0"),
+        ({"on": ["digest"]}, "/delivery/0/on/0"),
+        ({"late_after": "PT0S"}, "/delivery/0/late_after"),
+        ({"late_after": "P8D"}, "/delivery/0/late_after"),
+        ({"quiet": {"from": "22:00"}}, "/delivery/0/quiet/to"),
+        ({"quiet": {"from": "24:00", "to": "07:00"}}, "/delivery/0/quiet/from"),
+        ({"quiet": {"from": "22:00", "to": "22:00"}}, "/delivery/0/quiet/to"),
+        ({"quiet": {"from": "1:00", "to": "2:00", "zone": "Mars"}}, "/delivery/0/quiet/zone"),
+        ({"quiet": {"from": "1:00", "to": "2:00", "except": ["x"]}}, "/delivery/0/quiet/except/0"),
+        ({"digest": "yearly"}, "/delivery/0/digest/every"),
+        ({"digest": {"every": "weekly", "on": "someday"}}, "/delivery/0/digest/on"),
+        ({"digest": {"every": "daily", "zone": "Mars"}}, "/delivery/0/digest/zone"),
+        ({"channel": "inbox", "to": "", "quiet": NIGHT}, "/delivery/0/quiet"),
+    ],
+)
+async def test_times_that_cannot_be_are_refused_where_they_stand(
+    rig: Rig, wrong: dict[str, Any], pointer: str
+) -> None:
+    body = {
+        "name": "x",
+        "trigger": {"kind": "every", "every": "1h"},
+        "target": AGENT,
+        "delivery": [{"channel": "email", "to": "a@example.com"} | wrong],
+    }
+    answer = await rig.client.post("/api/v1/schedules", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == pointer
 
 
 async def test_other_kinds_tell_nobody_unless_asked(rig: Rig) -> None:
@@ -82,9 +165,9 @@ async def test_a_prompt_that_cannot_be_right(
     rig: Rig, target: dict[str, Any], pointer: str | None, code: str | None
 ) -> None:
     answer = await rig.client.post(
-        "/api/v1/schedules", json={"name": "x", "trigger": {"kind": "every", "every": "1h"}}
-        | {"target": target},
-    )  # fmt: skip
+        "/api/v1/schedules",
+        json={"name": "x", "trigger": {"kind": "every", "every": "1h"}} | {"target": target},
+    )
     assert answer.status_code == 422
     (error,) = answer.json()["errors"]
     assert pointer is None or error["pointer"] == pointer

@@ -8,7 +8,7 @@ from typing import TypedDict
 from urllib.parse import quote
 
 from chimes.errors import InvalidInput
-from chimes.model.recipient import Recipient
+from chimes.model.recipient import LATE_AFTER, Recipient
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
@@ -17,6 +17,7 @@ from chimes.model.target import (
     SyncTarget,
     TaskTarget,
 )
+from chimes.model.telling_times import WEEKDAYS
 from chimes.triggers import Trigger, format_duration_iso, format_moment, parse_duration
 from chimes.triggers.expression import trigger_from_text
 from chimes.wording import say
@@ -218,13 +219,31 @@ def delivery_json(given: Iterable[RecipientLike]) -> list[Json]:
 def _recipient(given: RecipientLike) -> Json:
     if not isinstance(given, Recipient):
         return dict(given)
-    return {
+    found: Json = {
         "channel": given.channel.value,
         "to": given.to,
         "on": [each.value for each in given.on],
         "language": given.language,
         "signing_secrets": list(given.signing_secrets),
     }
+    if given.late_after != LATE_AFTER:
+        found["late_after"] = format_duration_iso(given.late_after)
+    if (quiet := given.quiet) is not None:
+        found["quiet"] = {
+            "from": quiet.start.strftime("%H:%M"),
+            "to": quiet.end.strftime("%H:%M"),
+            "zone": quiet.zone,
+            "except": [each.value for each in quiet.but],
+        }
+    if (digest := given.digest) is not None:
+        found["digest"] = {
+            "every": digest.every.value,
+            "at": digest.at.strftime("%H:%M"),
+            "on": WEEKDAYS[digest.weekday],
+            "zone": digest.zone,
+            "except": [each.value for each in digest.but],
+        }
+    return found
 
 
 def owner_json(text: str) -> Json:

@@ -43,4 +43,4 @@ class Doorway:
 
     @property
     def messages(self) -> MessageService:
-        return MessageService(self.store)
+        return MessageService(self.store, self.schedules.check_recipient)

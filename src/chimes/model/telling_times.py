@@ -12,6 +12,8 @@ from chimes.model.occasion import Occasion
 from chimes.triggers import parse_zone
 from chimes.triggers.zone import UTC_NAME, Zone
 
+#: As programs name them, from 0 on.
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _EPOCH = date(1970, 1, 1)
 _DAY = timedelta(days=1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NoReturn
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
@@ -12,7 +12,11 @@ from chimes.model.delivery import LONGEST_HOLD, Delivery, DeliveryState, InboxIt
 from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.inbox import READ, InboxChange, inbox_changed
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
+from chimes.model.recipient import Recipient
+from chimes.model.recipient_rules import check_recipients
+from chimes.model.schedule import Schedule
 from chimes.service.audit import entry
+from chimes.service.trials import PATIENCE, CheckRecipient, TrialOutcome, Trials
 from chimes.store.port import Store
 from chimes.wording import say
 
@@ -21,11 +25,18 @@ MOST_MARKED = 1000
 _PAGE = 200
 
 
+async def check_recipient(actor: Actor, recipient: Recipient) -> None:
+    """All that can be said without a store."""
+    check_recipients([recipient])
+
+
 class MessageService:
     """Other owners' messages do not exist, except for those who see everything."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, check: CheckRecipient = check_recipient) -> None:
+        """`check`: what a recipient must be like to be sent a test."""
         self._store = store
+        self._trials = Trials(store, check)
 
     # --- deliveries ---------------------------------------------------------------------------
     async def deliveries(self, actor: Actor, query: DeliveryQuery) -> Page[Delivery]:
@@ -70,6 +81,20 @@ class MessageService:
         if after is None:
             raise _no_delivery(delivery_id)
         return after
+
+    async def send_test(
+        self,
+        actor: Actor,
+        recipient: Recipient,
+        *,
+        schedule: Schedule | None = None,
+        patience: timedelta = PATIENCE,
+    ) -> TrialOutcome:
+        """A real message, marked as a test, at once: neither quiet hours nor a digest hold it up.
+        To one of the schedule's recipients in its owner's name, or to anybody whom the caller may
+        name in its own. Raises what saving such a recipient would, NotFound if the schedule has
+        not got it, RateLimited. Waits for `patience` to see what becomes of it."""
+        return await self._trials.send(actor, recipient, schedule, patience)
 
     # --- the inbox ----------------------------------------------------------------------------
     async def inbox(self, actor: Actor, query: InboxQuery) -> tuple[Page[InboxItem], int]:

@@ -7,12 +7,25 @@ from collections.abc import Collection, Sequence
 
 from chimes.errors import InvalidInput
 from chimes.model.access import Actor, Owner, OwnerType, Role
+from chimes.model.change import replace
+from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Recipient
 from chimes.store.port import Store
+from chimes.triggers import Every, Trigger
 from chimes.wording import say
 
 #: The kept state of a chat that is linked to an owner, by the number of the chat.
 LINKED_CHAT = "telegram:chat:"
+
+
+def zoned(policy: Policy, zone: str, trigger: Trigger | None = None) -> Policy:
+    """The same, with a zone where quiet hours and digests name none: the trigger's if that goes by
+    the wall clock, else the one given."""
+    if all(each.quiet is None and each.digest is None for each in policy.delivery):
+        return policy
+    if trigger is not None and not isinstance(trigger, Every):
+        zone = trigger.with_default_zone(zone).zone
+    return replace(policy, delivery=tuple(each.in_zone(zone) for each in policy.delivery))
 
 
 async def check_chats(

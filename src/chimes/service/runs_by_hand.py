@@ -17,7 +17,7 @@ from chimes.model.source import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget, Target
 from chimes.service.audit import entry, masked
 from chimes.service.orders import Order, completed, order_shown, ordered_run
-from chimes.service.recipients import check_chats
+from chimes.service.recipients import check_chats, zoned
 from chimes.service.schedule_changes import ScheduleChanges, refuse_agents
 from chimes.service.slots import AS_THE_SCHEDULE, Backfill, Pace, check_pace, paced, past_slots
 from chimes.store.codec.schedule import target_to_plain
@@ -44,6 +44,7 @@ class RunsByHand(ScheduleChanges):
         self._target_allowed(actor, order.target, None)
         self._check_recipients(order.policy.delivery)
         await check_chats(self._store, actor, order.policy.delivery)
+        order = replace(order, policy=zoned(order.policy, self._default_timezone))
         order = completed(order, await self.defaults_of(order.target))
         await self._look()
         await self._run_quotas.check(actor, owner)

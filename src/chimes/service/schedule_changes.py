@@ -30,6 +30,7 @@ from chimes.service.audit import changes_between, entry
 from chimes.service.preferences import PreferenceService
 from chimes.service.prompts import NAMESPACE
 from chimes.service.quotas import QuotaRule, no_quotas
+from chimes.service.recipients import check_chats
 from chimes.service.rules import (
     SHORTEST_INTERVAL,
     check_fires,
@@ -102,6 +103,15 @@ class ScheduleChanges:
         self._planner = planner
         self._capped = capped
         self._run_quotas = RunQuotas(store, lambda: limits().runs)
+
+    async def check_recipient(self, actor: Actor, recipient: Recipient) -> None:
+        """Raises InvalidInput if a schedule of the caller's may not have it."""
+        try:
+            self._check_recipients([recipient])
+            await check_chats(self._store, actor, [recipient])
+        except InvalidInput as error:
+            error.field = (error.field or "").removeprefix("delivery[0].")
+            raise
 
     async def get(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
         schedule = await self._store.get_schedule(schedule_id)

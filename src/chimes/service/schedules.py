@@ -35,7 +35,7 @@ from chimes.model.schedule import (
 from chimes.model.target import SyncTarget
 from chimes.service.audit import changes_between, entry
 from chimes.service.quotas import QuotaUse
-from chimes.service.recipients import check_chats
+from chimes.service.recipients import check_chats, zoned
 from chimes.service.rules import (
     checked,
     checked_id,
@@ -126,6 +126,7 @@ class ScheduleService(RunsByHand):
                 trigger=self._settled_trigger(
                     draft.trigger, None, now, zone or self._default_timezone
                 ),
+                policy=zoned(draft.policy, zone or self._default_timezone, draft.trigger),
                 created_at=now,
                 updated_at=now,
                 created_by=actor.name,
@@ -200,6 +201,7 @@ class ScheduleService(RunsByHand):
                 self._target_allowed(actor, after.target, before.target)
             if after.policy.delivery != before.policy.delivery:
                 self._check_recipients(after.policy.delivery)
+                after = replace(after, policy=zoned(after.policy, zone, after.trigger))
             if after.trigger != before.trigger:
                 trigger = self._settled_trigger(after.trigger, before.trigger, now, zone)
                 after = replace(after, trigger=trigger)

@@ -10,7 +10,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from chimes.doors.api.inputs import NothingIn
+from chimes.doors.api.inputs import NothingIn, RecipientIn
 from chimes.doors.api.outputs import (
     BODY,
     EVERYWHERE,
@@ -25,6 +25,7 @@ from chimes.doors.api.paging import DEFAULT_LIMIT, page, position_from, question
 from chimes.doors.api.queries import Limit, Query, Word, owner_asked_for
 from chimes.doors.api.route import Caller, NativeRoute, ToDoorway
 from chimes.doors.api.wire import Json, time_out
+from chimes.doors.api.wire_recipients import recipients_from
 from chimes.doors.language import Spoken, in_language
 from chimes.model.delivery import Delivery, DeliveryState
 from chimes.model.ids import DeliveryId, RunId, ScheduleId
@@ -67,7 +68,7 @@ class DeliveriesQuery(Query):
 
 class DeliveryOut(Out):
     id: str
-    run_id: str
+    run_id: str | None = Field(description="Null for a digest and for a test.")
     schedule_id: str | None
     schedule_name: str
     owner: OwnerOut
@@ -123,6 +124,14 @@ async def retry_delivery(
     """Try a dead letter again, or one that waits at once."""
     again = await door.messages.retry(actor, DeliveryId(delivery_id))
     return in_language(JSONResponse(delivery_out(again, lang)), lang)
+
+
+@router.post("/test", responses=gives(DeliveryOut) | TAKEN | BODY)
+async def send_test(body: RecipientIn, door: ToDoorway, actor: Caller, lang: Spoken) -> Response:
+    """Send a message that is marked as a test, and wait a few seconds for what becomes of it."""
+    (recipient,) = recipients_from([body])
+    outcome = await door.messages.send_test(actor, recipient)
+    return in_language(JSONResponse(delivery_out(outcome.delivery, lang)), lang)
 
 
 def delivery_out(delivery: Delivery, lang: str) -> Json:

@@ -18,10 +18,10 @@ from chimes.doors.api.fields import (
     with_kind,
     without_defaults,
 )
+from chimes.doors.api.inputs_recipients import RecipientIn as RecipientIn
 from chimes.model.access import OwnerType, Role, Scope
 from chimes.model.action_rules import MAX_IDENTITIES
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
-from chimes.model.recipient import Channel, Occasion
 from chimes.model.recipient_rules import MOST_RECIPIENTS
 from chimes.service.rules import ID_LIMIT
 
@@ -205,24 +205,6 @@ class TargetPatch(ActionNames):
     identities: Identities = Field(default_factory=list)
     params: ActionParams = Field(default_factory=dict)
     account: AccountIn = Field(default_factory=AccountIn)
-
-
-class RecipientIn(Body):
-    """Somebody who is told how a run ended. `signing_secrets`, of a webhook, are answered as `***`
-    and kept where `***` comes back."""
-
-    channel: Annotated[Channel, Word]
-    to: str | int = Field(
-        default="",
-        description="A chat id or @name, a URL, an address; empty for the inbox of the owner.",
-    )
-    on: list[Annotated[Occasion, Word]] = Field(
-        default_factory=lambda: [Occasion.ALWAYS], max_length=len(Occasion)
-    )
-    language: Literal["", "en", "th", "zh"] = Field(
-        default="", description="Empty: as the owner likes it."
-    )
-    signing_secrets: list[str] = Field(default_factory=list, max_length=10)
 
 
 DeliveryField = Annotated[

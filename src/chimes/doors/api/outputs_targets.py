@@ -8,6 +8,7 @@ from pydantic import Field
 
 from chimes.doors.api.out import Out
 from chimes.model.recipient import Channel, Occasion
+from chimes.model.telling_times import Period
 
 
 class HttpTargetOut(Out):
@@ -73,9 +74,27 @@ TargetOut = Annotated[
 ]
 
 
+class QuietOut(Out):
+    start: str = Field(alias="from")
+    end: str = Field(alias="to")
+    zone: str
+    but: list[Occasion] = Field(alias="except")
+
+
+class DigestOut(Out):
+    every: Period
+    at: str
+    on: str
+    zone: str
+    but: list[Occasion] = Field(alias="except")
+
+
 class RecipientOut(Out):
     channel: Channel
     to: str
     on: list[Occasion]
     language: str = Field(description="Empty: as the owner likes it.")
     signing_secrets: list[Literal["***"]]
+    late_after: str
+    quiet: QuietOut | None
+    digest: DigestOut | None

@@ -1,0 +1,157 @@
+"""Who is told of a run's end: when, why, and in which digest (ADR 32)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import time, timedelta
+from typing import Any
+
+import pytest
+
+from chimes.model.delivery import (
+    DIGEST_SLACK,
+    LEFT_BEHIND,
+    Delivery,
+    DeliveryState,
+    belongs_to,
+    digest_ends,
+    digest_of,
+    outbox,
+    trial_delivery,
+)
+from chimes.model.ids import RunId
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.telling_times import Digest, Period, Quiet
+from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
+
+CHAT = Recipient(channel=Channel.TELEGRAM, to="7")
+INBOX = Recipient(channel=Channel.INBOX)
+LATE = (Occasion.LATE,)
+#: NOW is within it.
+QUIET = Quiet(start=time(0), end=time(23, 59), zone="UTC")
+DAILY = Digest(every=Period.DAY, zone="UTC")
+
+
+def ended(*told: Recipient, late: timedelta = timedelta(), **given: Any) -> Run:
+    values = {
+        "status": RunStatus.SUCCEEDED,
+        "started_at": NOW + late,
+        "planned_at": NOW,
+        "finished_at": NOW + late,
+        "owner": ALICE,
+        "origin": Origin.SCHEDULE,
+    }
+    run = a_run(a_schedule())
+    return replace(run, policy=Policy(delivery=told), **(values | given))
+
+
+def why(run: Run, previous: RunStatus | None = None) -> list[Occasion]:
+    return [each.occasion for each in outbox(run, previous, NOW)]
+
+
+@pytest.mark.parametrize(
+    ("late", "given", "told"),
+    [
+        (MINUTE, {}, False),
+        (MINUTE + SECOND, {}, True),
+        (HOUR, {"origin": Origin.MANUAL}, False),
+        (HOUR, {"origin": Origin.BACKFILL}, False),
+        (HOUR, {"status": RunStatus.FAILED}, True),
+        (HOUR, {"status": RunStatus.SKIPPED}, False),
+        (timedelta(), {"status": RunStatus.MISSED, "started_at": None}, True),
+        (timedelta(), {"status": RunStatus.CANCELED, "started_at": None}, False),
+    ],
+)
+def test_who_asks_for_late_ones_is_told_of_those(
+    late: timedelta, given: dict[str, Any], told: bool
+) -> None:
+    assert why(ended(replace(CHAT, on=LATE), late=late, **given)) == [Occasion.LATE] * told
+
+
+def test_how_late_is_late_is_for_the_recipient_to_say() -> None:
+    patient = replace(CHAT, on=LATE, late_after=HOUR)
+    assert why(ended(patient, late=HOUR)) == []
+    assert why(ended(patient, late=HOUR + SECOND)) == [Occasion.LATE]
+
+
+def test_a_late_run_is_told_once_and_by_what_became_of_it_if_that_is_asked_for() -> None:
+    both = replace(CHAT, on=(Occasion.FAILURE, Occasion.LATE))
+    assert why(ended(both, late=HOUR, status=RunStatus.FAILED)) == [Occasion.FAILURE]
+    assert why(ended(both, late=HOUR)) == [Occasion.LATE]
+    assert why(ended(CHAT, late=HOUR)) == [Occasion.SUCCESS]
+
+
+def test_what_falls_into_quiet_hours_waits_for_their_end() -> None:
+    (delivery,) = outbox(ended(replace(CHAT, quiet=QUIET)), None, NOW)
+    assert (delivery.created_at, delivery.available_at) == (NOW, QUIET.until(NOW))
+    but = replace(QUIET, but=(Occasion.SUCCESS,))
+    (urgent,) = outbox(ended(replace(CHAT, quiet=but)), None, NOW)
+    assert urgent.available_at == NOW
+    (inbox,) = outbox(ended(replace(INBOX, quiet=QUIET)), None, NOW)
+    assert inbox.available_at == NOW
+
+
+def collected(*, now: Any = NOW, **given: Any) -> tuple[Delivery, Delivery]:
+    member, digest = outbox(ended(replace(CHAT, digest=DAILY), **given), None, now)
+    return member, digest
+
+
+def test_a_digest_stands_beside_what_it_is_to_take_along() -> None:
+    member, digest = collected()
+    end = DAILY.end_after(NOW)
+    assert digest_ends(digest) == end
+    assert digest.available_at == end + DIGEST_SLACK
+    assert member.available_at == end + DIGEST_SLACK + LEFT_BEHIND
+    assert (digest.run_id, digest.occasion) == (None, Occasion.DIGEST)
+    assert belongs_to(member, digest)
+    assert not belongs_to(digest, digest)
+
+
+def test_all_of_a_period_have_the_same_digest() -> None:
+    _, first = collected()
+    later, same = collected(now=NOW + HOUR, id=RunId("another"))
+    assert same.id == first.id
+    assert belongs_to(later, first)
+    tomorrow, other = collected(now=NOW + timedelta(days=1), id=RunId("third"))
+    assert other.id != first.id
+    assert not belongs_to(tomorrow, first)
+    assert belongs_to(later, other), "what the one before has left behind"
+
+
+def test_a_digest_is_of_one_owner_recipient_and_rhythm() -> None:
+    member, digest = collected()
+    hourly = replace(member.recipient, digest=Digest(every=Period.HOUR, zone="UTC"))
+    for other in (
+        replace(member, owner=BOB),
+        replace(member, recipient=replace(member.recipient, to="8")),
+        replace(member, recipient=hourly),
+        replace(member, recipient=CHAT),
+        replace(member, state=DeliveryState.DELIVERED),
+    ):
+        assert not belongs_to(other, digest)
+    assert digest_of(replace(member, owner=BOB), NOW).id != digest.id
+
+
+def test_what_is_urgent_goes_past_the_digest() -> None:
+    urgent = replace(CHAT, digest=replace(DAILY, but=(Occasion.FAILURE,)))
+    (alone,) = outbox(ended(urgent, status=RunStatus.FAILED), None, NOW)
+    assert alone.available_at == NOW
+    member, digest = outbox(ended(urgent), None, NOW)
+    assert belongs_to(member, digest)
+    assert belongs_to(member, collected()[1]), "what is urgent to whom divides no digest"
+
+
+def test_a_digest_waits_for_the_end_of_quiet_hours() -> None:
+    quiet = Quiet(start=time(7), end=time(9), zone="UTC")
+    _, digest = outbox(ended(replace(CHAT, digest=DAILY, quiet=quiet)), None, NOW)
+    assert digest.available_at == DAILY.end_after(NOW) + HOUR
+
+
+def test_a_test_waits_for_nothing() -> None:
+    anybody = replace(CHAT, quiet=QUIET, digest=DAILY)
+    test = trial_delivery(anybody, ALICE, "x", NOW)
+    assert (test.available_at, test.run_id) == (NOW, None)
+    assert anybody.quiet_until(NOW, test.occasion) is None
+    assert not anybody.collects(test.occasion)
