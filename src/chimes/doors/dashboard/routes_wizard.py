@@ -9,22 +9,23 @@ from starlette.responses import Response
 
 from chimes.doors.api.wire import schedule_out
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.routes_wizard_offers import offers_now
 from chimes.doors.dashboard.routes_wizard_saving import conflict, create, save
 from chimes.doors.dashboard.routes_wizard_sheet import (
     Edit,
     Sheet,
     composed,
-    offers_now,
     opened,
 )
 from chimes.doors.dashboard.routes_wizard_trial import run_of_trial, tried
+from chimes.doors.dashboard.views_wizard_calendars import MOST_EXCLUSIONS, countries
 from chimes.doors.dashboard.views_wizard_form import fields_from, fields_of, new_fields
 from chimes.doors.dashboard.views_wizard_merge import value_text
+from chimes.doors.dashboard.views_wizard_schema import arguments_of, with_arguments
 from chimes.doors.dashboard.views_wizard_text import pretty
 from chimes.doors.dashboard.views_wizard_what import METHODS
 from chimes.doors.dashboard.views_wizard_when import (
     COMMON_CRONS,
-    MOST_EXCLUSIONS,
     UNITS,
     Fields,
     Plain,
@@ -32,20 +33,19 @@ from chimes.doors.dashboard.views_wizard_when import (
 from chimes.doors.dashboard.views_wizard_words import read_words, with_preset
 from chimes.doors.dashboard.visit import Visit
 from chimes.doors.problems import FieldError
+from chimes.doors.telegram.links import Links
 from chimes.errors import InvalidInput, NeedsClarification, NotAllowed, NotFound
 from chimes.language import describe
 from chimes.model.ids import ScheduleId
-from chimes.model.listing import ScheduleQuery
 from chimes.model.recipient_rules import MOST_RECIPIENTS
 from chimes.model.schedule import Schedule
 from chimes.model.templates import offers
 from chimes.redaction import HIDDEN
-from chimes.triggers import parse_zone, trigger_from_dict
+from chimes.triggers import Cron, parse_zone, trigger_from_dict
 from chimes.wording import say
 
 pages = Pages()
 _TEMPLATE = "wizard/page.html"
-_OTHERS = 50
 _UNREAD = FieldError(
     name="words",
     detail=say("These words are not in the fields yet. Press “Fill in the fields”, or clear them."),
@@ -115,7 +115,7 @@ async def _form(visit: Visit, edit: Edit | None) -> Response:
         case "cron":
             fields |= {"when": "cron", "expression": choice}
         case "zone":
-            fields |= {"zone": choice}
+            fields |= {"zone": choice, "zone_sure": choice}
         case "test":
             return await tried(visit, fields, edit, _shown)
         case _:
@@ -134,14 +134,20 @@ async def _read(visit: Visit, fields: Fields, edit: Edit | None) -> Sheet:
         zone = visit.look.zone
     try:
         found = read_words(
-            fields["words"], fields, now=visit.now, zone=zone, lang=visit.look.language
+            fields["words"],
+            fields,
+            now=visit.now,
+            zone=zone,
+            lang=visit.look.language,
+            chats=[chat.id for chat in await Links(visit.door.store).linked(visit.actor.owner)],
         )
     except NeedsClarification as question:
         sheet = await composed(visit, fields, edit=edit, last=visit.form.raw("last"))
         return replace(sheet, question=question)
     fields = found.fields | {"guessed": ",".join(found.guessed)}
     sheet = await composed(visit, fields, edit=edit)
-    return replace(sheet, understood=describe(found.trigger, visit.look.language))
+    understood = describe(found.trigger, visit.look.language)
+    return replace(sheet, understood=understood, channels=found.channels)
 
 
 def _from_preset(visit: Visit, fields: Fields, wanted: str) -> Fields:
@@ -193,15 +199,21 @@ async def _shown(visit: Visit, sheet: Sheet, status: int = 200) -> Response:
     }
     if visit.partial:
         return visit.part(_TEMPLATE, "preview", status=200, **values)
-    found = await visit.door.schedules.find(visit.actor, ScheduleQuery(limit=_OTHERS))
+    offered = await offers_now(visit)
+    arguments = arguments_of(offered.arguments.get(sheet.fields.get("task", ""), {}))
+    sheet = replace(sheet, fields=with_arguments(sheet.fields, arguments))
     values |= {
+        "sheet": sheet,
+        "fields": sheet.fields,
+        "arguments": arguments,
+        "countries": countries(visit.look.language),
         "base": json.dumps(edit.base, ensure_ascii=False) if edit else "",
-        "offers": await offers_now(visit),
+        "offers": offered,
         "presets": offers(visit.look.language),
-        "others": [each for each in found.items if not edit or each.id != edit.schedule.id],
+        "others": [each for each in sheet.others if not edit or each.id != edit.schedule.id],
         "methods": [(each, each) for each in METHODS],
         "units": tuple(UNITS),
-        "crons": COMMON_CRONS,
+        "crons": [(each, describe(Cron(each), visit.look.language)) for each in COMMON_CRONS],
         "recipients": _rows(sheet.fields, "tell", "_channel", MOST_RECIPIENTS),
         "exclusions": _rows(sheet.fields, "ex", "_kind", MOST_EXCLUSIONS),
         "zones": sheet.zones,

@@ -17,6 +17,7 @@ from chimes.doors.dashboard.routes_wizard_sheet import (
     Sheet,
     composed,
     hides_something,
+    known_zones,
     opened,
     patch_for,
     real_target,
@@ -118,7 +119,7 @@ async def save(visit: Visit, fields: Fields, edit: Edit) -> Response | Sheet:
 async def conflict(visit: Visit, fields: Fields, edit: Edit) -> Sheet:
     """Somebody else was faster: their version, with what only this form changed. What both changed
     can be taken from either side."""
-    fields, _ = with_zone(visit, fields)
+    fields, _ = with_zone(visit, fields, known_zones(visit))
     mine = definition_of(fields, visit.now, changing=True).body
     _, theirs = opened(visit, edit.schedule)
     both = merged(edit.base, mine, theirs)

@@ -4,6 +4,7 @@ what there is to choose from. The same functions as the API's read, check and pl
 from __future__ import annotations
 
 import json
+from asyncio import to_thread
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -14,6 +15,9 @@ from pydantic import BaseModel, ValidationError
 from chimes.doors.api.inputs import PolicyIn, ScheduleIn, SchedulePatch, TargetPatch
 from chimes.doors.api.wire import default_policy, policy_from, schedule_out
 from chimes.doors.api.wire_targets import patched_target
+from chimes.doors.dashboard.views_wizard_calendars import MOST_EXCLUSIONS
+from chimes.doors.dashboard.views_wizard_cron import CronPart, cron_parts
+from chimes.doors.dashboard.views_wizard_day import NEIGHBOURS, Neighbours, neighbours_of
 from chimes.doors.dashboard.views_wizard_form import (
     definition_of,
     example_for,
@@ -26,10 +30,13 @@ from chimes.doors.dashboard.views_wizard_preview import Preview, preview_of
 from chimes.doors.dashboard.views_wizard_text import Command, as_command, as_curl, as_yaml
 from chimes.doors.dashboard.views_wizard_when import Fields, Plain
 from chimes.doors.dashboard.views_wizard_zones import (
+    KnownZones,
     ZoneChoice,
     found_zones,
     meant_zone,
+    recent_zones,
     several_zones,
+    world_clock,
 )
 from chimes.doors.dashboard.visit import Visit
 from chimes.doors.problems import FieldError, problem_of
@@ -42,6 +49,7 @@ from chimes.redaction import HIDDEN
 from chimes.service.insights import InsightService
 from chimes.service.rules import check_fires
 from chimes.triggers import Trigger, trigger_from_dict
+from chimes.triggers.calendar import holiday_days
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,17 +59,6 @@ class Said:
     detail: str
     hint: str
     example: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Offers:
-    """What the nodes that are alive can carry out."""
-
-    tasks: tuple[str, ...]
-    flows: tuple[str, ...]
-    pairs: tuple[str, ...]
-    agent: bool
-    action: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,8 +94,16 @@ class Sheet:
     curl: str = ""
     yaml: str = ""
     understood: str = ""
+    #: Through which channels the words say to tell somebody.
+    channels: tuple[str, ...] = ()
     question: NeedsClarification | None = None
     zones: tuple[ZoneChoice, ...] = ()
+    #: What time it is where it matters.
+    world: tuple[ZoneChoice, ...] = ()
+    cron: tuple[CronPart, ...] = ()
+    #: Of the schedules that are due soonest: what it runs among, and may wait for.
+    others: tuple[Schedule, ...] = ()
+    neighbours: Neighbours | None = None
     edit: Edit | None = None
     trial: Run | None = None
 
@@ -107,15 +112,25 @@ class Sheet:
         return frozenset(each for each in self.fields.get("guessed", "").split(",") if each)
 
 
-def with_zone(visit: Visit, fields: Fields) -> tuple[Fields, tuple[ZoneChoice, ...]]:
+def known_zones(visit: Visit, others: Sequence[Schedule] = ()) -> KnownZones:
+    return KnownZones(
+        mine=visit.look.zone,
+        default=visit.door.settings.default_timezone,
+        recent=recent_zones(each.trigger.zone for each in others),
+    )
+
+
+def with_zone(
+    visit: Visit, fields: Fields, known: KnownZones
+) -> tuple[Fields, tuple[ZoneChoice, ...]]:
     """A zone as people write it becomes its name; where several are meant, those are offered."""
     text = fields.get("zone", "")
     if not text:
         return {**fields, "zone": visit.look.zone}, ()
-    name = meant_zone(text, visit.now)
+    name = meant_zone(text, visit.now, sure=fields.get("zone_sure", ""))
     if name is not None:
         return {**fields, "zone": name}, ()
-    return fields, found_zones(text, visit.look.language, visit.now, mine=visit.look.zone)
+    return fields, found_zones(text, visit.look.language, visit.now, known)
 
 
 def opened(visit: Visit, schedule: Schedule) -> tuple[Fields, Plain]:
@@ -194,7 +209,12 @@ async def composed(
 ) -> Sheet:
     """The sheet for these fields. `errors`: what was found wrong already; `last`: the trigger that
     was previewed before, for where this one is not valid."""
-    fields, zones = with_zone(visit, fields)
+    others = (await visit.door.schedules.find(visit.actor, NEIGHBOURS)).items
+    known = known_zones(visit, others)
+    fields, zones = with_zone(visit, fields, known)
+    if any(fields.get(f"ex{place}_kind") == "holidays" for place in range(MOST_EXCLUSIONS)):
+        # The package of holidays takes a second to load, which nobody else is to wait for.
+        await to_thread(holiday_days, "TH", visit.now.year)
     definition = definition_of(fields, visit.now, changing=edit is not None)
     body, found = definition.body, [*errors, *definition.wrong]
     if zones:
@@ -212,11 +232,13 @@ async def composed(
     shown = trigger
     if trigger is None and last:
         shown, stale = _read_last(last), True
-    preview, too_long = None, None
+    preview, too_long, neighbours = None, None, None
     if shown is not None:
         asked = None if stale else _asked(body["trigger"], shown)
         too_long = await _usually(visit, edit, shown)
         preview = preview_of(shown, visit.look, visit.now, _policy(visit, body, edit), asked)
+        but = edit.schedule.id if edit else None
+        neighbours = neighbours_of(shown, others, visit.look, visit.now, but)
     if edit is not None:
         edit = await with_changes(visit, edit, body, trigger)
     said, wrong = placed(_once_each(found), fields, filled_only=filled_only)
@@ -232,6 +254,12 @@ async def composed(
         curl=as_curl(body, str(visit.request.base_url).rstrip("/")),
         yaml=as_yaml(body),
         zones=zones,
+        world=world_clock(fields["zone"], visit.look.language, visit.now, known),
+        cron=cron_parts(
+            fields.get("expression", ""), fields.get("dialect", ""), visit.look.language
+        ),
+        others=tuple(others),
+        neighbours=neighbours,
         edit=edit,
     )
 
@@ -308,27 +336,6 @@ async def with_changes(visit: Visit, edit: Edit, body: Plain, trigger: Trigger |
 
 def patch_for(edit: Edit, body: Plain) -> Plain:
     return patch_of(changes(edit.base, body), body)
-
-
-async def offers_now(visit: Visit) -> Offers:
-    nodes = [node for node in await visit.door.store.nodes() if node.lease_until > visit.now]
-    known = {name for node in nodes for name in (*node.offers, *node.defaults)}
-    pairs = {target.key for target, _ in visit.door.sources.now.pairs()}
-    pairs |= {name for name in known if name.startswith("sync:") and "#" in name}
-
-    def named(prefix: str) -> tuple[str, ...]:
-        # Steps of flows are tasks, too, but none that anybody starts by itself.
-        flows = {name.removeprefix("flow:") for name in known if name.startswith("flow:")}
-        found = {name.removeprefix(prefix) for name in known if name.startswith(prefix)}
-        return tuple(sorted(n for n in found if n.partition("/")[0] not in flows or "/" not in n))
-
-    return Offers(
-        tasks=named("task:"),
-        flows=named("flow:"),
-        pairs=tuple(sorted(key.removeprefix("sync:").replace("#", "/", 1) for key in pairs)),
-        agent="agent" in known,
-        action="action" in known,
-    )
 
 
 def hides_something(body: Mapping[str, object]) -> bool:

@@ -10,15 +10,19 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.routes_wizard_offers import offers_now
 from chimes.doors.dashboard.routes_wizard_saving import undo_create, undo_edit
 from chimes.doors.dashboard.routes_wizard_sheet import (
     Edit,
     Sheet,
     composed,
+    known_zones,
     policy_of,
     real_target,
 )
-from chimes.doors.dashboard.views_wizard_form import definition_of, told_at
+from chimes.doors.dashboard.views_wizard_day import NEIGHBOURS
+from chimes.doors.dashboard.views_wizard_form import definition_of, fields_from, told_at
+from chimes.doors.dashboard.views_wizard_schema import arguments_of, with_arguments
 from chimes.doors.dashboard.views_wizard_text import pretty
 from chimes.doors.dashboard.views_wizard_when import Fields
 from chimes.doors.dashboard.views_wizard_zones import found_zones
@@ -33,7 +37,7 @@ from chimes.wording import say
 
 pages = Pages()
 Show = Callable[[Visit, Sheet, int], Awaitable[Response]]
-_TRIAL = "wizard/what.html"
+_WHAT = "wizard/what.html"
 _WHEN = "wizard/when.html"
 #: Said by the trial itself: it neither tells anybody nor tries again.
 _OWN = frozenset({"max_retries", "delivery"})
@@ -54,7 +58,7 @@ async def tried(visit: Visit, fields: Fields, edit: Edit | None, show: Show) -> 
     if run is not None:
         fields = fields | {"trial": run.id}
     if visit.partial:
-        return visit.part(_TRIAL, "trial", trial=run, trial_errors=errors, pretty=pretty)
+        return visit.part(_WHAT, "trial", trial=run, trial_errors=errors, pretty=pretty)
     sheet = await composed(visit, fields, edit=edit, filled_only=not errors, errors=errors)
     return await show(visit, replace(sheet, trial=run), 422 if errors else 200)
 
@@ -108,20 +112,26 @@ async def run_of_trial(visit: Visit, run_id: str) -> Run | None:
 async def trial(visit: Visit) -> Response:
     """The trial again, until it has ended."""
     run = await visit.door.runs.get(visit.actor, RunId(visit.path["id"]))
-    return visit.part(_TRIAL, "trial", trial=run, trial_errors=[], pretty=pretty)
+    return visit.part(_WHAT, "trial", trial=run, trial_errors=[], pretty=pretty)
 
 
 @pages.get("/wizard/zones")
 async def zones(visit: Visit) -> Response:
-    """Zones by city, country, offset or abbreviation; the browser's own first."""
-    found = found_zones(
-        visit.query.get("zone", "")[:64],
-        visit.look.language,
-        visit.now,
-        mine=visit.look.zone,
-        default=visit.door.settings.default_timezone,
-    )
+    """Zones by city, country, offset or abbreviation; the browser's own and recent ones first."""
+    others = (await visit.door.schedules.find(visit.actor, NEIGHBOURS)).items
+    text = visit.query.get("zone", "")[:64]
+    found = found_zones(text, visit.look.language, visit.now, known_zones(visit, others))
     return visit.part(_WHEN, "zone_list", zones=found)
+
+
+@pages.post("/wizard/arguments")
+async def arguments(visit: Visit) -> Response:
+    """The fields for the arguments of the task that is named now."""
+    fields = fields_from(visit.form)
+    offered = await offers_now(visit)
+    found = arguments_of(offered.arguments.get(fields.get("task", ""), {}))
+    sheet = Sheet(fields=with_arguments(fields, found))
+    return visit.part(_WHAT, "task_args", sheet=sheet, arguments=found, offers=offered)
 
 
 pages.post("/schedules/{id}/unedit")(undo_edit)

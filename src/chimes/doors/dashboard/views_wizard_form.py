@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.doors.dashboard.forms import Form
+from chimes.doors.dashboard.views_wizard_calendars import MOST_EXCLUSIONS, is_filled
 from chimes.doors.dashboard.views_wizard_what import EMPTY as EMPTY_WHAT
 from chimes.doors.dashboard.views_wizard_what import target_fields, target_plain, usual_name
 from chimes.doors.dashboard.views_wizard_when import EMPTY as EMPTY_WHEN
@@ -24,7 +25,7 @@ from chimes.errors import InvalidInput
 from chimes.model.recipient_rules import MOST_RECIPIENTS
 
 #: Fields with several boxes to tick: what is ticked, with commas between.
-_TICKED = re.compile(r"rule_days|tell[0-9]+_on")
+_TICKED = re.compile(r"rule_days|ex[0-9]+_days|tell[0-9]+_on")
 #: As they are typed; of all others the blanks around them go.
 _AS_TYPED = frozenset({"body", "prompt", "headers", "args", "input", "identities", "params"})
 _NOT_KEPT = frozenset({"csrf", "back", "do", "base"})
@@ -49,7 +50,8 @@ def fields_from(form: Form) -> Fields:
         if _TICKED.fullmatch(name):
             found[name] = ",".join(form.all(name))
         else:
-            found[name] = form.raw(name) if name in _AS_TYPED else form.text(name)
+            as_typed = name in _AS_TYPED or name.startswith("arg_s_")
+            found[name] = form.raw(name) if as_typed else form.text(name)
     return found
 
 
@@ -233,8 +235,11 @@ def place_of(name: str, fields: Mapping[str, str]) -> str:
         inner = found[2] or "channel"
         return f"tell{_nth(fields, found[1], 'tell')}_{_RECIPIENT_FIELDS.get(inner, inner)}"
     if found := _EXCLUSION.fullmatch(name):
-        return f"ex{_nth(fields, found[1], 'ex')}_value"
+        row = f"ex{_nth(fields, found[1], 'ex')}"
+        return f"{row}_{'value' if fields.get(f'{row}_value') else 'from'}"
     short = _ITEM.sub("", name)
+    if argument := next((each for each in fields if _is_argument(each, short)), None):
+        return argument
     if short == "target.name" and fields.get("kind") == "flow":
         return "flow"
     if short in ("trigger", "trigger.kind") and fields.get("when") == "cron":
@@ -246,10 +251,20 @@ def place_of(name: str, fields: Mapping[str, str]) -> str:
     return _PLACES.get(short) or short.rpartition(".")[2].partition("[")[0]
 
 
+def _is_argument(field: str, name: str) -> bool:
+    """`arg_i_count` for `count`, `target.args.count` or `arg_i_count` itself."""
+    return field.startswith("arg_") and (
+        field == name or field.partition("_")[2].partition("_")[2] == name.rpartition(".")[2]
+    )
+
+
 def _nth(fields: Mapping[str, str], place: str, rows: str) -> int:
     """Rows that are empty are not sent: the number of the row behind the number in the body."""
-    filled = "_channel" if rows == "tell" else "_value"
-    numbers = [n for n in range(MOST_RECIPIENTS + 8) if fields.get(f"{rows}{n}{filled}")]
+    numbers = [
+        number
+        for number in range(MOST_RECIPIENTS + MOST_EXCLUSIONS)
+        if (is_filled(fields, number) if rows == "ex" else fields.get(f"tell{number}_channel"))
+    ]
     wanted = int(place)
     return numbers[wanted] if wanted < len(numbers) else wanted
 

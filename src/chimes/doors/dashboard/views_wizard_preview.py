@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 
+from chimes.doors.dashboard.charts.drawing import Chart
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.times import absolute, day, zone_info
+from chimes.doors.dashboard.views_wizard_day import left_out, retry_picture
 from chimes.language import describe, note_in_words, warnings_in_words
+from chimes.language.cautions import cautions
 from chimes.model.policy import Policy
 from chimes.triggers import Cron, Every, Fire, Once, Trigger, parse_zone
 from chimes.triggers.zone import Segment
@@ -25,6 +28,9 @@ _MOST_NOTES = 4
 _MOST_COUNTED = 2000
 _MOST_RETRIES = 5
 _TICK = timedelta(microseconds=1)
+#: Once a minute and more is worth a word.
+_OFTEN = 1440
+_SAID_HOW_OFTEN = ("often", "every_minute")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +56,10 @@ class Preview:
     more: bool
     #: If the first fire fails, and every retry too.
     retries: tuple[datetime, ...]
+    #: The same on a line.
+    attempts: Chart | None
+    #: Times that calendars take away, in words.
+    left_out: tuple[str, ...]
 
     @property
     def first(self) -> datetime | None:
@@ -70,17 +80,29 @@ def preview_of(
     per_month, more = _count(trigger, now, timedelta(days=30))
     if trigger.max_runs is not None:
         per_day, per_month = min(per_day, trigger.max_runs), min(per_month, trigger.max_runs)
+    retries = retry_moments(policy, fires[0].at) if policy and fires else ()
     return Preview(
         words=describe(said or trigger, look.language),
         zone=trigger.zone,
         fires=tuple(_shown(fire, trigger, look, now) for fire in fires),
-        warnings=tuple(warnings_in_words(trigger, look.language)),
+        warnings=_warnings(trigger, look, per_day),
         notes=tuple(clock_notes(trigger, look, now)),
         per_day=per_day,
         per_month=per_month,
         more=more,
-        retries=retry_moments(policy, fires[0].at) if policy and fires else (),
+        retries=retries,
+        attempts=retry_picture(fires[0].at, retries, trigger.zone, look) if retries else None,
+        left_out=left_out(trigger, look, now),
     )
+
+
+def _warnings(trigger: Trigger, look: Look, per_day: int) -> tuple[str, ...]:
+    """What is easily meant otherwise; and how often that is, unless that was said with it."""
+    found = tuple(warnings_in_words(trigger, look.language))
+    if per_day < _OFTEN or any(caution.code in _SAID_HOW_OFTEN for caution in cautions(trigger)):
+        return found
+    often = say("Runs {count} times a day", count=per_day)
+    return (*found, in_language(often, look.language))
 
 
 def retry_moments(policy: Policy, first: datetime) -> tuple[datetime, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from chimes.doors.dashboard.views_wizard_schema import arguments_plain
 from chimes.doors.dashboard.views_wizard_when import Fields, Plain, whole
 from chimes.errors import InvalidInput
 from chimes.wording import say
@@ -72,7 +73,7 @@ def target_plain(fields: Mapping[str, str]) -> Plain:
             }
         case "task":
             name = fields.get("task", "").strip()
-            return {"kind": kind, "name": name, "args": _json(fields, "args")}
+            return {"kind": kind, "name": name, "args": dict(arguments_plain(fields))}
         case "flow":
             name = fields.get("flow", "").strip()
             return {"kind": kind, "name": name, "input": _json(fields, "input")}

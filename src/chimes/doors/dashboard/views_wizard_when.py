@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
 from chimes.doors.dashboard.times import zone_info
+from chimes.doors.dashboard.views_wizard_calendars import exclusion_fields, exclusions
 from chimes.errors import InvalidInput
 from chimes.triggers import (
     format_duration_iso,
@@ -36,7 +37,6 @@ COMMON_CRONS = (
     "0 0 1 * *",
     "0 18 L * *",
 )
-MOST_EXCLUSIONS = 16
 #: What is asked of somebody who has not said anything yet.
 EMPTY: Mapping[str, str] = {
     "when": "days",
@@ -47,7 +47,6 @@ EMPTY: Mapping[str, str] = {
     "every": "15",
     "unit": "min",
 }
-_WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 
 
 # --- from a trigger to fields ------------------------------------------------------------------
@@ -55,7 +54,8 @@ def trigger_fields(trigger: Plain, home: str) -> Fields:
     """`home` is the zone for the moments of an interval, which has none of its own."""
     kind = str(trigger["kind"])
     zone = str(trigger.get("timezone") or (home if kind == "every" else "UTC"))
-    found: Fields = {**EMPTY, "when": kind, "zone": zone}
+    # It was chosen, whatever else its name could mean.
+    found: Fields = {**EMPTY, "when": kind, "zone": zone, "zone_sure": zone}
     match kind:
         case "once":
             found["at"] = local_text(_once_instant(trigger), zone)
@@ -74,9 +74,9 @@ def trigger_fields(trigger: Plain, home: str) -> Fields:
             found[name] = local_text(parse_moment(str(trigger[key])), zone)
     if "max_runs" in trigger:
         found["max_runs"] = str(trigger["max_runs"])
-    exclusions = trigger.get("exclude")
-    for place, each in enumerate(exclusions if isinstance(exclusions, list) else []):
-        found |= _exclusion_fields(place, each)
+    left_out = trigger.get("exclude")
+    for place, each in enumerate(left_out if isinstance(left_out, list) else []):
+        found |= exclusion_fields(place, each)
     return found
 
 
@@ -117,25 +117,6 @@ def _once_instant(trigger: Plain) -> datetime:
     return instant
 
 
-def _exclusion_fields(place: int, calendar: object) -> Fields:
-    if not isinstance(calendar, Mapping):
-        return {}
-    found = {f"ex{place}_then": str(calendar.get("on_excluded", "skip"))}
-    if "holidays" in calendar:
-        kind, value = "holidays", str(calendar["holidays"])
-    elif "weekly" in calendar:
-        kind, value = "weekly", "; ".join(_window_text(each) for each in calendar["weekly"])
-    else:
-        kind, value = "dates", ", ".join(calendar["dates"])
-    return found | {f"ex{place}_kind": kind, f"ex{place}_value": value}
-
-
-def _window_text(window: Mapping[str, object]) -> str:
-    days = window["days"]
-    names = ",".join(str(each) for each in days) if isinstance(days, list) else str(days)
-    return f"{names} {window['from']}-{window['to']}"
-
-
 # --- from fields to a trigger ------------------------------------------------------------------
 def trigger_plain(fields: Mapping[str, str], now: datetime) -> Plain:
     """As the API reads it. InvalidInput, by the name of the field, for what cannot be a trigger at
@@ -165,12 +146,8 @@ def trigger_plain(fields: Mapping[str, str], now: datetime) -> Plain:
             found[key] = _moment(fields[name], zone, name)
     if fields.get("max_runs"):
         found["max_runs"] = whole(fields, "max_runs")
-    exclusions = [
-        _exclusion(fields, place)
-        for place in range(MOST_EXCLUSIONS + 1)
-        if fields.get(f"ex{place}_kind") and fields.get(f"ex{place}_value")
-    ]
-    return found | ({"exclude": exclusions} if exclusions else {})
+    left_out = exclusions(fields)
+    return found | ({"exclude": left_out} if left_out else {})
 
 
 def rule_expression(fields: Mapping[str, str]) -> str:
@@ -233,42 +210,3 @@ def _is_interval(fields: Mapping[str, str]) -> bool:
 
 def _moment(text: str, zone: str, field: str) -> str:
     return format_moment(parse_moment(text, zone or "UTC", field=field))
-
-
-def _exclusion(fields: Mapping[str, str], place: int) -> Plain:
-    value = fields[f"ex{place}_value"].strip()
-    found: Plain
-    match fields[f"ex{place}_kind"]:
-        case "holidays":
-            found = {"holidays": value}
-        case "weekly":
-            windows = [_window(each, place) for each in value.split(";") if each.strip()]
-            found = {"weekly": windows}
-        case _:
-            found = {"dates": value.replace(",", " ").split()}
-    then = fields.get(f"ex{place}_then", "skip") or "skip"
-    return found if then == "skip" else {**found, "on_excluded": then}
-
-
-def _window(text: str, place: int) -> Plain:
-    days, _, span = text.strip().partition(" ")
-    start, dash, end = span.partition("-")
-    if not dash:
-        raise InvalidInput(
-            say("Write weekdays and a span of time."), field=f"ex{place}_value", code="bad_calendar"
-        )
-    return {"days": _days(days), "from": start.strip(), "to": end.strip()}
-
-
-def _days(text: str) -> list[str]:
-    """`MON-FRI` is a run of days; anything else is left to whoever reads the trigger."""
-    found: list[str] = []
-    for each in text.upper().split(","):
-        first, dash, last = each.partition("-")
-        if dash and first in _WEEKDAYS and last in _WEEKDAYS:
-            start, end = _WEEKDAYS.index(first), _WEEKDAYS.index(last)
-            count = (end - start) % 7 + 1
-            found += [_WEEKDAYS[(start + step) % 7] for step in range(count)]
-        else:
-            found.append(each)
-    return found

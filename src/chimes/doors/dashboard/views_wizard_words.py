@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from chimes.doors.dashboard.views_wizard_calendars import MOST_EXCLUSIONS, PARTS
 from chimes.doors.dashboard.views_wizard_form import recipient_fields
 from chimes.doors.dashboard.views_wizard_what import target_fields
-from chimes.doors.dashboard.views_wizard_when import MOST_EXCLUSIONS, Fields, trigger_fields
+from chimes.doors.dashboard.views_wizard_when import Fields, trigger_fields
 from chimes.errors import InvalidInput
-from chimes.language import parse
+from chimes.language import Told, parse
 from chimes.model.recipient_rules import MOST_RECIPIENTS
 from chimes.model.templates import Offer
 from chimes.triggers import Every, Trigger
@@ -34,12 +35,21 @@ class Reading:
     #: Names of the fields that the words do not say outright.
     guessed: tuple[str, ...]
     trigger: Trigger
+    #: Through which the words say to tell somebody.
+    channels: tuple[str, ...] = ()
 
 
 def read_words(
-    text: str, fields: Mapping[str, str], *, now: datetime, zone: str, lang: str
+    text: str,
+    fields: Mapping[str, str],
+    *,
+    now: datetime,
+    zone: str,
+    lang: str,
+    chats: Sequence[str] = (),
 ) -> Reading:
-    """By the same reading as the API's. NeedsClarification asks back."""
+    """By the same reading as the API's. NeedsClarification asks back. `chats`: the reader's own,
+    for words that say to tell them through Telegram."""
     parsed = parse(text, now=now, timezone=zone, lang=lang)
     trigger = parsed.trigger
     found = with_trigger(fields, parsed.trigger, parsed.timezone)
@@ -50,21 +60,46 @@ def read_words(
         target = _target(task)
         found |= target
         guessed += list(target)
+    if parsed.told:
+        found, rows = _with_told(found, parsed.told, chats)
+        guessed += rows
     name = " ".join((task or text).split())[:_NAME_LENGTH]
     if not fields.get("name") or fields.get("name") == fields.get("name_guessed"):
         found |= {"name": name, "name_guessed": name}
         guessed.append("name")
-    return Reading(fields=found, guessed=tuple(guessed), trigger=trigger)
+    channels = tuple(dict.fromkeys(each.channel for each in parsed.told))
+    return Reading(fields=found, guessed=tuple(guessed), trigger=trigger, channels=channels)
+
+
+def _with_told(
+    fields: Fields, told: Sequence[Told], chats: Sequence[str]
+) -> tuple[Fields, list[str]]:
+    """Recipients that the words name, behind those that somebody chose; and their fields."""
+    chosen = set(fields.get("guessed", "").split(","))
+    rows = [
+        {part: fields.get(f"tell{n}_{part}", "") for part in _RECIPIENT}
+        for n in range(MOST_RECIPIENTS + 1)
+        if fields.get(f"tell{n}_channel") and f"tell{n}_channel" not in chosen
+    ]
+    kept = len(rows)
+    for each in told:
+        own = chats[0] if each.channel == "telegram" and chats else ""
+        row = {"channel": each.channel, "to": each.to or own, "on": each.on}
+        known = any((r["channel"], r["to"]) == (row["channel"], row["to"]) for r in rows[:kept])
+        if not known and len(rows) < MOST_RECIPIENTS:
+            rows.append(row)
+    found = {name: value for name, value in fields.items() if name not in _told_names()}
+    for place, row in enumerate(rows):
+        found |= {f"tell{place}_{part}": value for part, value in row.items()}
+    guessed = range(kept, len(rows))
+    return found, [f"tell{n}_{part}" for n in guessed for part in ("channel", "to", "on")]
 
 
 def with_trigger(fields: Mapping[str, str], trigger: Trigger, home: str) -> Fields:
     """The fields with another time in them; nothing of the old one is left."""
-    gone = {*_OF_WHEN, *(f"ex{n}_{part}" for n in range(MOST_EXCLUSIONS) for part in _EXCLUSION)}
+    gone = {*_OF_WHEN, *(f"ex{n}_{part}" for n in range(MOST_EXCLUSIONS) for part in PARTS)}
     kept = {name: value for name, value in fields.items() if name not in gone}
     return kept | trigger_fields(trigger.to_dict(), home)
-
-
-_EXCLUSION = ("kind", "value", "then")
 
 
 def with_preset(fields: Mapping[str, str], offer: Offer, trigger: Trigger, home: str) -> Fields:
@@ -72,13 +107,16 @@ def with_preset(fields: Mapping[str, str], offer: Offer, trigger: Trigger, home:
     found = with_trigger(fields, trigger, home)
     if offer.target is None:
         return found
-    told = {f"tell{n}_{part}" for n in range(MOST_RECIPIENTS + 1) for part in _RECIPIENT}
-    found = {name: value for name, value in found.items() if name not in told}
+    found = {name: value for name, value in found.items() if name not in _told_names()}
     found |= target_fields(offer.target) | recipient_fields(dict(each) for each in offer.delivery)
     return found | {"name": offer.text.name, "name_guessed": offer.text.name}
 
 
 _RECIPIENT = ("channel", "to", "on", "language", "secrets")
+
+
+def _told_names() -> set[str]:
+    return {f"tell{n}_{part}" for n in range(MOST_RECIPIENTS + 1) for part in _RECIPIENT}
 
 
 def _target(task: str) -> Fields:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ from functools import lru_cache
 from babel.core import get_global
 
 from chimes.doors.dashboard.times import locale_of, zone_info
+from chimes.language import short_weekday
 from chimes.triggers import zone_names
 from chimes.wording import LANGUAGES, say
 
@@ -19,12 +21,12 @@ from chimes.wording import LANGUAGES, say
 _SHORT: Mapping[str, tuple[str, ...]] = {
     "bkk": ("Asia/Bangkok",),
     "ict": ("Asia/Bangkok", "Asia/Ho_Chi_Minh"),
-    "est": ("America/New_York",),
+    "est": ("America/New_York", "EST"),
     "edt": ("America/New_York",),
     "et": ("America/New_York",),
     "cst": ("America/Chicago", "Asia/Shanghai"),
     "cdt": ("America/Chicago",),
-    "mst": ("America/Denver", "America/Phoenix"),
+    "mst": ("America/Denver", "MST"),
     "mdt": ("America/Denver",),
     "pst": ("America/Los_Angeles", "Asia/Manila"),
     "pdt": ("America/Los_Angeles",),
@@ -57,6 +59,11 @@ _ALSO: Mapping[str, tuple[str, ...]] = {
     "Asia/Ho_Chi_Minh": ("saigon", "hanoi", "ไซ่ง่อน", "ฮานอย", "河内"),
     "Australia/Sydney": ("canberra",),
 }
+#: Names of zones without summer time, which most who write them have.
+_WITHOUT_SUMMER: Mapping[str, tuple[str, str]] = {
+    "est": ("America/New_York", "UTC-5"),
+    "mst": ("America/Denver", "UTC-7"),
+}
 _OFFSET = re.compile(r"(?:utc|gmt)?\s*([+-])\s*([0-9]{1,2})(?::?([0-9]{2}))?")
 _MOST = 12
 
@@ -70,10 +77,39 @@ class ZoneChoice:
     offset: str
     #: `10:24`, as it is there now.
     clock: str
+    #: `Mon`, as it is there now.
+    weekday: str
     #: Whether its clocks change within a year.
     changes: bool
-    #: `browser`, `default` or empty: why it comes first.
-    mark: str = ""
+    #: The reader's own; one that schedules have.
+    mine: bool = False
+    recent: bool = False
+    #: The instance's own.
+    default: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownZones:
+    """Which zones come first, and why."""
+
+    mine: str = ""
+    default: str = ""
+    #: Those of the schedules that there are, the most frequent first.
+    recent: Sequence[str] = ()
+
+    def first(self) -> list[str]:
+        return [*dict.fromkeys(each for each in (self.mine, *self.recent, self.default) if each)]
+
+
+NONE_KNOWN = KnownZones()
+_MOST_RECENT = 4
+_MOST_CLOCKS = 6
+
+
+def recent_zones(zones: Iterable[str]) -> tuple[str, ...]:
+    known = zone_names()
+    counted = Counter(each for each in zones if each in known)
+    return tuple(name for name, _ in counted.most_common(_MOST_RECENT))
 
 
 @lru_cache(maxsize=1)
@@ -108,7 +144,7 @@ def _index() -> Mapping[str, str]:
     return found
 
 
-def choice(name: str, language: str, now: datetime, mark: str = "") -> ZoneChoice:
+def choice(name: str, language: str, now: datetime, known: KnownZones = NONE_KNOWN) -> ZoneChoice:
     city, country = _place(name, language)
     local = now.astimezone(zone_info(name))
     return ZoneChoice(
@@ -116,30 +152,47 @@ def choice(name: str, language: str, now: datetime, mark: str = "") -> ZoneChoic
         place=f"{city}, {country}" if country else city,
         offset=_offset_text(local),
         clock=f"{local:%H:%M}",
+        weekday=short_weekday(local, language),
         changes=_changes(name, now),
-        mark=mark,
+        mine=name == known.mine,
+        recent=name in known.recent,
+        default=name == known.default,
+    )
+
+
+def world_clock(
+    zone: str, language: str, now: datetime, known: KnownZones
+) -> tuple[ZoneChoice, ...]:
+    """What time it is now where it matters: there, here, and where the others are."""
+    names = [each for each in (zone, *known.first(), "UTC") if each in zone_names()]
+    return tuple(
+        choice(name, language, now, known) for name in [*dict.fromkeys(names)][:_MOST_CLOCKS]
     )
 
 
 def found_zones(
-    text: str, language: str, now: datetime, *, mine: str = "", default: str = ""
+    text: str, language: str, now: datetime, known: KnownZones = NONE_KNOWN
 ) -> tuple[ZoneChoice, ...]:
-    """The zones that a text may mean, the likeliest first; without a text, mine and the default."""
+    """The zones that a text may mean, the likeliest first; without a text, those known here."""
     wanted = " ".join(text.casefold().split())
-    marks = {default: "default", mine: "browser"}
     if not wanted:
-        names: Sequence[str] = [*dict.fromkeys(each for each in (mine, default, "UTC") if each)]
+        names: Sequence[str] = [*dict.fromkeys((*known.first(), "UTC"))]
     else:
-        names = _matching(wanted, now)
-        names = sorted(names, key=lambda name: marks.get(name, "") != "browser")[:_MOST]
-    return tuple(choice(name, language, now, marks.get(name, "")) for name in names)
+        first = known.first()
+        names = sorted(
+            _matching(wanted, now),
+            key=lambda name: first.index(name) if name in first else len(first),
+        )[:_MOST]
+    return tuple(choice(name, language, now, known) for name in names)
 
 
-def meant_zone(text: str, now: datetime) -> str | None:
-    """The one zone that a text can mean, however it is written; None: none, or several."""
-    if text in zone_names():
+def meant_zone(text: str, now: datetime, sure: str = "") -> str | None:
+    """The one zone that a text can mean, however it is written; None: none, or several. `sure`: a
+    name that somebody chose knowing what it means."""
+    wanted = " ".join(text.casefold().split())
+    if text in zone_names() and (text == sure or wanted not in _WITHOUT_SUMMER):
         return text
-    found = _matching(" ".join(text.casefold().split()), now, strict=True)
+    found = _matching(wanted, now, strict=True)
     return found[0] if len(found) == 1 else None
 
 
@@ -195,4 +248,11 @@ def several_zones(text: str, found: Sequence[ZoneChoice]) -> str:
     """What is said where a text is not one zone."""
     if not found:
         return say("No time zone is known by {text!r}.", text=text[:64])
+    if asked := _WITHOUT_SUMMER.get(text.strip().casefold()):
+        return say(
+            "{text!r}: is it {zone}, which has summer time, or {offset} all year?",
+            text=text[:64],
+            zone=asked[0],
+            offset=asked[1],
+        )
     return say("{text!r} can be several time zones. Which one is meant?", text=text[:64])

@@ -18,6 +18,13 @@
       if (text) field?.setAttribute("aria-invalid", "true");
       else field?.removeAttribute("aria-invalid");
     }
+    for (const name of ["cron-parts", "world"]) {
+      const fresh = $(`#${name}-new`);
+      if (fresh) $(`#${name}`).replaceChildren(...fresh.childNodes);
+      fresh?.remove();
+    }
+    explain();
+    tick();
     const head = $("#preview-head");
     head.textContent = $("#preview [data-head]")?.textContent ?? "";
   }
@@ -75,6 +82,7 @@
   }
   function take(option) {
     zone.value = option.dataset.zone;
+    $("[data-zone-sure]").value = option.dataset.zone;
     closeZones();
     zone.focus();
     // Only the preview is to hear of it, not the search.
@@ -110,19 +118,50 @@
   if (!zones.hidden) options().forEach((each, place) => { each.id = `zone-${place}`; });
 
   /* --- the part of a cron expression under the caret --------------------------------------------- */
-  const expression = $("#f-expression"), legend = $(".cron-legend");
-  function explain() {
-    const parts = expression.value.trim().split(/\s+/);
-    const before = expression.value.slice(0, expression.selectionStart ?? 0).trimStart();
-    const seconds = parts.length > 5;
-    const at = before.split(/\s+/).length - 1 + (seconds ? 0 : 1);
-    legend.hidden = expression.value.startsWith("@");
-    [...legend.children].forEach((each, place) => {
-      each.hidden = place === 0 && !seconds;
-      each.classList.toggle("on", place === at && document.activeElement === expression);
-    });
+  const expression = $("#f-expression");
+  /* Where each part stands; a zone in front of them is none. */
+  function partsOf(text) {
+    return [...text.matchAll(/\S+/g)]
+      .map((each) => ({ start: each.index, end: each.index + each[0].length, text: each[0] }))
+      .filter((each, place) => place > 0 || !/^(CRON_)?TZ=/.test(each.text));
   }
-  for (const name of ["input", "keyup", "click", "focus", "blur"]) expression.addEventListener(name, explain);
+  function explain() {
+    const caret = expression.selectionStart ?? 0;
+    const at = document.activeElement === expression || document.activeElement?.closest("#cron-parts")
+      ? partsOf(expression.value).findLastIndex((each) => each.start <= caret) : -1;
+    for (const each of all("#cron-parts [data-part]")) {
+      const on = Number(each.dataset.part) === at;
+      each.classList.toggle("on", on);
+      each.querySelectorAll("[data-put]").forEach((button) => { button.hidden = !on; });
+    }
+  }
+  for (const name of ["input", "keyup", "click", "focus"]) expression.addEventListener(name, explain);
+  $("#cron-parts").addEventListener("click", (event) => {
+    const row = event.target.closest("[data-part]");
+    const part = row && partsOf(expression.value)[Number(row.dataset.part)];
+    if (!part) return;
+    const put = event.target.closest("[data-put]")?.dataset.put;
+    if (put) expression.setRangeText(put, part.start, part.end, "end");
+    expression.focus();
+    const end = put ? part.start + put.length : part.end;
+    expression.setSelectionRange(part.start, end);
+    if (put) changed(expression);
+    explain();
+  });
+
+  /* --- clocks of the world: as the server's, whatever this machine believes ----------------------- */
+  function tick() {
+    const now = new Date(window.chimes?.now?.() ?? Date.now());
+    for (const each of all("[data-clock]")) {
+      const format = new Intl.DateTimeFormat(document.documentElement.lang, {
+        timeZone: each.dataset.clock, weekday: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23",
+      });
+      const parts = Object.fromEntries(format.formatToParts(now).map((part) => [part.type, part.value]));
+      const text = `${parts.weekday} ${parts.hour}:${parts.minute}`;
+      if (each.textContent !== text) each.textContent = text;
+    }
+  }
+  setInterval(tick, 10_000);
 
   /* --- the preview is a sheet on phones ----------------------------------------------------------- */
   const preview = $(".preview");

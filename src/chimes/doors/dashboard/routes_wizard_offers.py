@@ -1,0 +1,67 @@
+"""What there is to choose from in the wizard: what nodes that are alive can carry out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from chimes.doors.dashboard.visit import Visit
+from chimes.model.node import Node
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+    """A collection of a source."""
+
+    name: str
+    #: `python`, `command`, `http_json`; empty: only other nodes know the source.
+    driver: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offers:
+    tasks: tuple[str, ...] = ()
+    flows: tuple[str, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    agent: bool = False
+    action: bool = False
+    #: JSON Schema of the arguments, by task.
+    arguments: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+
+async def offers_now(visit: Visit) -> Offers:
+    nodes = [node for node in await visit.door.store.nodes() if node.lease_until > visit.now]
+    known = {name for node in nodes for name in (*node.offers, *node.defaults)}
+    pairs = {target.key for target, _ in visit.door.sources.now.pairs()}
+    pairs |= {name for name in known if name.startswith("sync:") and "#" in name}
+    sources = visit.door.sources.now.by_id
+    named = sorted(key.removeprefix("sync:").replace("#", "/", 1) for key in pairs)
+    return Offers(
+        tasks=_named(known, "task:"),
+        flows=_named(known, "flow:"),
+        pairs=tuple(
+            Pair(name=name, driver=sources[source].driver if source in sources else "")
+            for name in named
+            for source in (name.partition("/")[0],)
+        ),
+        agent="agent" in known,
+        action="action" in known,
+        arguments=_arguments(nodes),
+    )
+
+
+def _named(known: set[str], prefix: str) -> tuple[str, ...]:
+    """Steps of flows are tasks, too, but none that anybody starts by itself."""
+    flows = {name.removeprefix("flow:") for name in known if name.startswith("flow:")}
+    found = {name.removeprefix(prefix) for name in known if name.startswith(prefix)}
+    return tuple(sorted(n for n in found if n.partition("/")[0] not in flows or "/" not in n))
+
+
+def _arguments(nodes: list[Node]) -> Mapping[str, Mapping[str, object]]:
+    """As the node that joined last tells it, as with all that nodes say about runs."""
+    return {
+        name.removeprefix("task:"): defaults.arguments
+        for node in sorted(nodes, key=lambda node: node.started_at)
+        for name, defaults in node.defaults.items()
+        if name.startswith("task:") and defaults.arguments
+    }

@@ -1,0 +1,205 @@
+"""A form for the arguments of a task, from the JSON Schema that its node tells (UX A.4).
+
+A field is named `arg_<type>_<argument>`, so that the form can be read without the schema; what has
+no field, or a value that its field could not hold, stays in the JSON beside them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from chimes.errors import InvalidInput
+from chimes.wording import say
+
+Fields = dict[str, str]
+#: Text, whole number, number, yes or no, JSON.
+ArgumentType = Literal["s", "i", "n", "b", "j"]
+PREFIX = "arg_"
+_TYPES: Mapping[str, ArgumentType] = {
+    "string": "s",
+    "integer": "i",
+    "number": "n",
+    "boolean": "b",
+    "array": "j",
+    "object": "j",
+}
+_INPUTS = {"date": "date", "time": "time", "email": "email", "uri": "url"}
+_EXAMPLES = {"duration": "PT15M", "date-time": "2030-02-10T09:00:00Z", "uuid": ""}
+_LONGEST_LINE = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Argument:
+    #: Of the field in the form, and of the argument.
+    field: str
+    name: str
+    type: ArgumentType
+    required: bool
+    #: Of an `<input>`.
+    input: str
+    choices: tuple[str, ...]
+    #: What it is without a value, as people write it.
+    default: str
+    description: str
+    example: str
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """The choices as a list to pick from has them."""
+        return tuple((each, each) for each in self.choices)
+
+
+def arguments_of(schema: Mapping[str, object]) -> tuple[Argument, ...]:
+    """In the order of the function. One whose type says nothing stays in the JSON."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, Mapping):
+        return ()
+    needed = required if isinstance(required, list) else []
+    found = []
+    for name, plain in properties.items():
+        if not isinstance(plain, Mapping) or not isinstance(name, str):
+            continue
+        if (one := _argument(name, plain, required=name in needed)) is not None:
+            found.append(one)
+    return tuple(found)
+
+
+def _argument(name: str, plain: Mapping[str, object], *, required: bool) -> Argument | None:
+    inner = _resolved(plain)
+    kind = _TYPES.get(str(inner.get("type", "")))
+    if kind is None:
+        return None
+    enum = inner.get("enum")
+    choices = tuple(str(each) for each in enum) if isinstance(enum, list) else ()
+    form = str(inner.get("format", ""))
+    default = plain.get("default")
+    return Argument(
+        field=f"{PREFIX}{kind}_{name}",
+        name=name,
+        type=kind,
+        required=required,
+        input=_INPUTS.get(form, "text"),
+        choices=choices if kind == "s" else (),
+        default="" if default in (None, "") else _text(kind, default),
+        description=str(inner.get("description", "") or plain.get("description", ""))[:300],
+        example=_EXAMPLES.get(form, ""),
+    )
+
+
+def _resolved(plain: Mapping[str, object]) -> Mapping[str, object]:
+    """Of an optional value that which is not null, and of a reference what it refers to; empty for
+    one of several types."""
+    defs = plain.get("$defs")
+    known = defs if isinstance(defs, Mapping) else {}
+    some = plain.get("anyOf")
+    if isinstance(some, list):
+        real = [each for each in some if isinstance(each, Mapping) and each.get("type") != "null"]
+        plain = real[0] if len(real) == 1 else {}
+    name = str(plain.get("$ref", "")).removeprefix("#/$defs/")
+    found = known.get(name, plain)
+    return found if isinstance(found, Mapping) else {}
+
+
+# --- from arguments to fields --------------------------------------------------------------------
+def with_arguments(fields: Fields, arguments: tuple[Argument, ...]) -> Fields:
+    """The JSON of the form, spread over the fields that there are. Fields of another task go."""
+    merged = {**fields, "args": _dumped(arguments_plain(fields))} if _readable(fields) else fields
+    kept = {name: value for name, value in merged.items() if not name.startswith(PREFIX)}
+    if not _readable(fields):
+        return fields
+    rest = dict(arguments_plain(kept))
+    for each in arguments:
+        if each.name not in rest:
+            continue
+        text = _text(each.type, rest[each.name])
+        if text and _holds(each, text, rest[each.name]):
+            kept[each.field] = text
+            del rest[each.name]
+    return kept | {"args": _dumped(rest), "args_for": fields.get("task", "")}
+
+
+def _readable(fields: Mapping[str, str]) -> bool:
+    try:
+        arguments_plain(fields)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _dumped(value: Mapping[str, object]) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2) if value else ""
+
+
+def _text(kind: ArgumentType, value: object) -> str:
+    if kind == "s":
+        return value if isinstance(value, str) else ""
+    if kind == "b":
+        return {True: "yes", False: "no"}.get(value, "") if isinstance(value, bool) else ""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _holds(argument: Argument, text: str, value: object) -> bool:
+    """Whether reading the field gives the very value again."""
+    if argument.type == "s" and ("\n" in text or len(text) > _LONGEST_LINE):
+        return False
+    if argument.choices and text not in argument.choices:
+        return False
+    try:
+        again = _value(argument.type, text, argument.field)
+    except InvalidInput:
+        return False
+    return type(again) is type(value) and again == value
+
+
+# --- from fields to arguments --------------------------------------------------------------------
+def arguments_plain(fields: Mapping[str, str]) -> Mapping[str, object]:
+    """The JSON, and the fields over it; an empty field says nothing. Fields that were made for
+    another task do not count. InvalidInput by the name of the field."""
+    found = dict(_json(fields.get("args", "")))
+    made_for = fields.get("args_for", "")
+    if made_for and made_for != fields.get("task", "").strip():
+        return found
+    for name, text in fields.items():
+        kind, _, argument = name.removeprefix(PREFIX).partition("_")
+        if not name.startswith(PREFIX) or text == "" or not argument:
+            continue
+        found[argument] = _value(kind, text, name)
+    return found
+
+
+def _json(text: str) -> Mapping[str, object]:
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidInput(
+            say("This is not the JSON that is wanted here."), field="args", code="bad_json"
+        )
+    return found
+
+
+def _value(kind: str, text: str, field: str) -> object:
+    if kind == "s":
+        return text
+    if kind == "b":
+        return text == "yes"
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    number = isinstance(found, int | float) and not isinstance(found, bool)
+    if kind == "i" and not (number and isinstance(found, int)):
+        raise InvalidInput(say("Write a whole number."), field=field, code="not_a_number")
+    if kind == "n" and not number:
+        raise InvalidInput(say("Write a number."), field=field, code="not_a_number")
+    if found is None and text.strip() != "null":
+        raise InvalidInput(
+            say("This is not the JSON that is wanted here."), field=field, code="bad_json"
+        )
+    return found
