@@ -19,6 +19,7 @@ from chimes.model.run import RunStatus
 from chimes.store.sql import (
     SqlStore,
     ahead,
+    attention,
     deliveries,
     message_tables,
     nodes,
@@ -161,6 +162,11 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
         compiled(select(schedules).where(DIALECT.among(schedules.c.id, "ids"))),
         (["s"] * 200,),
         {"schedules_pkey"},
+    ),
+    "needing attention": (
+        compiled(attention.statements(DIALECT.counting, owned=False).themselves),
+        (1, "failed", "", 0, 1, "chimes", "", 1, "succeeded"),
+        {"schedules_troubled", "runs_of_schedule"},
     ),
     "waiting of a key": (compiled(settling.WAITING_OF_KEY), ("k", 10), {"runs_blocked"}),
     "cancels to hear": (compiled(nodes.TO_CANCEL), ("n", 1), {"runs_held"}),

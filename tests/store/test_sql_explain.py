@@ -22,6 +22,7 @@ from chimes.model.listing import (
 from chimes.model.run import RunStatus
 from chimes.store.sql import (
     SqlStore,
+    attention,
     deliveries,
     inbox,
     message_tables,
@@ -173,6 +174,13 @@ HOT = {
     "deliveries by state": (
         compiled(store.STATES),
         ["SCAN deliveries USING COVERING INDEX deliveries_by_state"],
+    ),
+    "needing attention": (
+        compiled(attention.statements(DIALECT.counting, owned=False).themselves),
+        [
+            "SCAN schedules USING INDEX schedules_troubled",
+            "SEARCH runs USING INDEX runs_by_schedule (schedule_id=?)",
+        ],
     ),
     "enabled schedules": (
         compiled(store.ENABLED),

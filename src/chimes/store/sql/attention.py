@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, and_, case, or_, select, text
+from sqlalchemy import Select, and_, bindparam, case, or_, select, text
 
 from chimes.model.access import Owner
 from chimes.model.attention import (
@@ -35,12 +36,13 @@ from chimes.model.schedule import Schedule
 from chimes.store.counting import Seen, counted_in_a_row, overdue_signs, own_signs, signs_of
 from chimes.store.plain import MICROSECOND
 from chimes.store.sql.database import Tx
-from chimes.store.sql.listing import Condition, owned
+from chimes.store.sql.dialects.counting import Counting
+from chimes.store.sql.listing import Condition
 from chimes.store.sql.newest import newest_results
 from chimes.store.sql.rolling import PLANNED
 from chimes.store.sql.rows.mending import readable_schedule
 from chimes.store.sql.rows.parts import maybe_moment, micros, moment_of
-from chimes.store.sql.tables import CLAIMABLE, DUE, PRESENT, runs, schedules
+from chimes.store.sql.tables import CLAIMABLE, DUE, PRESENT, TROUBLED, runs, schedules
 from chimes.store.sql.windows import Places, lag_statements
 
 _BAD = sorted(status.value for status in BAD)
@@ -52,7 +54,7 @@ MOST_OF_ITSELF = 1000
 def failing() -> Iterator[Condition]:
     """`is_failing`: only where the last run did not succeed, runs have to be looked at, and of
     those the newest judged ones, one step of an index each."""
-    yield schedules.c.last_status.is_not(None)
+    yield and_(text(TROUBLED))
     yield schedules.c.last_status != RunStatus.SUCCEEDED.value
     for place in range(FAILING):
         yield _judged(runs.c.status).offset(place).scalar_subquery().in_(_BAD)
@@ -68,21 +70,50 @@ def _judged(column: Any) -> Select[Any]:
     )
 
 
-def needing_attention(tx: Tx, owner: Owner | None, late: timedelta, limit: int) -> Attentions:
-    limit, now = min(limit, MOST_SCHEDULES), tx.now()
-    mine = [text(f"schedules.{PRESENT}"), *([owned(schedules.c, owner)] if owner else [])]
-    signs = [
-        *_of_themselves(tx, mine, now),
-        *signs_of(Cause.MISSED, _missed(tx, mine, now)),
-        *_late(tx, mine, now, late),
-    ]
-    found = gravest(signs)
-    return Attentions(total=len(found), items=tuple(_items(tx, found[:limit])))
+class Statements:
+    """What is asked, made once: making a statement anew takes longer than many a one of them. The
+    values are `_Asked`."""
+
+    def __init__(self, counting: Counting, *, owned: bool) -> None:
+        mine: list[Any] = [text(f"schedules.{PRESENT}")]
+        if owned:
+            mine.append(schedules.c.owner_type == bindparam("owner_type"))
+            mine.append(schedules.c.owner_id == bindparam("owner_id"))
+        working = [*mine, schedules.c.enabled == 1]
+        of_slots = runs.c.origin == Origin.SCHEDULE.value
+        self.themselves = _themselves(counting, mine)
+        self.missed = _seen(
+            runs.c.status == RunStatus.MISSED.value,
+            runs.c.created_at >= bindparam("missed_since"),
+            mine=mine,
+        )
+        self.begun_late = _seen(
+            runs.c.planned_at >= bindparam("late_since"),
+            runs.c.planned_at <= bindparam("now"),
+            of_slots,
+            runs.c.started_at - runs.c.planned_at > bindparam("late"),
+            mine=working,
+        )
+        self.waiting = _seen(
+            text(CLAIMABLE),
+            of_slots,
+            runs.c.started_at.is_(None),
+            bindparam("late_before") > PLANNED,
+            mine=working,
+        )
+        self.overdue = select(schedules.c.id, schedules.c.next_run_at).where(
+            text(DUE), schedules.c.next_run_at < bindparam("late_before"), *working
+        )
 
 
-def _of_themselves(tx: Tx, mine: Sequence[Any], now: datetime) -> Iterator[Sign]:
-    """Those that stopped, whose pause is over, or that fail: one walk through the schedules, and
-    of those whose last run did not succeed one through their newest runs."""
+@cache
+def statements(counting: Counting, *, owned: bool) -> Statements:
+    return Statements(counting, owned=owned)
+
+
+def _themselves(counting: Counting, mine: Sequence[Any]) -> Select[Any]:
+    """Those that stopped, whose pause is over, or that may be failing: one walk through an index
+    of the few, and of those whose last run did not succeed one through their newest runs."""
     columns = schedules.c
     troubled = and_(columns.enabled == 1, columns.last_status != RunStatus.SUCCEEDED.value)
     set_aside = and_(
@@ -94,7 +125,7 @@ def _of_themselves(tx: Tx, mine: Sequence[Any], now: datetime) -> Iterator[Sign]
     paused = and_(
         columns.enabled == 0,
         or_(
-            columns.pause_until <= micros(now),
+            columns.pause_until <= bindparam("now"),
             and_(
                 columns.updated_by == ENGINE,
                 columns.pause_until.is_(None),
@@ -103,32 +134,9 @@ def _of_themselves(tx: Tx, mine: Sequence[Any], now: datetime) -> Iterator[Sign]
         ),
     )
     doubted_at = case((or_(set_aside, paused), columns.updated_at)).label("doubted_at")
-    judged = case((troubled, tx.dialect.counting.judged)).label("judged")
-    found = tx.rows(select(columns.id, doubted_at, judged).where(*mine, or_(troubled, paused)))
-    doubtful = [(-row.doubted_at, row.id) for row in found if row.doubted_at is not None]
-    yield from _doubtful(tx, [row_id for _, row_id in sorted(doubtful)[:MOST_OF_ITSELF]], now)
-    for row in found:
-        at = _failing_since(row.judged or "")
-        if at is not None:
-            yield Sign(schedule_id=ScheduleId(row.id), cause=Cause.FAILING, at=at, count=FAILING)
-
-
-def _failing_since(planned: str) -> datetime | None:
-    """`is_failing`, by what `Counting.judged` says; when the newest was planned."""
-    newest = planned.split(",")
-    return moment_of(int(newest[0])) if len(newest) == FAILING and all(newest) else None
-
-
-def _doubtful(tx: Tx, ids: Sequence[str], now: datetime) -> list[Sign]:
-    return own_signs(_loaded(tx, ids).values(), now)
-
-
-def _loaded(tx: Tx, ids: Sequence[str]) -> dict[str, Schedule]:
-    if not ids:
-        return {}
-    statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
-    rows = tx.rows(statement, {"ids": tx.dialect.listed(ids)})
-    return {row.id: readable_schedule(row) for row in rows}
+    judged = case((troubled, counting.judged)).label("judged")
+    wanted = [text(TROUBLED), *mine, or_(troubled, paused)]
+    return select(columns.id, doubted_at, judged).where(*wanted)
 
 
 def _seen(*conditions: Any, mine: Sequence[Any]) -> Select[Any]:
@@ -145,47 +153,84 @@ def _seen(*conditions: Any, mine: Sequence[Any]) -> Select[Any]:
     return select(*columns).where(*conditions, of_mine.correlate(runs).exists())
 
 
-def _missed(tx: Tx, mine: Sequence[Any], now: datetime) -> Iterator[Seen]:
-    since = runs.c.created_at >= micros(now - MISSED_WITHIN)
-    for row in tx.rows(_seen(runs.c.status == RunStatus.MISSED.value, since, mine=mine)):
-        number = max(1, row.missed_count)
-        yield Seen(ScheduleId(row.schedule_id), RunId(row.id), moment_of(row.planned_at), number)
+def needing_attention(tx: Tx, owner: Owner | None, late: timedelta, limit: int) -> Attentions:
+    asked = _Asked(tx, owner, late)
+    found = gravest([*asked.themselves(), *asked.missed(), *asked.late()])
+    shown = found[: min(limit, MOST_SCHEDULES)]
+    return Attentions(total=len(found), items=tuple(_items(tx, shown)))
 
 
-def _late(tx: Tx, mine: Sequence[Any], now: datetime, late: timedelta) -> list[Sign]:
-    mine = [*mine, schedules.c.enabled == 1]
-    of_slots = runs.c.origin == Origin.SCHEDULE.value
-    begun = _seen(
-        runs.c.planned_at >= micros(now - LATE_WITHIN),
-        runs.c.planned_at <= micros(now),
-        of_slots,
-        runs.c.started_at - runs.c.planned_at > late // MICROSECOND,
-        mine=mine,
-    )
-    waiting = _seen(
-        text(CLAIMABLE),
-        of_slots,
-        runs.c.started_at.is_(None),
-        micros(now - late) > PLANNED,
-        mine=mine,
-    )
-    asked = (begun, waiting) if _any_late(tx, now, late) else (waiting,)
-    seen = [
-        Seen(
-            ScheduleId(row.schedule_id),
-            RunId(row.id),
-            moment_of(row.planned_at),
-            lag=(maybe_moment(row.started_at) or now) - moment_of(row.planned_at),
-        )
-        for statement in asked
-        for row in tx.rows(statement)
-    ]
-    overdue = select(schedules.c.id, schedules.c.next_run_at).where(
-        text(DUE), schedules.c.next_run_at < micros(now - late), *mine
-    )
-    due = {ScheduleId(row.id): moment_of(row.next_run_at) for row in tx.rows(overdue)}
-    signs = signs_of(Cause.LATE, seen)
-    return [*signs, *overdue_signs(due, signs, now)]
+class _Asked:
+    def __init__(self, tx: Tx, owner: Owner | None, late: timedelta) -> None:
+        self._tx = tx
+        self._now = now = tx.now()
+        self._late = late
+        self._statements = statements(tx.dialect.counting, owned=owner is not None)
+        self._given: dict[str, object] = {
+            "now": micros(now),
+            "missed_since": micros(now - MISSED_WITHIN),
+            "late_since": micros(now - LATE_WITHIN),
+            "late_before": micros(now - late),
+            "late": late // MICROSECOND,
+        }
+        if owner is not None:
+            self._given |= {"owner_type": owner.type.value, "owner_id": owner.id}
+
+    def themselves(self) -> Iterator[Sign]:
+        found = self._tx.rows(self._statements.themselves, self._given)
+        doubtful = sorted((-row.doubted_at, row.id) for row in found if row.doubted_at is not None)
+        ids = [schedule_id for _, schedule_id in doubtful[:MOST_OF_ITSELF]]
+        yield from own_signs(_loaded(self._tx, ids).values(), self._now)
+        for row in found:
+            at = _failing_since(row.judged or "")
+            if at is not None:
+                schedule_id = ScheduleId(row.id)
+                yield Sign(schedule_id=schedule_id, cause=Cause.FAILING, at=at, count=FAILING)
+
+    def missed(self) -> list[Sign]:
+        seen = [
+            Seen(
+                ScheduleId(row.schedule_id),
+                RunId(row.id),
+                moment_of(row.planned_at),
+                max(1, row.missed_count),
+            )
+            for row in self._tx.rows(self._statements.missed, self._given)
+        ]
+        return signs_of(Cause.MISSED, seen)
+
+    def late(self) -> list[Sign]:
+        asked = [self._statements.waiting]
+        if _any_late(self._tx, self._now, self._late):
+            asked.append(self._statements.begun_late)
+        seen = [
+            Seen(
+                ScheduleId(row.schedule_id),
+                RunId(row.id),
+                moment_of(row.planned_at),
+                lag=(maybe_moment(row.started_at) or self._now) - moment_of(row.planned_at),
+            )
+            for statement in asked
+            for row in self._tx.rows(statement, self._given)
+        ]
+        rows = self._tx.rows(self._statements.overdue, self._given)
+        due = {ScheduleId(row.id): moment_of(row.next_run_at) for row in rows}
+        signs = signs_of(Cause.LATE, seen)
+        return [*signs, *overdue_signs(due, signs, self._now)]
+
+
+def _failing_since(planned: str) -> datetime | None:
+    """`is_failing`, by what `Counting.judged` says; when the newest was planned."""
+    newest = planned.split(",")
+    return moment_of(int(newest[0])) if len(newest) == FAILING and all(newest) else None
+
+
+def _loaded(tx: Tx, ids: Sequence[str]) -> dict[str, Schedule]:
+    if not ids:
+        return {}
+    statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
+    rows = tx.rows(statement, {"ids": tx.dialect.listed(ids)})
+    return {row.id: readable_schedule(row) for row in rows}
 
 
 def _any_late(tx: Tx, now: datetime, late: timedelta) -> bool:

@@ -360,4 +360,6 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     "0005": (UPDATE_TRIGGER, ACTION_VIEW),
     "0006": SUMS,
     "0007": NODES,
+    # An index of a part of a table, which there is not here.
+    "0008": (),
 }

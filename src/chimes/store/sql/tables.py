@@ -46,6 +46,8 @@ FLAG = SmallInteger()
 
 DUE = "enabled = 1 AND deleted_at IS NULL AND next_run_at IS NOT NULL"
 PRESENT = "deleted_at IS NULL"
+#: Perhaps to be looked at: what runs well is in no index of these, and costs nothing.
+TROUBLED = f"{PRESENT} AND (enabled = 0 OR last_status <> 'succeeded')"
 ACTIVE = "status IN ('queued', 'running')"
 CLAIMABLE = "status = 'queued' AND blocked = 0"
 BLOCKED = "status = 'queued' AND blocked = 1"
@@ -115,6 +117,7 @@ Index(
     "schedules_owned",
     *(schedules.c.owner_type, schedules.c.owner_id, schedules.c.deleted_at, schedules.c.enabled),
 )
+_partial("schedules_troubled", schedules.c.id, where=TROUBLED)
 _partial("schedules_named", schedules.c.name, schedules.c.id, where=PRESENT)
 
 runs = Table(
