@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from typing import cast
 
 import pytest
 
-from chimes.doors.dashboard.views_system import changes_of, lag_data, lag_rows, node_cards
+from chimes.doors.dashboard.views_system import changes_of, nobody_works, node_cards
+from chimes.doors.dashboard.views_system_lag import happenings, lag_data, lag_rows, lags_by_node
 from chimes.model.ids import NodeId
-from tests.builders import NOW, a_node, an_entry
+from chimes.model.insights import LagBucket
+from chimes.model.lags import Lags, bracket_of
+from chimes.model.listing import AuditQuery
+from chimes.model.node import NodeFacts, NodeMark
+from tests.builders import LEASE, NOW, a_node, an_entry
 from tests.dashboard.browsing import browsing
 
 TABS = ("", "/audit", "/access", "/channels", "/settings", "/about")
@@ -101,6 +108,103 @@ def test_nodes_that_are_gone_come_last_and_clocks_are_judged() -> None:
         ("gone", False, False),
     ]
     assert cards[0].running == 3
+    assert not nobody_works(cards)
+    assert not nobody_works(())
+    told = replace(off, drain=True, facts=NodeFacts(running=5, draining=True))
+    (card,) = node_cards([told], {NodeId("off"): 3}, NOW)
+    assert (card.running, card.share, card.deaf) == (5, 0.5, False)
+    assert nobody_works([card])
+    (deaf,) = node_cards([replace(off, drain=True)], {}, NOW)
+    assert deaf.deaf
+
+
+# UX A.8, picture 5: what a card shows, and the three verbs
+async def test_nodes_are_drained_resumed_and_forgotten() -> None:
+    async with browsing() as browser:
+        store, clock = browser.rig.store, browser.rig.clock
+        node = await store.join(a_node("web-1-77-abc", capacity=10), LEASE)
+        facts = NodeFacts(
+            running=4, claims_per_minute=12.5, memory=50_000_000, queues=("slow",), draining=False
+        )
+        ahead = clock.now() + timedelta(seconds=3)
+        await store.beat(node.id, LEASE, clock=ahead, facts=facts)
+        page = (await browser.get("/ui/system")).text
+        for text in ("alive", "12.5 a minute", ">slow<", "its clock is off by 3 s", "MB"):
+            assert text in page, text
+        at = f"/ui/system/nodes/{node.id}"
+        asked = await browser.send(f"{at}/drain", on="/ui/system")
+        assert "Drain this node?" in asked.text
+        assert not (await store.nodes())[0].drain
+        done = await browser.send(f"{at}/drain", reason="kernel")
+        assert done.status_code == 303
+        page = (await browser.get("/ui/system")).text
+        assert "Every node is drained" in page
+        assert "4 runs are in hand" in page
+        assert "web-1-77-abc was asked to drain" in page
+        await store.beat(
+            node.id, LEASE, clock=clock.now(), facts=replace(facts, running=0, draining=True)
+        )
+        assert "▼ drained" in (await browser.get("/ui/system")).text
+        assert (await browser.send(f"{at}/resume", on="/ui/system")).status_code == 303
+        assert not (await store.nodes())[0].drain
+        clock.advance(LEASE)
+        assert "✕ gone" in (await browser.get("/ui/system")).text
+        asked = await browser.send(f"{at}/forget", on="/ui/system")
+        assert "Forget this node?" in asked.text
+        assert (await browser.send(f"{at}/forget")).status_code == 303
+        page = (await browser.get("/ui/system")).text
+        assert "No node is alive" in page
+        trail = await store.list_audit(AuditQuery())
+        assert [(each.verb, each.reason, each.door) for each in trail] == [
+            ("forget", "", "dashboard"),
+            ("resume", "", "dashboard"),
+            ("drain", "kernel", "dashboard"),
+        ]
+
+
+async def test_a_node_of_an_older_version_says_so() -> None:
+    async with browsing() as browser:
+        store = browser.rig.store
+        await store.join(a_node("old"), LEASE)
+        await store.drain_node(NodeId("old"), True)
+        page = (await browser.get("/ui/system")).text
+        assert "does not hear that it is to drain" in page
+        assert "it does not tell" in page
+
+
+def test_the_first_of_a_version_is_a_deploy() -> None:
+    def mark(minutes: int, node: str, version: str, joined: bool = True) -> NodeMark:
+        at = NOW + timedelta(minutes=minutes)
+        return NodeMark(at=at, node_id=NodeId(node), version=version, joined=joined)
+
+    found = happenings(
+        [
+            mark(0, "a-1-x", "1.0"),
+            mark(1, "b-2-x", "1.0"),
+            mark(2, "c-3-x", "1.1"),
+            mark(3, "a-1-x", "1.0", False),
+            mark(4, "d-4-x", "1.1"),
+        ]
+    )
+    assert [each.label for each in found] == ["+ a-1", "+ b-2", "▲ 1.1", "− a-1", "+ d-4"]
+    data = lag_data((), "UTC", 1.0, found, NOW)
+    assert data["times"] == [int(NOW.timestamp())]
+    assert len(cast(list[object], data["marks"])) == 5
+
+
+def test_lags_by_node_and_of_one() -> None:
+    def bucket(minutes: int, node: str, seconds: float) -> LagBucket:
+        counts = {bracket_of(timedelta(seconds=seconds)): 2}
+        return LagBucket(at=NOW + timedelta(minutes=minutes), node=node, lags=Lags(counts))
+
+    buckets = [bucket(0, "a", 0.1), bucket(0, "b", 5.0), bucket(15, "a", 0.1)]
+    starts = [NOW + timedelta(minutes=each) for each in (0, 15, 30)]
+    assert [row.count for row in lag_rows(starts, buckets)] == [4, 2, 0]
+    assert [row.count for row in lag_rows(starts, buckets, "b")] == [2, 0, 0]
+    assert lag_rows(starts, buckets)[2].p95 is None
+    by_node = lags_by_node(buckets)
+    assert [(each.node, each.count) for each in by_node] == [("b", 2), ("a", 4)]
+    assert by_node[0].p50 == pytest.approx(5, rel=0.1)
 
 
 def test_changes_are_pairs_or_what_came_after() -> None:
@@ -113,5 +217,5 @@ def test_changes_are_pairs_or_what_came_after() -> None:
 
 
 def test_no_lag_is_an_empty_chart() -> None:
-    assert lag_rows([]) == ()
+    assert lag_rows([], []) == ()
     assert lag_data((), "UTC", 1.0)["times"] == []

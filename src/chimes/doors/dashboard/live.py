@@ -143,7 +143,7 @@ class Watch:
             *(item.id for item in (await store.list_inbox(inbox)).items),
             await store.count_unread(inbox),
         ]
-        nodes = [(node.id, node.version) for node in await store.nodes()]
+        nodes = [(node.id, node.version, node.state(now)) for node in await store.nodes()]
         return tuple(_mark(each) for each in (runs, schedules, messages, nodes))
 
 

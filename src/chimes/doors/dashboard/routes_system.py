@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from starlette.responses import Response
 
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.views_system import (
-    lag_data,
-    lag_rows,
+    nobody_works,
     node_cards,
     waiting_and_running,
 )
+from chimes.doors.dashboard.views_system_lag import (
+    happenings,
+    lag_data,
+    lag_rows,
+    lags_by_node,
+)
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import NotAllowed
+from chimes.model.delivery import DeliveryState
+from chimes.model.ids import NodeId
 from chimes.model.insights import Window
+from chimes.model.listing import Counts
+from chimes.model.node import Node
 from chimes.service.insights import InsightService
+from chimes.service.nodes import may_control
+from chimes.store.answers import StoreStatus
 
 pages = Pages()
-#: What the chart calls late.
+#: What the chart calls late, in seconds.
 LATE = 1.0
+#: A store that takes longer than this to tell the time, in seconds, is slow.
+SLOW_STORE = 0.1
 _SPANS = {
     "24h": (timedelta(hours=24), timedelta(minutes=15)),
     "7d": (timedelta(days=7), timedelta(hours=2)),
@@ -29,31 +45,93 @@ _SPANS = {
 _MOST_RUNNING = 1000
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """Of the store and of this server."""
+
+    status: StoreStatus
+    counts: Counts
+    #: Seconds.
+    latency: float
+    size: int | None
+    #: Pages that are open at this node and follow it.
+    listeners: int
+
+    @property
+    def slow(self) -> bool:
+        return self.latency > SLOW_STORE
+
+    @property
+    def undelivered(self) -> int:
+        return self.counts.deliveries.get(DeliveryState.DEAD, 0)
+
+    @property
+    def to_deliver(self) -> int:
+        return self.counts.deliveries.get(DeliveryState.PENDING, 0)
+
+
 @pages.get("/system")
 async def system(visit: Visit) -> Response:
     operators_only(visit)
-    insights, store = InsightService(visit.door.store), visit.door.store
-    chosen = visit.query.get("span", "24h")
-    length, step = _SPANS.get(chosen, _SPANS["24h"])
-    state, counts = await store.status(), await store.counts()
-    held = await insights.held(visit.actor, limit=_MOST_RUNNING)
-    running = Counter(run.holder for run in held if run.holder)
-    rows = lag_rows(await insights.lag_series(visit.actor, Window.last(length, visit.now), step))
-    waiting, going = waiting_and_running(counts.runs)
+    store = visit.door.store
+    span = visit.query.get("span", "24h")
+    span = span if span in _SPANS else "24h"
+    length, step = _SPANS[span]
+    window = Window.last(length, visit.now)
+    nodes, figures, lags, marks = await asyncio.gather(
+        store.nodes(),
+        _figures(visit),
+        InsightService(store).lag_series(visit.actor, window, step, by_node=True),
+        store.node_marks(window.since),
+    )
+    cards = node_cards(nodes, await _running(visit, nodes), visit.now)
+    waiting, going = waiting_and_running(figures.counts.runs)
+    events, by_node = happenings(marks), lags_by_node(lags)
+    node = visit.query.get("node", "")
+    node = node if node in {each.node for each in by_node} else ""
+    rows = lag_rows(window.starts(step), lags, node)
     return visit.page_or_part(
         "system/page.html",
         "body",
-        cards=node_cards(await store.nodes(), running, visit.now),
-        state=state,
-        counts=counts,
+        cards=cards,
+        may_control=may_control(visit.actor),
+        nobody_works=nobody_works(cards),
+        figures=figures,
         waiting=waiting,
         running=going,
-        rows=[row for row in rows if row.count],
-        lag=lag_data(rows, visit.look.zone, LATE),
-        span=chosen if chosen in _SPANS else "24h",
+        events=tuple(reversed(events)),
+        span=span,
         spans=tuple(_SPANS),
         not_ready=visit.door.not_ready(),
+        late=LATE,
+        rows=[row for row in rows if row.count],
+        lag=lag_data(rows, visit.look.zone, LATE, events, window.until),
+        by_node=by_node,
+        of_node=node,
     )
+
+
+async def _figures(visit: Visit) -> Figures:
+    store, clock = visit.door.store, visit.door.clock
+    before = clock.monotonic()
+    await store.now()
+    latency = clock.monotonic() - before
+    status, counts, size = await asyncio.gather(store.status(), store.counts(), store.size())
+    return Figures(
+        status=status,
+        counts=counts,
+        latency=latency,
+        size=size,
+        listeners=int(visit.request.scope["state"].get("listeners", 0)),
+    )
+
+
+async def _running(visit: Visit, nodes: Sequence[Node]) -> Counter[NodeId]:
+    """As the store has it, where a node does not tell."""
+    if all(node.facts is not None for node in nodes):
+        return Counter()
+    held = await InsightService(visit.door.store).held(visit.actor, limit=_MOST_RUNNING)
+    return Counter(run.holder for run in held if run.holder)
 
 
 def operators_only(visit: Visit) -> None:

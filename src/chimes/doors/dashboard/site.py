@@ -34,6 +34,7 @@ from chimes.doors.dashboard import (
     routes_system,
     routes_system_access,
     routes_system_audit,
+    routes_system_nodes,
     routes_system_settings,
     routes_today,
     routes_today_actions,
@@ -77,6 +78,7 @@ ALL_PAGES = (
     routes_inbox.pages,
     routes_inbox_actions.pages,
     routes_system.pages,
+    routes_system_nodes.pages,
     routes_system_audit.pages,
     routes_system_access.pages,
     routes_system_settings.pages,
@@ -109,6 +111,7 @@ class Site:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # What goes wrong on the way is told in the language of the page.
         scope["state"]["language"] = seen_look(self._door, Request(scope)).language
+        scope["state"]["listeners"] = self._live.count
         await self._router(scope, receive, send)
 
     def _route(self, page: Page) -> Route:

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
-from chimes.model.insights import LagBucket
-from chimes.model.node import Node
+from chimes.model.node import Node, NodeState
 from chimes.model.run import RunStatus
 
 #: A clock that is further off than this is worth a word.
 CLOCK_WARNING = 1.0
-_QUANTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeCard:
     node: Node
-    alive: bool
+    state: NodeState
     #: Since its last heartbeat.
     age: timedelta
     running: int
     clock_off: bool
+    #: Asked to drain, and of a version that does not tell whether it has heard.
+    deaf: bool
+
+    @property
+    def alive(self) -> bool:
+        return self.state is not NodeState.GONE
 
     @property
     def share(self) -> float:
@@ -35,56 +39,26 @@ class NodeCard:
 def node_cards(
     nodes: Iterable[Node], running: Mapping[NodeId, int], now: datetime
 ) -> tuple[NodeCard, ...]:
-    """Those alive first, the youngest before the others."""
+    """Those alive first, the youngest before the others. `running`: as the store has it, for nodes
+    that do not tell."""
     cards = [
         NodeCard(
             node=node,
-            alive=node.lease_until > now,
+            state=node.state(now),
             age=max(now - node.heartbeat_at, timedelta(0)),
-            running=running.get(node.id, 0),
+            running=running.get(node.id, 0) if node.facts is None else node.facts.running,
             clock_off=abs(node.clock_offset) > CLOCK_WARNING,
+            deaf=node.drain and node.facts is None,
         )
         for node in nodes
     ]
     return tuple(sorted(cards, key=lambda card: (not card.alive, card.age)))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LagRow:
-    at: datetime
-    count: int
-    p50: float | None
-    p95: float | None
-    p99: float | None
-
-
-def lag_rows(buckets: Sequence[LagBucket]) -> tuple[LagRow, ...]:
-    return tuple(
-        LagRow(
-            at=bucket.at,
-            count=bucket.lags.total,
-            p50=_seconds(bucket, 0.5),
-            p95=_seconds(bucket, 0.95),
-            p99=_seconds(bucket, 0.99),
-        )
-        for bucket in buckets
-    )
-
-
-def lag_data(rows: Sequence[LagRow], zone: str, limit: float) -> dict[str, object]:
-    """As `static/chart.js` wants it."""
-    tones = {"p50": "ok", "p95": "accent", "p99": "warn"}
-    lines = [
-        {"name": name, "values": [getattr(row, name) for row in rows], "tone": tones[name]}
-        for name, _ in _QUANTILES
-    ]
-    times = [int(row.at.timestamp()) for row in rows]
-    return {"times": times, "lines": lines, "unit": "s", "zone": zone, "limit": limit}
-
-
-def _seconds(bucket: LagBucket, share: float) -> float | None:
-    found = bucket.lags.quantile(share)
-    return None if found is None else round(found.total_seconds(), 4)
+def nobody_works(cards: Iterable[NodeCard]) -> bool:
+    """Whether some are alive, and all of those were asked to drain."""
+    alive = [card for card in cards if card.alive]
+    return bool(alive) and all(card.node.drain for card in alive)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

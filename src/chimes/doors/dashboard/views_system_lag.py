@@ -1,0 +1,130 @@
+"""How late runs begin, over time and by node, and what happened to the nodes meanwhile (picture 6);
+from values to what a template and the chart need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from chimes.model.insights import LagBucket
+from chimes.model.lags import Lags, joined
+from chimes.model.node import NodeMark
+from chimes.wording import say
+
+_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+_TONES = {"p50": "ok", "p95": "accent", "p99": "warn"}
+#: More marks than this would hide the lines.
+MOST_MARKS = 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LagRow:
+    at: datetime
+    count: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeLag:
+    node: str
+    count: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Happening:
+    at: datetime
+    #: A whole sentence, said.
+    text: str
+    #: Short, for the picture.
+    label: str
+
+
+def lag_rows(
+    starts: Sequence[datetime], buckets: Iterable[LagBucket], node: str = ""
+) -> tuple[LagRow, ...]:
+    """One for each start; `node`: of this one only."""
+    found: dict[datetime, list[Lags]] = {}
+    for bucket in buckets:
+        if not node or bucket.node == node:
+            found.setdefault(bucket.at, []).append(bucket.lags)
+    return tuple(_row(at, joined(found.get(at, ()))) for at in starts)
+
+
+def lags_by_node(buckets: Iterable[LagBucket]) -> tuple[NodeLag, ...]:
+    """Of the whole window, the latest first."""
+    found: dict[str, list[Lags]] = {}
+    for bucket in buckets:
+        if bucket.node is not None:
+            found.setdefault(bucket.node, []).append(bucket.lags)
+    rows = []
+    for node, several in found.items():
+        lags = joined(several)
+        quantiles = {name: _seconds(lags, share) for name, share in _QUANTILES.items()}
+        rows.append(NodeLag(node=node, count=lags.total, **quantiles))
+    return tuple(sorted(rows, key=lambda row: (-(row.p95 or 0.0), row.node)))
+
+
+def happenings(marks: Sequence[NodeMark]) -> tuple[Happening, ...]:
+    """Oldest first. A version that was not there before among these is a deploy."""
+    found = []
+    known: set[str] = set()
+    for mark in marks:
+        new = mark.joined and mark.version not in known and bool(known)
+        known.add(mark.version)
+        given = {"node": mark.node_id, "version": mark.version}
+        if new:
+            text = say("{node} joined with version {version}, the first of it", **given)
+            found.append(Happening(at=mark.at, text=text, label=f"▲ {mark.version}"))
+        elif mark.joined:
+            text = say("{node} joined with version {version}", **given)
+            found.append(Happening(at=mark.at, text=text, label=f"+ {_short(mark.node_id)}"))
+        else:
+            text = say("{node} left, or was not heard of any more", **given)
+            found.append(Happening(at=mark.at, text=text, label=f"− {_short(mark.node_id)}"))
+    return tuple(found)
+
+
+def lag_data(
+    rows: Sequence[LagRow],
+    zone: str,
+    limit: float,
+    events: Sequence[Happening] = (),
+    until: datetime | None = None,
+) -> dict[str, object]:
+    """As `static/chart.js` wants it. `until`: where the picture ends, so that what happened in the
+    last stretch is on it."""
+    ends = [] if until is None else [int(until.timestamp())]
+    lines = [
+        {
+            "name": name,
+            "values": [*(getattr(row, name) for row in rows), *(None for _ in ends)],
+            "tone": tone,
+        }
+        for name, tone in _TONES.items()
+    ]
+    times = [*(int(row.at.timestamp()) for row in rows), *ends]
+    marks = [{"at": int(each.at.timestamp()), "text": each.label} for each in events[-MOST_MARKS:]]
+    return {
+        "times": times, "lines": lines, "unit": "s", "zone": zone, "limit": limit, "marks": marks,
+    }  # fmt: skip
+
+
+def _row(at: datetime, lags: Lags) -> LagRow:
+    quantiles = {name: _seconds(lags, share) for name, share in _QUANTILES.items()}
+    return LagRow(at=at, count=lags.total, **quantiles)
+
+
+def _seconds(lags: Lags, share: float) -> float | None:
+    found = lags.quantile(share)
+    return None if found is None else round(found.total_seconds(), 4)
+
+
+def _short(node_id: str) -> str:
+    """Without the random end."""
+    return node_id.rpartition("-")[0] or node_id
