@@ -14,4 +14,4 @@ make --no-print-directory check || { kill "$compiling"; exit 1; }
 wait "$compiling" || true # the tests say what is wrong
 # Most tests wait for processes and servers, so there are more of them than cores.
 workers=${CHIMES_TEST_WORKERS:-$(($(getconf _NPROCESSORS_ONLN) * 2))}
-exec "$bin/pytest" -n "$workers" --dist worksteal -q "$@"
+exec "$bin/pytest" -n "$workers" --dist worksteal -q --durations=25 "$@"
