@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import RunStatus
+from chimes.model.telling_times import Digest, Period
 from chimes.store.port import Store
 from chimes.store.sql import open_sqlite
 from tests.builders import ALICE
@@ -27,6 +29,7 @@ from tests.delivery.bot_api import BotApi, bot_api
 from tests.engine.crash_node import SETTINGS
 from tests.engine.deliver_node import Agent, telegram
 from tests.engine.rig import Rig, eventually
+from tests.engine.test_digests import an_end, posted
 
 ROOT = Path(__file__).parents[2]
 CHAT = Recipient(channel=Channel.TELEGRAM, to="7")
@@ -111,3 +114,29 @@ async def test_a_kill_around_sending_repeats_it_and_loses_nothing(
 async def _delivered(store: Store) -> tuple[Delivery, ...]:
     query = DeliveryQuery(states=(DeliveryState.DELIVERED,))
     return (await store.list_deliveries(query)).items
+
+
+# F09 for a digest: whoever takes over sends the same one, and what is in it is settled once
+async def test_a_kill_after_sending_a_digest_repeats_it_whole(tmp_path: Path) -> None:
+    store = open_sqlite(tmp_path / "chimes.db")
+    await store.open()
+    try:
+        told = replace(CHAT, digest=Digest(every=Period.DAY, zone="UTC"))
+        before = await store.now() - timedelta(days=2)
+        rows = await posted(store, *(an_end(number, before, told=told) for number in range(3)))
+        (digest,) = [each for each in rows if each.run_id is None]
+        failpoint = "deliver.after_send:kill"
+        async with bot_api() as api:
+            async with dying_node(tmp_path / "chimes.db", api, failpoint) as code:
+                assert code == -signal.SIGKILL
+            assert await _delivered(store) == ()
+            async with taking_over(store, api):
+                done = await eventually(
+                    lambda: _delivered(store), lambda found: len(found) == 4, within=20.0
+                )
+            assert {each.receipt for each in done if each.id != digest.id} == {digest.id}
+            first, second = api.texts
+            assert first == second
+            assert first.startswith("Digest: 3 runs")
+    finally:
+        await store.close()
