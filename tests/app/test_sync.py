@@ -130,6 +130,15 @@ async def test_an_edit_elsewhere_detaches_until_the_code_may_write_again(
     assert (await release(shared_url, "0 11 * * *")).trigger != followed.trigger
 
 
+async def test_what_saving_completes_is_no_edit(shared_url: str) -> None:
+    quiet = {"channel": "telegram", "to": "42", "quiet": {"from": "22:00", "to": "07:00"}}
+    first = await release(shared_url, delivery=[quiet])
+    assert first.policy.delivery[0].quiet is not None
+    assert first.policy.delivery[0].quiet.zone == "UTC"
+    assert not is_detached(first)
+    assert (await release(shared_url, delivery=[quiet])).version == first.version
+
+
 async def test_code_that_moved_within_its_file_is_no_new_version(shared_url: str) -> None:
     first = await release(shared_url)
     async with an_app(shared_url) as app:

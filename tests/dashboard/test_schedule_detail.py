@@ -10,7 +10,8 @@ import pytest
 from chimes.doors.dashboard.charts.points import Point, PointWords, points_chart, quantile
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.views_fire_log import cursor_of, log_lines, position_in
-from chimes.doors.dashboard.views_schedule import clock_changes, marks_of, next_fires, next_slots
+from chimes.doors.dashboard.views_schedule import clock_changes, next_fires, next_slots
+from chimes.doors.dashboard.views_schedule_pictures import marks_of
 from chimes.errors import InvalidInput
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import result_of

@@ -10,12 +10,16 @@ from datetime import datetime, timedelta
 
 from chimes.errors import Conflict, InvalidInput
 from chimes.model.planning import ended_at_once, slot_run
+from chimes.model.policy import Overlap
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import Schedule, due_time, runs_left
 from chimes.model.target import SyncTarget
 from chimes.wording import say
 
 BACKFILL_LIMIT = 1000
+#: What a backfill can do about other runs of its schedule; to skip or stop them would undo what it
+#: is there for.
+BACKFILL_OVERLAPS = (Overlap.QUEUE, Overlap.ALLOW)
 UPCOMING_LIMIT = 1000
 
 
@@ -31,6 +35,47 @@ class Backfill:
 
     slots: tuple[datetime, ...]
     runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """How the runs of a backfill go together."""
+
+    #: At most so many at a time; None: as the schedule has it, or any number beside it.
+    concurrency: int | None = None
+    #: `queue`: they and other runs of the schedule share its places; `allow`: beside those.
+    overlap: Overlap = Overlap.QUEUE
+
+
+AS_THE_SCHEDULE = Pace()
+
+
+def check_pace(pace: Pace) -> None:
+    if pace.overlap not in BACKFILL_OVERLAPS:
+        raise InvalidInput(
+            say(
+                "a backfill waits for other runs of the schedule (queue) or runs beside them "
+                "(allow), it does not {overlap}",
+                overlap=pace.overlap.value,
+            ),
+            field="overlap",
+            code="not_for_backfill",
+        )
+    if pace.concurrency is not None and not 1 <= pace.concurrency <= BACKFILL_LIMIT:
+        raise InvalidInput(
+            say("between {least} and {most}", least=1, most=BACKFILL_LIMIT),
+            field="concurrency",
+            code="out_of_range",
+        )
+
+
+def paced(run: Run, pace: Pace, group: str) -> Run:
+    """`group`: a key that only runs of this backfill have."""
+    beside = pace.overlap is Overlap.ALLOW or run.concurrency_key is None
+    if pace.concurrency is None:
+        return replace(run, concurrency_key=None) if beside else run
+    key = group if beside else run.concurrency_key
+    return replace(run, concurrency_key=key, concurrency_limit=pace.concurrency)
 
 
 def upcoming_fires(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from chimes.doors.dashboard.views_system import Change, changes_of
+from chimes.doors.dashboard.views_system_audit import Change, changes_of
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import NotFound
 from chimes.model.audit import AuditEntry
@@ -17,7 +17,7 @@ from chimes.service.askers import Asker, askers_of
 from chimes.service.known_failures import Known, KnownFailures, fingerprint
 
 #: What is on record about a schedule and changes nothing about it.
-_NO_CHANGE = frozenset({"run", "snooze", "wake", "send_test"})
+_NO_CHANGE = frozenset({"run", "snooze", "wake"})
 #: Entries and failures that are looked at.
 _ENTRIES, _FAILURES = 100, 200
 

@@ -62,7 +62,12 @@ async def stream(visit: Visit) -> Response:
     run = await visit.door.runs.get(visit.actor, RunId(visit.path["id"]))
     followers: Followers = visit.request.app.state.followers
     followers.check_room()
-    reception = Reception(door=visit.door, users=visit.users, sign_ins=visit.sign_ins)
+    reception = Reception(
+        door=visit.door,
+        users=visit.users,
+        sign_ins=visit.sign_ins,
+        clock_watch=visit.clock_watch,
+    )
 
     async def welcome() -> bool:
         return await still_welcome(reception, visit.request)

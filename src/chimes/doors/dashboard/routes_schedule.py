@@ -9,25 +9,30 @@ from starlette.responses import Response
 
 from chimes.doors.api.paging import cursor_to, position_from, question_of
 from chimes.doors.dashboard.pages import Pages
-from chimes.doors.dashboard.routes_schedule_actions import id_in, page_of
-from chimes.doors.dashboard.views_fire_log import cursor_of, log_lines, position_in
+from chimes.doors.dashboard.routes_schedule_actions import page_of, schedule_in
+from chimes.doors.dashboard.views_fire_log import cursor_of, log_lines, position_in, unexplained
 from chimes.doors.dashboard.views_schedule import (
-    BEHIND,
     NextFire,
-    durations,
-    lags,
-    marks_of,
+    in_your_zone,
     next_fires,
     second_clock,
+)
+from chimes.doors.dashboard.views_schedule_pictures import (
+    BEHIND,
+    durations,
+    expected_marks,
+    lags,
+    marks_of,
     week,
 )
 from chimes.doors.dashboard.views_schedules import expression_of, row_of, state_of, without_anchor
 from chimes.doors.dashboard.visit import Visit
 from chimes.language import note_in_words, warnings_in_words
 from chimes.model.insights import RunFilter, Window, glance_at
-from chimes.model.listing import DeliveryQuery, RunQuery
+from chimes.model.listing import RunQuery, RunSort
+from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.redaction import masked_url
+from chimes.service.fire_log import FireLogPage
 from chimes.service.insights import InsightService
 
 pages = Pages()
@@ -35,6 +40,7 @@ POINTS = 100
 _RATES = (("24h", timedelta(hours=24)), ("7d", timedelta(days=7)), ("30d", timedelta(days=30)))
 _HOUR = timedelta(hours=1)
 LOG_PAGE = 50
+_NEVER_BEGAN = frozenset({RunStatus.SKIPPED, RunStatus.MISSED})
 
 
 def show(
@@ -50,6 +56,7 @@ def show(
         when=without_anchor(schedule.trigger),
         state=state_of(schedule),
         expression=expression_of(schedule.trigger),
+        in_your_zone=in_your_zone(schedule, visit.look, visit.now),
         may_operate=visit.actor.may_operate(schedule.owner),
         may_write=visit.actor.may_write(schedule.owner),
         **values,
@@ -58,7 +65,7 @@ def show(
 
 @pages.get("/schedules/{id}")
 async def overview(visit: Visit) -> Response:
-    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    schedule = await schedule_in(visit)
     insights = InsightService(visit.door.store)
     results = await insights.points(visit.actor, schedule.id, limit=POINTS * 2)
     glance = glance_at(results[:30])
@@ -70,6 +77,7 @@ async def overview(visit: Visit) -> Response:
     behind = Window.last(BEHIND, visit.now)
     hours = await insights.run_buckets(visit.actor, behind, _HOUR, only) if results else ()
     marks = marks_of(schedule, results, hours, glance.median, visit.now)
+    expected = expected_marks(schedule, results, hours, visit.now, whole=len(results) < POINTS * 2)
     language = visit.look.language
     return show(
         visit,
@@ -81,7 +89,7 @@ async def overview(visit: Visit) -> Response:
         rates=rates,
         glance=glance,
         row=row_of(schedule, glance, visit.actor, visit.look),
-        week=week(schedule, marks, visit.look, visit.now),
+        week=week(schedule, marks, expected, visit.look, visit.now),
         durations=durations(results[:POINTS], schedule, visit.look),
         lags=lags(results[:POINTS], schedule, visit.look),
     )
@@ -90,7 +98,7 @@ async def overview(visit: Visit) -> Response:
 @pages.get("/schedules/{id}/preview")
 async def preview(visit: Visit) -> Response:
     """When it fires next, without leaving the list."""
-    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    schedule = await schedule_in(visit)
     return visit.page_or_part(
         "schedules/preview.html",
         "part",
@@ -111,13 +119,13 @@ def _fires(visit: Visit, schedule: Schedule) -> list[tuple[NextFire, str]]:
 @pages.get("/schedules/{id}/facts")
 async def facts(visit: Visit) -> Response:
     """The part of the head that changes with every fire."""
-    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    schedule = await schedule_in(visit)
     return visit.part("schedule/head.html", "facts", schedule=schedule, state=state_of(schedule))
 
 
 @pages.get("/schedules/{id}/runs")
 async def runs(visit: Visit) -> Response:
-    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    schedule = await schedule_in(visit)
     question = question_of(visit.request)
     after = position_from(visit.query.get("cursor"), question, numbers=True)
     query = RunQuery(schedule_id=schedule.id, after=after, limit=LOG_PAGE)
@@ -133,14 +141,14 @@ async def runs(visit: Visit) -> Response:
 @pages.get("/schedules/{id}/log")
 async def fire_log(visit: Visit) -> Response:
     """Every decision, those not to run included, each with its reason."""
-    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    schedule = await schedule_in(visit)
     found = await InsightService(visit.door.store).fire_log(
         visit.actor,
         schedule.id,
         after=position_in(visit.query.get("cursor", "")),
         limit=LOG_PAGE,
     )
-    lines = log_lines(found.entries)
+    lines = log_lines(found.entries, await _earlier(visit, schedule, found))
     only = visit.query.get("only") == "not"
     asked = {"only": "not"} if only else {}
     more = ""
@@ -156,22 +164,16 @@ async def fire_log(visit: Visit) -> Response:
     )
 
 
-@pages.get("/schedules/{id}/deliveries")
-async def deliveries(visit: Visit) -> Response:
-    """Who is told, and what became of the last messages."""
-    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
-    query = DeliveryQuery(schedule_id=schedule.id, limit=LOG_PAGE)
-    found = await visit.door.messages.deliveries(visit.actor, query)
-    return show(
-        visit,
-        schedule,
-        "deliveries",
-        recipients=[_shown(each.to) for each in schedule.policy.delivery],
-        deliveries=[(each, _shown(each.recipient.to)) for each in found.items],
-        more=found.next is not None,
+async def _earlier(visit: Visit, schedule: Schedule, found: FireLogPage) -> tuple[Run, ...]:
+    """Runs before this page, where one of them may have stood in the way of a slot on it."""
+    oldest = unexplained(found.entries)
+    if oldest is None:
+        return ()
+    query = RunQuery(
+        schedule_id=schedule.id,
+        statuses=tuple(each for each in RunStatus if each not in _NEVER_BEGAN),
+        created_until=oldest.created_at,
+        sort=RunSort.CREATED_AT,
+        limit=LOG_PAGE,
     )
-
-
-def _shown(to: str) -> str:
-    """Where a message goes; an address can have a secret in it."""
-    return masked_url(to) if "://" in to else to
+    return tuple((await visit.door.runs.find(visit.actor, query)).items)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from starlette.responses import Response
@@ -11,20 +12,33 @@ from chimes.doors.dashboard.flash import Undo
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import InvalidInput
-from chimes.model.ids import DeliveryId, ScheduleId
+from chimes.model.access import Actor
+from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Schedule
 from chimes.triggers.moment import format_moment, parse_moment
 from chimes.wording import say
 
 pages = Pages()
+SetNext = Callable[[Actor, ScheduleId, datetime], Awaitable[Schedule]]
 
 
+# --- what all of them share -----------------------------------------------------------------------
 def page_of(schedule_id: str) -> str:
     return f"/ui/schedules/{schedule_id}"
 
 
 def id_in(visit: Visit) -> ScheduleId:
     return ScheduleId(visit.path["id"])
+
+
+async def schedule_in(visit: Visit) -> Schedule:
+    """The one of the address. NotFound, also for what others own."""
+    return await visit.door.schedules.get(visit.actor, id_in(visit))
+
+
+def done(visit: Visit, schedule: Schedule, text: str, *, undo: Undo | None = None) -> Response:
+    """Back to where the button was, or to the schedule's own page."""
+    return visit.done(text, to=visit.back(page_of(schedule.id)), undo=undo)
 
 
 def moment_in(visit: Visit, field: str) -> datetime | None:
@@ -50,9 +64,10 @@ async def run_now(visit: Visit) -> Response:
     return visit.done(text, to=f"/ui/runs/{run.id}", kind="warning")
 
 
+# --- on and off -----------------------------------------------------------------------------------
 @pages.post("/schedules/{id}/pause")
 async def pause(visit: Visit) -> Response:
-    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    schedule = await schedule_in(visit)
     if not visit.sure:
         return _ask_pause(visit, schedule)
     note = visit.form.text("reason")
@@ -60,15 +75,12 @@ async def pause(visit: Visit) -> Response:
         until = moment_in(visit, "until")
         await visit.door.schedules.pause(visit.actor, schedule.id, note=note, until=until)
     except InvalidInput as error:
-        return _ask_pause(visit, schedule, error=error)
-    return visit.done(
-        say("{name} is paused.", name=schedule.name),
-        to=visit.back(page_of(schedule.id)),
-        undo=Undo(action=f"{page_of(schedule.id)}/resume"),
-    )
+        return _ask_pause(visit, schedule, error)
+    undo = Undo(action=f"{page_of(schedule.id)}/resume")
+    return done(visit, schedule, say("{name} is paused.", name=schedule.name), undo=undo)
 
 
-def _ask_pause(visit: Visit, schedule: Schedule, *, error: InvalidInput | None = None) -> Response:
+def _ask_pause(visit: Visit, schedule: Schedule, error: InvalidInput | None = None) -> Response:
     return visit.page_or_part(
         "schedules/pause.html",
         "part",
@@ -82,23 +94,19 @@ def _ask_pause(visit: Visit, schedule: Schedule, *, error: InvalidInput | None =
 
 @pages.post("/schedules/{id}/resume")
 async def resume(visit: Visit) -> Response:
-    before = await visit.door.schedules.get(visit.actor, id_in(visit))
-    schedule = await visit.door.schedules.resume(visit.actor, before.id)
+    before = await schedule_in(visit)
+    await visit.door.schedules.resume(visit.actor, before.id)
     fields = {"sure": "yes", "reason": before.pause_note}
     if before.pause_until is not None and before.pause_until > visit.now:
         fields["until"] = format_moment(before.pause_until)
-    return visit.done(
-        say("{name} goes on.", name=schedule.name),
-        to=visit.back(page_of(schedule.id)),
-        undo=None
-        if before.enabled
-        else Undo(action=f"{page_of(schedule.id)}/pause", fields=fields),
-    )
+    undo = Undo(action=f"{page_of(before.id)}/pause", fields=fields)
+    text = say("{name} goes on.", name=before.name)
+    return done(visit, before, text, undo=None if before.enabled else undo)
 
 
 @pages.post("/schedules/{id}/delete")
 async def delete(visit: Visit) -> Response:
-    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    schedule = await schedule_in(visit)
     if not visit.sure:
         question = Question(
             title=say("Delete this schedule?"),
@@ -116,9 +124,17 @@ async def delete(visit: Visit) -> Response:
     )
 
 
+@pages.post("/schedules/{id}/restore")
+async def restore(visit: Visit) -> Response:
+    """Undoes a deletion."""
+    schedule = await visit.door.schedules.restore(visit.actor, id_in(visit))
+    return done(visit, schedule, say("{name} is there again.", name=schedule.name))
+
+
+# --- the next run ---------------------------------------------------------------------------------
 @pages.post("/schedules/{id}/skip")
 async def skip(visit: Visit) -> Response:
-    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
+    schedule = await schedule_in(visit)
     if not visit.sure:
         question = Question(
             title=say("Leave out the next run?"),
@@ -130,56 +146,37 @@ async def skip(visit: Visit) -> Response:
         )
         return visit.ask(question)
     await visit.door.schedules.skip(visit.actor, schedule.id, reason=visit.form.text("reason"))
-    text = say("The next run of {name} is left out.", name=schedule.name)
-    return visit.done(text, to=visit.back(page_of(schedule.id)))
-
-
-@pages.post("/schedules/{id}/move")
-async def move(visit: Visit) -> Response:
-    """The next slot is carried out at another moment; those after it stay."""
-    seen = await visit.door.schedules.get(visit.actor, id_in(visit))
-    try:
-        to = needed_moment(visit, "to")
-        schedule = await visit.door.schedules.move(visit.actor, seen.id, to)
-    except InvalidInput as error:
-        return _next_page(visit, seen, error)
-    text = say("The next run of {name} was moved.", name=schedule.name)
-    return visit.done(text, to=visit.back(page_of(schedule.id)))
-
-
-@pages.post("/schedules/{id}/reschedule")
-async def reschedule(visit: Visit) -> Response:
-    """This moment becomes the next slot, whatever the trigger says."""
-    seen = await visit.door.schedules.get(visit.actor, id_in(visit))
-    try:
-        to = needed_moment(visit, "to")
-        schedule = await visit.door.schedules.reschedule(visit.actor, seen.id, to)
-    except InvalidInput as error:
-        return _next_page(visit, seen, error)
-    text = say("{name} has another next slot now.", name=schedule.name)
-    return visit.done(text, to=visit.back(page_of(schedule.id)))
-
-
-@pages.post("/schedules/{id}/restore")
-async def restore(visit: Visit) -> Response:
-    """Undoes a deletion."""
-    schedule = await visit.door.schedules.restore(visit.actor, id_in(visit))
-    text = say("{name} is there again.", name=schedule.name)
-    return visit.done(text, to=visit.back(page_of(schedule.id)))
-
-
-@pages.post("/schedules/{id}/deliveries/{delivery}/retry")
-async def retry_delivery(visit: Visit) -> Response:
-    schedule = await visit.door.schedules.get(visit.actor, id_in(visit))
-    await visit.door.messages.retry(visit.actor, DeliveryId(visit.path["delivery"]))
-    text = say("It is tried again from now on.")
-    return visit.done(text, to=visit.back(f"{page_of(schedule.id)}/deliveries"))
+    return done(visit, schedule, say("The next run of {name} is left out.", name=schedule.name))
 
 
 @pages.get("/schedules/{id}/next")
 async def other_next(visit: Visit) -> Response:
     """Where the next run can be moved, or set anew."""
-    return _next_page(visit, await visit.door.schedules.get(visit.actor, id_in(visit)))
+    return _next_page(visit, await schedule_in(visit))
+
+
+@pages.post("/schedules/{id}/move")
+async def move(visit: Visit) -> Response:
+    """The next slot is carried out at another moment; those after it stay."""
+    schedule = await schedule_in(visit)
+    text = say("The next run of {name} was moved.", name=schedule.name)
+    return await _set_next(visit, schedule, visit.door.schedules.move, text)
+
+
+@pages.post("/schedules/{id}/reschedule")
+async def reschedule(visit: Visit) -> Response:
+    """This moment becomes the next slot, whatever the trigger says."""
+    schedule = await schedule_in(visit)
+    text = say("{name} has another next slot now.", name=schedule.name)
+    return await _set_next(visit, schedule, visit.door.schedules.reschedule, text)
+
+
+async def _set_next(visit: Visit, schedule: Schedule, verb: SetNext, text: str) -> Response:
+    try:
+        await verb(visit.actor, schedule.id, needed_moment(visit, "to"))
+    except InvalidInput as error:
+        return _next_page(visit, schedule, error)
+    return done(visit, schedule, text)
 
 
 def _next_page(visit: Visit, schedule: Schedule, error: InvalidInput | None = None) -> Response:

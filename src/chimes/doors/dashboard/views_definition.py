@@ -14,6 +14,7 @@ import yaml
 
 from chimes.doors.api.inputs import ScheduleIn
 from chimes.doors.api.wire import Json, schedule_out
+from chimes.doors.dashboard.views_runs import UNSEEN
 from chimes.doors.dashboard.views_schedules import expression_of
 from chimes.model.policy import Policy
 from chimes.model.recipient import Occasion, Recipient
@@ -56,11 +57,16 @@ def _said(part: object) -> object:
 
 
 def as_yaml(value: object) -> str:
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
+    if UNSEEN.search(text):
+        # What would turn or hide other text is escaped, and stays what it is.
+        return yaml.safe_dump(value, sort_keys=False, width=100)
+    return text
 
 
 def as_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    return UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def as_curl(schedule: Schedule, server: str) -> str:

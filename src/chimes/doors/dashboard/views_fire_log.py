@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.delivery.words import reason as reason_words
-from chimes.doors.dashboard.views_system import Change, changes_of
+from chimes.doors.dashboard.views_system_audit import Change, changes_of
 from chimes.errors import InvalidInput
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
+from chimes.model.planning import IN_THE_WAY
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.service.fire_log import Decision, FireLogEntry, FireLogPosition
 from chimes.wording import Wording, counted, say
@@ -53,10 +54,12 @@ class LogLine:
         return self.decision in NOT_RUN
 
 
-def log_lines(entries: Sequence[FireLogEntry]) -> tuple[LogLine, ...]:
-    """A run that somebody asked for is one line with who did, not two."""
+def log_lines(entries: Sequence[FireLogEntry], earlier: Sequence[Run] = ()) -> tuple[LogLine, ...]:
+    """A run that somebody asked for is one line with who did, not two. `earlier`: runs before
+    them that may have stood in the way."""
     runs = [each.run for each in entries if each.run is not None]
     known = {run.id for run in runs}
+    runs.extend(earlier)
     asked_by = {
         str(note.changes.get("run_id")): note.actor
         for note in (each.note for each in entries)
@@ -113,8 +116,20 @@ def _why(entry: FireLogEntry, run: Run, who: str | None) -> Wording:
             return say("It was due, and was begun.")
 
 
+def unexplained(entries: Sequence[FireLogEntry]) -> Run | None:
+    """The oldest that was skipped because of a run that is not among these."""
+    runs = [each.run for each in entries if each.run is not None]
+    skipped = [run for run in runs if run.reason == Reason.OVERLAP]
+    without = [run for run in skipped if _in_the_way(run, runs) is None]
+    return without[-1] if without else None
+
+
 def _in_the_way(skipped: Run, runs: Sequence[Run]) -> RunId | None:
-    """The newest that was under way then, among those that are known here."""
+    """As it is on record; of older rows, the newest that was under way then, among those that are
+    known here."""
+    recorded = (skipped.result or {}).get(IN_THE_WAY)
+    if recorded:
+        return RunId(str(recorded))
     then = skipped.created_at
     for run in runs:
         under_way = run.created_at < then and (run.finished_at is None or run.finished_at > then)
@@ -138,6 +153,23 @@ def done_in_words(note: AuditEntry) -> Wording:
     """What somebody did to a schedule."""
     who = note.actor
     match note.verb:
+        case "create":
+            return say("{who} made the schedule.", who=who)
+        case "delete":
+            return say("{who} deleted the schedule.", who=who)
+        case "restore":
+            return say("{who} brought the schedule back.", who=who)
+        case "snooze":
+            return say("{who} put its sign under Needs attention off for a day.", who=who)
+        case "wake":
+            return say("{who} wants to see its sign under Needs attention again.", who=who)
+        case _:
+            return _about_times(note) or say("{who} changed the schedule.", who=who)
+
+
+def _about_times(note: AuditEntry) -> Wording | None:
+    who = note.actor
+    match note.verb:
         case "pause":
             return say("{who} paused it: nothing runs until it goes on.", who=who)
         case "resume":
@@ -152,14 +184,8 @@ def done_in_words(note: AuditEntry) -> Wording:
             return say("{who} asked for a run.", who=who)
         case "backfill":
             return say("{who} had times that had passed made up for.", who=who)
-        case "create":
-            return say("{who} made the schedule.", who=who)
-        case "delete":
-            return say("{who} deleted the schedule.", who=who)
-        case "restore":
-            return say("{who} brought the schedule back.", who=who)
         case _:
-            return say("{who} changed the schedule.", who=who)
+            return None
 
 
 # --- where a page ends ----------------------------------------------------------------------------
