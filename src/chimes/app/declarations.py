@@ -20,6 +20,7 @@ from chimes.model.ids import ScheduleId, declared_id
 from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule, planned
 from chimes.model.target import HttpTarget, TaskTarget
+from chimes.service.recipients import zoned
 from chimes.service.rules import checked
 from chimes.targets.python_task import Registry
 from chimes.triggers import NEVER_FIRES
@@ -226,7 +227,11 @@ class Declarations:
         usual, priority = await self._usual(runtime, declared)
         return Complete(
             declared=declared,
-            policy=replace(usual, **declared.policy),
+            policy=zoned(
+                replace(usual, **declared.policy),
+                runtime.settings.default_timezone,
+                declared.trigger,
+            ),
             priority=priority,
             default_timezone=runtime.settings.default_timezone,
             depends_on=depends_on,
