@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from dataclasses import replace
@@ -12,7 +14,9 @@ from typing import cast
 import pytest
 
 from chimes.doors.dashboard.views_system import changes_of, nobody_works, node_cards
+from chimes.doors.dashboard.views_system_audit import audit_rows, csv_lines
 from chimes.doors.dashboard.views_system_lag import happenings, lag_data, lag_rows, lags_by_node
+from chimes.model.audit import AuditEntry, chained
 from chimes.model.ids import NodeId
 from chimes.model.insights import LagBucket
 from chimes.model.lags import Lags, bracket_of
@@ -85,9 +89,28 @@ async def test_the_audit_filters_exports_and_verifies() -> None:
         assert "sign_in" not in page.text
         lines = (await browser.get("/ui/system/audit.ndjson?verb=create_user")).text.splitlines()
         assert [json.loads(line)["object_id"] for line in lines] == ["ann"]
+        file = await browser.get("/ui/system/audit.csv?door=dashboard&verb=create_user")
+        assert file.headers["content-disposition"].endswith('.csv"')
+        head, row = csv.DictReader(io.StringIO(file.text)).fieldnames, file.text.splitlines()[1]
+        assert head is not None
+        assert {"actor", "door", "address", "reason", "changes", "hash"} <= set(head)
+        assert "ann" in row
+        # Where it came from is a word, and every entry shows that its hash fits.
+        assert re.search(r'data-label="Source">web<', page.text)
+        assert "its hash fits" in page.text
+        assert "was not verified yet" in page.text
+        day = browser.rig.clock.now().date()
+        today = await browser.get(f"/ui/system/audit?from={day}&to={day}")
+        assert "create_user" in today.text
+        before = await browser.get(f"/ui/system/audit?to={day - timedelta(days=1)}")
+        assert "No entry matches" in before.text
+        wrong = await browser.get("/ui/system/audit?from=yesterday")
+        assert "a day such as 2030-01-31" in wrong.text
         done = await browser.send("/ui/system/audit/verify", on="/ui/system/audit")
         assert done.status_code == 303
         assert "unbroken" in (await browser.get("/ui/system/audit")).text
+        # Remembered, and said on every later page.
+        assert "The chain was verified" in (await browser.get("/ui/system/audit")).text
         empty = await browser.get("/ui/system/audit?verb=nothing_of_the_kind")
         assert "No entry matches" in empty.text
 
@@ -205,6 +228,26 @@ def test_lags_by_node_and_of_one() -> None:
     by_node = lags_by_node(buckets)
     assert [(each.node, each.count) for each in by_node] == [("b", 2), ("a", 4)]
     assert by_node[0].p50 == pytest.approx(5, rel=0.1)
+
+
+def test_an_entry_that_was_changed_shows() -> None:
+    first = chained(an_entry(), number=1, previous_hash="")
+    second = chained(an_entry(verb="pause"), number=2, previous_hash=first.hash)
+    third = chained(an_entry(), number=3, previous_hash=second.hash)
+
+    def intact(*entries: AuditEntry, whole: bool = True) -> list[bool]:
+        return [row.intact for row in audit_rows(entries, whole=whole)]
+
+    assert intact(third, second, first) == [True, True, True]
+    assert intact(third, replace(second, actor="somebody else"), first) == [True, False, True]
+    # One that was taken out; with a filter nobody can see that.
+    assert intact(third, first) == [False, True]
+    assert intact(third, first, whole=False) == [True, True]
+    assert intact() == []
+
+
+def test_no_cell_is_a_formula() -> None:
+    assert "'=1+1" in csv_lines([an_entry(reason="=1+1")])
 
 
 def test_changes_are_pairs_or_what_came_after() -> None:

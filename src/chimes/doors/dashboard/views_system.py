@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from urllib.parse import quote
 
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
@@ -85,11 +86,11 @@ def _text(value: object) -> str:
 
 
 #: Where an entry's object has a page of its own.
-_PAGES = {"schedule": "/ui/schedules/{id}", "run": "/ui/runs/{id}"}
+_PAGES = {"schedule": "/ui/schedules/{id}", "run": "/ui/runs/{id}", "node": "/ui/system"}
 
 
 def page_of(entry: AuditEntry) -> str:
-    return _PAGES.get(entry.object_kind, "").format(id=entry.object_id)
+    return _PAGES.get(entry.object_kind, "").format(id=quote(entry.object_id, safe=""))
 
 
 def waiting_and_running(runs: Mapping[RunStatus, int]) -> tuple[int, int]:
