@@ -21,7 +21,7 @@ from chimes.doors.dashboard.views_wizard_preview import clock_notes, preview_of,
 from chimes.doors.dashboard.views_wizard_text import as_command, as_curl, as_yaml
 from chimes.doors.dashboard.views_wizard_when import rule_expression, trigger_fields, trigger_plain
 from chimes.doors.dashboard.views_wizard_words import read_words, with_preset
-from chimes.doors.dashboard.views_wizard_zones import found_zones, meant_zone
+from chimes.doors.dashboard.views_wizard_zones import KnownZones, found_zones, meant_zone
 from chimes.errors import InvalidInput
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Policy
@@ -211,18 +211,23 @@ def test_retries_are_moments() -> None:
 )
 def test_zones_are_found_as_people_call_them(text: str, zone: str) -> None:
     assert found_zones(text, "en", NOW)[0].name == zone
-    # EST is a name of its own, without summer time: who has it keeps it, who searches is told.
-    assert meant_zone(text, NOW) == ("EST" if text == "EST" else zone)
+    # EST is a name of its own, without summer time: who writes it is asked, who has it keeps it.
+    assert meant_zone(text, NOW) == (None if text == "EST" else zone)
 
 
 def test_an_offset_is_many_zones_and_mine_comes_first() -> None:
-    found = found_zones("UTC+7", "th", NOW, mine="Asia/Bangkok")
-    assert (found[0].name, found[0].mark, found[0].offset) == ("Asia/Bangkok", "browser", "UTC+7")
+    found = found_zones("UTC+7", "th", NOW, KnownZones(mine="Asia/Bangkok"))
+    assert (found[0].name, found[0].mine, found[0].offset) == ("Asia/Bangkok", True, "UTC+7")
     assert found[0].place == "กรุงเทพ, ไทย"
     assert len(found) > 3
     assert meant_zone("UTC+7", NOW) is None
-    names = [each.name for each in found_zones("", "en", NOW, mine="Asia/Tokyo", default="UTC")]
-    assert names == ["Asia/Tokyo", "UTC"]
+    known = KnownZones(mine="Asia/Tokyo", default="UTC", recent=("Europe/Paris",))
+    first = found_zones("", "en", NOW, known)
+    assert [(each.name, each.mine, each.recent, each.default) for each in first] == [
+        ("Asia/Tokyo", True, False, False),
+        ("Europe/Paris", False, True, False),
+        ("UTC", False, False, True),
+    ]
     assert found_zones("nowhere at all", "en", NOW) == ()
     berlin, bangkok = found_zones("berlin", "en", NOW)[0], found_zones("bangkok", "en", NOW)[0]
     assert (berlin.changes, bangkok.changes) == (True, False)

@@ -25,9 +25,8 @@ _Plain = dict[str, object]
 def _codes() -> tuple[str, ...]:
     """Countries with a clock of their own: each of them has holidays (tests/dashboard hold this
     against the package, which takes a second to load)."""
-    return tuple(
-        sorted({code for code in get_global("zone_territories").values() if code != "001"})
-    )
+    known = {code for code in get_global("zone_territories").values() if code.isalpha()}
+    return tuple(sorted(known - {"ZZ"}))
 
 
 @lru_cache(maxsize=len(LANGUAGES))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import pairwise
 
 from chimes.doors.dashboard.charts.attempts import AttemptWords, attempts_line
 from chimes.doors.dashboard.charts.day_strip import DayStripWords, Hour, day_strip
@@ -91,17 +92,17 @@ def neighbours_of(
 
 
 def by_hour(trigger: Trigger, now: datetime) -> list[int]:
-    """How often it fires in each of the next 24 hours."""
-    end = now + HOURS * _AN_HOUR
-    found = [0] * HOURS
-    if not trigger.exclude and trigger.count_between(now + _TICK, end) > _MOST_FIRES:
+    """How often it fires in each of the next 24 hours; an hour ends before the next begins."""
+    edges = [now + place * _AN_HOUR for place in range(HOURS + 1)]
+    if not trigger.exclude and trigger.count_between(now + _TICK, edges[-1]) > _MOST_FIRES:
         return [
-            trigger.count_between(now + place * _AN_HOUR + _TICK, now + (place + 1) * _AN_HOUR)
-            for place in range(HOURS)
+            trigger.count_between(max(start, now + _TICK), end - _TICK)
+            for start, end in pairwise(edges)
         ]
+    found = [0] * HOURS
     for fire in trigger.fires(now, _MOST_FIRES):
-        if fire.at <= end:
-            found[min((fire.at - now) // _AN_HOUR, HOURS - 1)] += 1
+        if fire.at < edges[-1]:
+            found[(fire.at - now) // _AN_HOUR] += 1
     return found
 
 
