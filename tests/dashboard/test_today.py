@@ -13,22 +13,24 @@ from chimes.app import Chimes
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.routes_today import CODE
 from chimes.doors.dashboard.views_today import (
+    LINE_ROOM,
     Numbers,
     health,
-    needing_attention,
-    nodes_seen,
     running_count,
     running_rows,
+    short_line,
     since_a_day,
     tiles,
 )
+from chimes.doors.dashboard.views_today_choices import SPANS
+from chimes.doors.dashboard.views_today_heat import heat_cells, heat_chart, heat_since
+from chimes.doors.dashboard.views_today_needs import (
+    needing_attention,
+    nodes_seen,
+)
 from chimes.doors.dashboard.views_today_pictures import (
     MOST_FIRES,
-    SPANS,
     ahead_chart,
-    heat_cells,
-    heat_chart,
-    heat_since,
     lanes_of,
     ticks_between,
 )
@@ -40,7 +42,7 @@ from chimes.model.insights import QUARTER, Glance, ScheduleCounts, Tally, Window
 from chimes.model.lags import NO_LAGS
 from chimes.model.listing import AuditQuery
 from chimes.model.node import Node
-from chimes.model.run import RunStatus
+from chimes.model.run import LogEntry, RunStatus
 from chimes.model.schedule import Schedule, planned
 from chimes.service.insights import RunningNow
 from chimes.service.snoozing import SNOOZED_FOR, SnoozeService, awake
@@ -138,7 +140,7 @@ async def test_what_fails_is_named_with_its_cause_and_its_way_out() -> None:
         for address in (f"{own}/run", f"{own}/pause", f"/ui/attention/{schedule.id}/snooze"):
             assert f'action="{address}"' in page
         assert f'href="{own}/edit"' in page
-        assert re.search(r'href="/ui/runs/[^"]+">Open log', page)
+        assert re.search(r'href="/ui/runs/[^"]+" data-key="l">Open log', page)
 
 
 async def test_a_snooze_hides_it_for_a_day_for_this_reader_only() -> None:
@@ -256,10 +258,12 @@ def test_nodes_that_are_gone_count() -> None:
     ("cause", "best", "for_viewers"),
     [
         (Cause.STOPPED, "edit", "log"),
+        (Cause.REFUSED, "edit", "log"),
         (Cause.FAILING, "run", "log"),
         (Cause.MISSED, "run", "log"),
         (Cause.LATE, "log", "log"),
         (Cause.PAUSE_OVER, "resume", "log"),
+        (Cause.CLOCK_CHANGE, "edit", "log"),
     ],
 )
 def test_every_cause_has_one_button_that_its_reader_may_press(
@@ -311,12 +315,17 @@ def test_every_tile_leads_to_its_list() -> None:
 def test_running_runs_stand_against_what_is_usual() -> None:
     run = a_run(status=RunStatus.RUNNING, attempt=2, started_at=NOW - 2 * MINUTE, owner=ANNA)
     shown = [RunningNow(run=run, expected=4 * MINUTE), RunningNow(run=run, expected=None)]
-    known, unknown = running_rows(shown, Actor(owner=ANNA, role=Role.MEMBER), NOW)
+    lines = {run.id: LogEntry(at=NOW, message="\x1b[32m10 %\x1b[0m of it\n  <b>")}
+    known, unknown = running_rows(shown, lines, Actor(owner=ANNA, role=Role.MEMBER), LOOK, NOW)
     assert (known.elapsed, known.share, known.may_cancel) == (2 * MINUTE, 0.5, True)
     assert unknown.share is None
+    assert known.line == "10 % of it <b>"
     stopping = replace(shown[0], run=replace(run, cancel_requested=True))
-    (asked,) = running_rows([stopping], Actor(), NOW)
+    (asked,) = running_rows([stopping], {}, Actor(), LOOK, NOW)
     assert not asked.may_cancel
+    assert asked.line == ""
+    long = short_line("x" * 5000)
+    assert long == "x" * LINE_ROOM + "…"
     assert running_count(shown, 20, a_tally(NOW, running=90)) == 2
     assert running_count(shown, 2, a_tally(NOW, running=90)) == 90
     assert running_count(shown, 2, a_tally(NOW)) == 2

@@ -15,6 +15,7 @@ from chimes.doors.dashboard.visit import Visit
 from chimes.doors.refusal import Refusal
 from chimes.errors import InvalidInput, NotAuthenticated, NotFound, RateLimited, StoreError
 from chimes.model.access import Actor, Owner, Role
+from chimes.service.clock_watch import ClockWatch
 from chimes.service.preferences import Preferences
 from chimes.service.signins import DOOR, Guest, SignInService
 from chimes.service.users import UserService
@@ -32,6 +33,7 @@ class Reception:
     door: Doorway
     users: UserService
     sign_ins: SignInService
+    clock_watch: ClockWatch
 
 
 async def arrive(reception: Reception, request: Request, *, public: bool = False) -> Visit:
@@ -53,6 +55,7 @@ async def arrive(reception: Reception, request: Request, *, public: bool = False
         door=door,
         users=reception.users,
         sign_ins=reception.sign_ins,
+        clock_watch=reception.clock_watch,
         actor=actor,
         guest=guest,
         look=look,

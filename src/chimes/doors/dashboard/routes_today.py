@@ -8,44 +8,52 @@ from datetime import timedelta
 from starlette.responses import Response
 
 from chimes.doors.dashboard.charts.drawing import Chart
-from chimes.doors.dashboard.look import by_clock
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.views_today import (
     DAY,
     Head,
-    Nodes,
     Numbers,
     RecentChange,
+    RunningRow,
     health,
-    needing_attention,
-    nodes_seen,
     recent_changes,
     running_count,
     running_rows,
     since_a_day,
     tiles,
 )
+from chimes.doors.dashboard.views_today_choices import Choices, choices_in
+from chimes.doors.dashboard.views_today_heat import heat_cells, heat_chart
+from chimes.doors.dashboard.views_today_needs import (
+    Nodes,
+    causes_in_words,
+    needing_attention,
+    nodes_seen,
+    zones_in_words,
+)
 from chimes.doors.dashboard.views_today_pictures import (
+    LABELLED,
     LANES,
-    SPANS,
-    USUAL_SPAN,
     Timeline,
     ahead_chart,
-    heat_cells,
-    heat_chart,
+    lanes_by_label,
     lanes_of,
 )
 from chimes.doors.dashboard.visit import Visit
-from chimes.model.attention import Attentions
+from chimes.model.attention import Attentions, joined
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import QUARTER, ScheduleCounts, Tally, Window, summed
 from chimes.model.listing import AuditQuery, ScheduleQuery, ScheduleSort
+from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.templates import offers
+from chimes.service.clock_watch import Coming
 from chimes.service.demo import DemoService
 from chimes.service.insights import InsightService, RunningNow
+from chimes.service.refusals import Refusal, refusals
 from chimes.service.snoozing import SnoozeService, awake
 from chimes.triggers.moment import parse_moment
+from chimes.wording import in_language, say
 
 pages = Pages()
 WEEK = timedelta(days=7)
@@ -71,24 +79,29 @@ app.run()
 async def today(visit: Visit) -> Response:
     """The page, or a part of it that changes by itself (`?part=`)."""
     part = visit.query.get("part", "") if visit.partial else ""
+    choices = choices_in(visit.query)
     if part == "running":
-        rows = running_rows(await _held(visit), visit.actor, visit.now)
+        rows = await _rows(visit, await _held(visit))
         return visit.part("today/page.html", "running", running=rows)
     if part == "ahead":
-        ahead = await _ahead(visit, await _soonest(visit))
+        ahead = await _ahead(visit, choices, await _soonest(visit, choices))
         return visit.part("today/page.html", "ahead", ahead=ahead)
     insights = InsightService(visit.door.store)
-    schedules, counts = await gather(_soonest(visit), insights.schedule_counts(visit.actor))
+    schedules, counts = await gather(
+        _soonest(visit, choices), insights.schedule_counts(visit.actor)
+    )
     if not counts.total and part != "health":
         return _empty(visit)
-    quarters, held = await gather(_quarters(visit), _held(visit))
     if part == "health":
+        quarters, held = await gather(_quarters(visit), _held(visit))
         head = await _head(visit, counts, quarters, held, schedules)
         return visit.part("today/page.html", "health", head=head)
+    quarters, held = await gather(_quarters(visit, choices.days), _held(visit))
     # Each is a chain of questions by itself; databases answer several at a time.
-    head, ahead, changes, demo = await gather(
+    head, ahead, running, changes, demo = await gather(
         _head(visit, counts, quarters, held, schedules),
-        _ahead(visit, schedules),
+        _ahead(visit, choices, schedules),
+        _rows(visit, held),
         _changes(visit),
         DemoService(visit.door.store).loaded(visit.actor),
     )
@@ -96,8 +109,8 @@ async def today(visit: Visit) -> Response:
         "today/page.html",
         head=head,
         ahead=ahead,
-        running=running_rows(held, visit.actor, visit.now),
-        heat=_heat(visit, quarters),
+        running=running,
+        heat=_heat(visit, choices, quarters),
         changes=changes,
         demo=demo,
         may_remove_demo=visit.actor.administers,
@@ -111,42 +124,47 @@ async def _head(
     held: tuple[RunningNow, ...],
     schedules: tuple[Schedule, ...],
 ) -> Head:
-    day = Window.last(DAY, visit.now)
-    week = summed(quarters, quarters[0].at)
+    now, look = visit.now, visit.look
+    last = Window.last(WEEK, now)
+    week = summed((each for each in quarters if each.at >= last.since), last.since)
+    day = since_a_day(quarters, now)
     running = running_count(held, SHOWN_RUNNING, week)
-    (found, snoozed), nodes, lag = await gather(
-        _attention(visit),
+    since = Window.last(DAY, now)
+    refused, coming, nodes, lag = await gather(
+        refusals(visit.door.store, visit.actor, now, failed=day[RunStatus.FAILED] > 0),
+        visit.clock_watch.coming(visit.actor, now),
         _nodes(visit),
-        InsightService(visit.door.store).lag(visit.actor, day),
+        InsightService(visit.door.store).lag(visit.actor, since),
     )
+    found, snoozed = await _attention(visit, refused, coming)
     numbers = Numbers(
-        counts=counts,
-        running=running,
-        day=since_a_day(quarters, visit.now),
-        week=week,
-        lag=lag,
-        since=day.since,
+        counts=counts, running=running, day=day, week=week, lag=lag, since=since.since
     )
     next_at = schedules[0].next_run_at if schedules else None
     needing = found.total + nodes.troubles
     return Head(
-        health=health(needing, counts, running, next_at, visit.look, visit.now),
-        needing=needing_attention(found, visit.actor),
+        health=health(needing, counts, running, next_at, look, now),
+        needing=needing_attention(
+            found, visit.actor, causes_in_words(refused, coming.noticing, look, now)
+        ),
         more=found.total - len(found.items),
         snoozed=snoozed,
         nodes=nodes,
-        tiles=tiles(numbers, visit.actor, visit.look),
+        clocks=zones_in_words(coming, look, now),
+        tiles=tiles(numbers, visit.actor, look),
     )
 
 
-async def _quarters(visit: Visit) -> tuple[Tally, ...]:
-    """Of a week: the numbers of the day, of the week and of the heat map are all sums of these."""
-    window = Window.last(WEEK, visit.now)
+async def _quarters(visit: Visit, days: int = WEEK.days) -> tuple[Tally, ...]:
+    """Of a week or more: the numbers of the day, of the week and of the heat map are all sums of
+    these."""
+    window = Window.last(timedelta(days=days), visit.now)
     return await InsightService(visit.door.store).run_buckets(visit.actor, window, QUARTER)
 
 
-async def _soonest(visit: Visit) -> tuple[Schedule, ...]:
-    query = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=LANES)
+async def _soonest(visit: Visit, choices: Choices) -> tuple[Schedule, ...]:
+    limit = LABELLED if choices.lanes == "label" else LANES
+    query = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=limit)
     found = await visit.door.schedules.find(visit.actor, query)
     return tuple(each for each in found.items if each.next_run_at is not None)
 
@@ -156,12 +174,23 @@ async def _held(visit: Visit) -> tuple[RunningNow, ...]:
     return await insights.running(visit.actor, limit=SHOWN_RUNNING)
 
 
-async def _attention(visit: Visit) -> tuple[Attentions, int]:
+async def _rows(visit: Visit, held: tuple[RunningNow, ...]) -> tuple[RunningRow, ...]:
+    """With the last line of each: they are the reader's own, and so are their logs."""
+    ids = [each.run.id for each in held]
+    lines = await visit.door.store.last_logs(ids) if ids else {}
+    return running_rows(held, lines, visit.actor, visit.look, visit.now)
+
+
+async def _attention(
+    visit: Visit, refused: tuple[Refusal, ...], coming: Coming
+) -> tuple[Attentions, int]:
     """What is to be looked at, and how many of those somebody has put off."""
-    snoozes = await SnoozeService(visit.door.store).of(visit.actor, visit.now)
+    put_off = await SnoozeService(visit.door.store).of(visit.actor, visit.now)
     insights = InsightService(visit.door.store)
-    found = await insights.attention(visit.actor, limit=SHOWN_NEEDING + len(snoozes))
-    shown = awake(found, snoozes, SHOWN_NEEDING)
+    known = await insights.attention(visit.actor, limit=SHOWN_NEEDING + len(put_off))
+    more = (*(each.found for each in refused), *(each.found for each in coming.noticing))
+    found = joined(known, more)
+    shown = awake(found, put_off, SHOWN_NEEDING)
     return shown, found.total - shown.total
 
 
@@ -173,23 +202,31 @@ async def _nodes(visit: Visit) -> Nodes:
     return nodes_seen(await visit.door.store.nodes(), state.degraded or "", visit.now)
 
 
-async def _ahead(visit: Visit, schedules: tuple[Schedule, ...]) -> Timeline:
-    ahead = SPANS.get(visit.query.get("span", ""), USUAL_SPAN)
+async def _ahead(visit: Visit, choices: Choices, schedules: tuple[Schedule, ...]) -> Timeline:
     insights = InsightService(visit.door.store)
+    look, now = choices.look(visit.look), visit.now
     ids = [each.id for each in schedules]
     glances = await insights.glances(visit.actor, ids) if ids else {}
-    lanes = lanes_of(schedules, glances, visit.now + ahead.length, visit.now)
+    end = now + choices.ahead.length
+    by_label = choices.lanes == "label"
+    if by_label:
+        without = in_language(say("without a label"), look.language)
+        lanes = lanes_by_label(schedules, glances, end, now, without)
+    else:
+        lanes = lanes_of(schedules, glances, end, now)
+    chart = ahead_chart(lanes, choices.ahead, look, now, by_label=by_label) if lanes else None
     return Timeline(
-        chart=ahead_chart(lanes, ahead, visit.look, visit.now) if lanes else None,
-        span=ahead.name,
-        zone=by_clock(visit.look, None),
+        chart=chart,
+        choices=choices,
+        zone=choices.zone(visit.look),
+        own_zone=visit.look.zone if visit.look.zone != "UTC" else None,
     )
 
 
-def _heat(visit: Visit, quarters: tuple[Tally, ...]) -> Chart | None:
-    cells = heat_cells(quarters, by_clock(visit.look, None), visit.now)
+def _heat(visit: Visit, choices: Choices, quarters: tuple[Tally, ...]) -> Chart | None:
+    cells = heat_cells(quarters, choices.zone(visit.look), visit.now, choices.days)
     any_runs = any(cell.count for row in cells for cell in row)
-    return heat_chart(cells, visit.look, visit.now) if any_runs else None
+    return heat_chart(cells, choices.look(visit.look), visit.now) if any_runs else None
 
 
 async def _changes(visit: Visit) -> tuple[RecentChange, ...] | None:
@@ -198,11 +235,16 @@ async def _changes(visit: Visit) -> tuple[RecentChange, ...] | None:
         return None
     store = visit.door.store
     found = await store.list_audit(AuditQuery(limit=SHOWN_CHANGES))
-    names: dict[str, str] = {}
-    for schedule_id in {each.object_id for each in found if each.object_kind == "schedule"}:
-        schedule = await store.get_schedule(ScheduleId(schedule_id))
-        names[schedule_id] = schedule.name if schedule is not None else schedule_id
-    return recent_changes(found, names)
+    wanted = {ScheduleId(each.object_id) for each in found if each.object_kind == "schedule"}
+    if not wanted:
+        return recent_changes(found, {})
+    listed = await store.list_schedules(ScheduleQuery(ids=tuple(sorted(wanted)), limit=None))
+    # Lists are without those that were deleted, which is what was changed.
+    gone = await gather(
+        *(store.get_schedule(each) for each in wanted - {each.id for each in listed.items})
+    )
+    known = (*listed.items, *(each for each in gone if each is not None))
+    return recent_changes(found, {each.id: each.name for each in known})
 
 
 def _empty(visit: Visit) -> Response:

@@ -54,6 +54,7 @@ from chimes.doors.dashboard.speaking import speaking_to
 from chimes.doors.dashboard.templating import rendered
 from chimes.doors.dashboard.visit import HTML_HEADERS, local_address
 from chimes.doors.problems import Problem, request_id
+from chimes.service.clock_watch import ClockWatch
 from chimes.service.signins import SignInService
 from chimes.service.users import UserService
 
@@ -96,6 +97,7 @@ class Site:
             door=door,
             users=users,
             sign_ins=SignInService(door.store, door.access, users, door.clock),
+            clock_watch=ClockWatch(door.store, door.clock),
         )
         self._live = Live(door)
         self._router = Router(

@@ -1,5 +1,5 @@
-"""What Today shows besides its pictures: is all well, what needs attention, five numbers, and what
-runs just now. From values to what a template needs; nothing here asks a store."""
+"""What Today shows besides its pictures: is all well, five numbers, what runs just now, and what
+was changed. From values to what a template needs; nothing here asks a store."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from datetime import datetime, timedelta
 from chimes.doors.dashboard import times
 from chimes.doors.dashboard.filters import Chip, Filter
 from chimes.doors.dashboard.look import Look
+from chimes.doors.dashboard.views_fire_log import done_in_words
+from chimes.doors.dashboard.views_run import plain_line
 from chimes.doors.dashboard.views_system import page_of
+from chimes.doors.dashboard.views_today_needs import Needing, Nodes
 from chimes.model.access import Actor
-from chimes.model.attention import Attention, Attentions, Cause
 from chimes.model.audit import AuditEntry
-from chimes.model.ids import NodeId
+from chimes.model.ids import RunId
 from chimes.model.insights import BAD, ScheduleCounts, Tally, Window, summed
 from chimes.model.lags import Lags
-from chimes.model.node import Node
-from chimes.model.run import RunStatus
+from chimes.model.run import LogEntry, RunStatus
+from chimes.retelling import retold_line
 from chimes.service.insights import LATE, RunningNow
 from chimes.triggers.moment import format_moment
 from chimes.wording import Wording, counted, say
@@ -26,6 +28,8 @@ from chimes.wording import Wording, counted, say
 DAY = timedelta(hours=24)
 #: A success rate that is so much below that of the week is worth a colour.
 _WORSE = 0.01
+#: Characters of a last line that are shown.
+LINE_ROOM = 140
 
 
 # --- is all well? ---------------------------------------------------------------------------------
@@ -33,26 +37,6 @@ _WORSE = 0.01
 class Health:
     sentence: Wording
     good: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Nodes:
-    """What is wrong with the nodes; for those who see everything."""
-
-    gone: tuple[NodeId, ...] = ()
-    none_alive: bool = False
-    #: What the store says about itself.
-    degraded: str = ""
-
-    @property
-    def troubles(self) -> int:
-        return len(self.gone) + (self.none_alive and not self.gone) + bool(self.degraded)
-
-
-def nodes_seen(nodes: Iterable[Node], degraded: str, now: datetime) -> Nodes:
-    known = tuple(nodes)
-    gone = tuple(node.id for node in known if node.lease_until <= now)
-    return Nodes(gone=gone, none_alive=len(gone) == len(known), degraded=degraded)
 
 
 def health(
@@ -83,46 +67,6 @@ def health(
             when=times.relative(max(next_at, now), now, look.language),
         )
     return Health(sentence=sentence, good=True)
-
-
-# --- what needs attention -------------------------------------------------------------------------
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Needing:
-    item: Attention
-    #: The one thing to do about it: `run`, `log`, `edit` or `resume`; empty: only to look.
-    best: str
-    may_operate: bool
-    may_write: bool
-
-    @property
-    def log_address(self) -> str:
-        """The log of the run that shows it, or why nothing ran."""
-        if self.item.sign.run_id is not None and self.item.sign.cause is not Cause.MISSED:
-            return f"/ui/runs/{self.item.sign.run_id}"
-        return f"/ui/schedules/{self.item.schedule.id}/log"
-
-
-_BEST = {
-    Cause.STOPPED: "edit",
-    Cause.FAILING: "run",
-    Cause.MISSED: "run",
-    Cause.LATE: "log",
-    Cause.PAUSE_OVER: "resume",
-}
-
-
-def needing_attention(found: Attentions, actor: Actor) -> tuple[Needing, ...]:
-    return tuple(_needing(each, actor) for each in found.items)
-
-
-def _needing(item: Attention, actor: Actor) -> Needing:
-    owner = item.schedule.owner
-    operates, writes = actor.may_operate(owner), actor.may_write(owner)
-    best = _BEST[item.sign.cause]
-    allowed = {"edit": writes, "run": operates, "resume": operates, "log": True}[best]
-    return Needing(
-        item=item, best=best if allowed else "log", may_operate=operates, may_write=writes
-    )
 
 
 # --- five numbers ---------------------------------------------------------------------------------
@@ -206,6 +150,8 @@ class RunningRow:
     #: Of the time it usually takes; None: nobody knows.
     share: float | None
     may_cancel: bool
+    #: The last that it said, in one line; empty: nothing yet.
+    line: str = ""
 
     @property
     def attempts(self) -> int:
@@ -213,12 +159,18 @@ class RunningRow:
 
 
 def running_rows(
-    running: Iterable[RunningNow], actor: Actor, now: datetime
+    running: Iterable[RunningNow],
+    lines: Mapping[RunId, LogEntry],
+    actor: Actor,
+    look: Look,
+    now: datetime,
 ) -> tuple[RunningRow, ...]:
-    return tuple(_running_row(each, actor, now) for each in running)
+    return tuple(_running_row(each, lines.get(each.run.id), actor, look, now) for each in running)
 
 
-def _running_row(each: RunningNow, actor: Actor, now: datetime) -> RunningRow:
+def _running_row(
+    each: RunningNow, last: LogEntry | None, actor: Actor, look: Look, now: datetime
+) -> RunningRow:
     run, expected = each.run, each.expected
     elapsed = max(timedelta(0), now - (run.started_at or run.claimed_at or now))
     return RunningRow(
@@ -226,7 +178,14 @@ def _running_row(each: RunningNow, actor: Actor, now: datetime) -> RunningRow:
         elapsed=elapsed,
         share=elapsed / expected if expected else None,
         may_cancel=actor.may_operate(run.owner) and not run.cancel_requested,
+        line="" if last is None else short_line(retold_line(last.message, look.language)),
     )
+
+
+def short_line(message: str) -> str:
+    """One line of it, without colours, as long as there is room for."""
+    text = " ".join(plain_line(message).split())
+    return text if len(text) <= LINE_ROOM else f"{text[:LINE_ROOM]}…"
 
 
 def running_count(shown: Sequence[RunningNow], limit: int, week: Tally) -> int:
@@ -241,6 +200,8 @@ class RecentChange:
     #: What the object is called, where it has a name.
     name: str
     address: str
+    #: What was done, where there are words for it.
+    done: Wording | None
 
 
 def recent_changes(
@@ -248,7 +209,10 @@ def recent_changes(
 ) -> tuple[RecentChange, ...]:
     return tuple(
         RecentChange(
-            entry=each, name=names.get(each.object_id, each.object_id), address=page_of(each)
+            entry=each,
+            name=names.get(each.object_id, each.object_id),
+            address=page_of(each),
+            done=done_in_words(each) if each.object_kind == "schedule" and each.allowed else None,
         )
         for each in entries
     )
@@ -265,4 +229,6 @@ class Head:
     #: Not shown because somebody has put them off.
     snoozed: int
     nodes: Nodes
+    #: Changes of the clocks that are near.
+    clocks: tuple[Wording, ...]
     tiles: tuple[Tile, ...]

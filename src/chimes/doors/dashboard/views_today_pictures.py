@@ -1,25 +1,26 @@
-"""The two pictures of Today: what comes next, and when how much runs."""
+"""What comes next: the timeline of Today, with a lane for each schedule or label (UX picture 1)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
 from chimes.doors.dashboard import times
 from chimes.doors.dashboard.charts.drawing import Chart
-from chimes.doors.dashboard.charts.heat import HeatCell, HeatWords, heat_map
+from chimes.doors.dashboard.charts.lanes import Overlap
 from chimes.doors.dashboard.charts.timeline import Fire, Lane, TimelineWords, timeline
 from chimes.doors.dashboard.filters import Chip, Filter
 from chimes.doors.dashboard.look import Look, by_clock
-from chimes.doors.dashboard.views_schedule import clock_changes
 from chimes.doors.dashboard.views_schedules import plain_moment, state_word
+from chimes.doors.dashboard.views_today_choices import Ahead, Choices
 from chimes.model.ids import ScheduleId
-from chimes.model.insights import QUARTER, Glance, Tally, quarter_of, summed
+from chimes.model.insights import QUARTER, Glance, quarter_of
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.service.slots import upcoming_fires
+from chimes.triggers.clock_changes import clock_changes
 from chimes.triggers.moment import format_moment
 from chimes.wording import counted, in_language, say
 
@@ -28,25 +29,8 @@ LANES = 20
 BEHIND = timedelta(hours=3)
 #: Of one lane; what comes after is drawn as "and so on".
 MOST_FIRES = 30
-HEAT_DAYS = 7
-_A_DAY = timedelta(days=1)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ahead:
-    """How far the timeline goes, and how many hours lie between the words of its axis."""
-
-    name: str
-    length: timedelta
-    step: int
-
-
-SPANS = {
-    "6h": Ahead(name="6h", length=timedelta(hours=6), step=1),
-    "24h": Ahead(name="24h", length=timedelta(hours=24), step=3),
-    "7d": Ahead(name="7d", length=timedelta(days=7), step=24),
-}
-USUAL_SPAN = SPANS["24h"]
+#: Schedules whose fires are put into the lanes of their labels.
+LABELLED = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,12 +38,12 @@ class Timeline:
     """None: there is nothing to draw."""
 
     chart: Chart | None
-    span: str
+    choices: Choices
     zone: str
-    spans: tuple[str, ...] = tuple(SPANS)
+    #: The reader's own, where that is not UTC: then there is something to choose.
+    own_zone: str | None
 
 
-# --- the timeline ---------------------------------------------------------------------------------
 def lanes_of(
     schedules: Iterable[Schedule],
     glances: Mapping[ScheduleId, Glance],
@@ -70,6 +54,51 @@ def lanes_of(
     computes them."""
     lanes = [_lane(each, glances.get(each.id, Glance()), end, now) for each in schedules]
     return [lane for lane in lanes if lane.fires]
+
+
+def lanes_by_label(
+    schedules: Iterable[Schedule],
+    glances: Mapping[ScheduleId, Glance],
+    end: datetime,
+    now: datetime,
+    without: str,
+) -> list[Lane]:
+    """One for each label, at most `LANES`, that with the soonest fire first; a schedule is in the
+    lane of each of its labels. `without`: what the lane of those that have none is called."""
+    found: dict[str, list[Fire]] = {}
+    more: set[str] = set()
+    addresses: dict[str, str] = {}
+    for schedule in schedules:
+        lane = _lane(schedule, glances.get(schedule.id, Glance()), end, now)
+        named = [replace(fire, name=schedule.name) for fire in lane.fires]
+        for label in _labels(schedule):
+            name = label or without
+            found.setdefault(name, []).extend(named)
+            if lane.more:
+                more.add(name)
+            if label:
+                addresses[name] = Filter(chips=(Chip("label", label),)).address("/ui/schedules")
+    lanes = [
+        Lane(
+            name=name,
+            fires=sorted(fires, key=lambda fire: fire.at),
+            address=addresses.get(name),
+            more=name in more,
+        )
+        for name, fires in found.items()
+        if fires
+    ]
+    return sorted(lanes, key=lambda lane: (_soonest(lane, now), lane.name))[:LANES]
+
+
+def _labels(schedule: Schedule) -> list[str]:
+    """As a filter writes them; one empty for a schedule without any."""
+    pairs = schedule.labels.items()
+    return [name if value is None else f"{name}={value}" for name, value in pairs] or [""]
+
+
+def _soonest(lane: Lane, now: datetime) -> datetime:
+    return next((fire.at for fire in lane.fires if fire.at >= now), lane.fires[-1].at)
 
 
 def _lane(schedule: Schedule, glance: Glance, end: datetime, now: datetime) -> Lane:
@@ -105,7 +134,9 @@ def fire_address(schedule_id: ScheduleId, at: datetime) -> str:
     return f"/ui/fires/{schedule_id}?at={format_moment(at)}"
 
 
-def ahead_chart(lanes: Sequence[Lane], ahead: Ahead, look: Look, now: datetime) -> Chart:
+def ahead_chart(
+    lanes: Sequence[Lane], ahead: Ahead, look: Look, now: datetime, *, by_label: bool = False
+) -> Chart:
     zone = by_clock(look, None)
     start, end = now - BEHIND, now + ahead.length
     said = partial(in_language, language=look.language)
@@ -117,7 +148,8 @@ def ahead_chart(lanes: Sequence[Lane], ahead: Ahead, look: Look, now: datetime) 
         when = plain_moment(fires[0].at, zone, look)
         if len(fires) == 1:
             word = state(fires[0].status)
-            return said(say("{name}, {state}, {when}", name=name, state=word, when=when))
+            whose = fires[0].name or name
+            return said(say("{name}, {state}, {when}", name=whose, state=word, when=when))
         return said(
             counted(
                 "{name}, {count} run from {when}",
@@ -125,6 +157,16 @@ def ahead_chart(lanes: Sequence[Lane], ahead: Ahead, look: Look, now: datetime) 
                 len(fires),
                 name=name,
                 when=when,
+            )
+        )
+
+    def together(overlap: Overlap) -> str:
+        return said(
+            say(
+                "{count} at the same time from {when}: {names}",
+                count=len(overlap.names),
+                when=plain_moment(overlap.start, zone, look),
+                names=", ".join(overlap.names),
             )
         )
 
@@ -139,7 +181,7 @@ def ahead_chart(lanes: Sequence[Lane], ahead: Ahead, look: Look, now: datetime) 
         end=end,
         now=now,
         ticks=ticks_between(zone, start, end, ahead.step),
-        changes=clock_changes(zone, start, end),
+        changes=[each.at for each in clock_changes(zone, start, end)],
         words=TimelineWords(
             title=said(say("What comes next")),
             description=said(
@@ -148,7 +190,7 @@ def ahead_chart(lanes: Sequence[Lane], ahead: Ahead, look: Look, now: datetime) 
                     zone=zone,
                 )
             ),
-            lane=said(say("Schedule")),
+            lane=said(say("Label") if by_label else say("Schedule")),
             when=said(say("When")),
             status=said(say("Result")),
             now=said(say("now")),
@@ -157,6 +199,9 @@ def ahead_chart(lanes: Sequence[Lane], ahead: Ahead, look: Look, now: datetime) 
             clock=clock,
             moment=lambda at: plain_moment(at, zone, look),
             state=state,
+            name=said(say("Schedule")),
+            meanwhile=said(say("At the same time")),
+            together=together,
         ),
     )
 
@@ -177,86 +222,3 @@ def ticks_between(zone: str, start: datetime, end: datetime, step: int) -> list[
             found.append(at)
         at += QUARTER
     return found
-
-
-# --- the heat map ---------------------------------------------------------------------------------
-def heat_since(zone: str, now: datetime) -> datetime:
-    """Midnight there, six days ago: with today each weekday is there once."""
-    local = now.astimezone(times.zone_info(zone))
-    day = local.date() - timedelta(days=HEAT_DAYS - 1)
-    midnight = local.replace(
-        year=day.year,
-        month=day.month,
-        day=day.day,
-        hour=0,
-        minute=0,
-        second=0,
-        microsecond=0,
-        fold=0,
-    )
-    return midnight.astimezone(now.tzinfo)
-
-
-def heat_cells(quarters: Iterable[Tally], zone: str, now: datetime) -> list[list[HeatCell]]:
-    """Quarters folded into the days and hours of a zone, the oldest day first. An hour that comes
-    twice is one cell of two hours."""
-    info = times.zone_info(zone)
-    first = heat_since(zone, now).astimezone(info).date()
-    folded: dict[tuple[int, int], list[Tally]] = {}
-    for quarter in quarters:
-        local = quarter.at.astimezone(info)
-        row = (local.date() - first).days
-        if 0 <= row < HEAT_DAYS:
-            folded.setdefault((row, local.hour), []).append(quarter)
-    return [[_cell(folded.get((row, hour), ())) for hour in range(24)] for row in range(HEAT_DAYS)]
-
-
-def _cell(quarters: Sequence[Tally]) -> HeatCell:
-    if not quarters:
-        return HeatCell()
-    whole = summed(quarters, quarters[0].at)
-    chips = (
-        Chip("since", format_moment(quarters[0].at)),
-        Chip("until", format_moment(quarters[-1].at + QUARTER)),
-    )
-    return HeatCell(
-        count=whole.total, failed=whole.bad, address=Filter(chips=chips).address("/ui/runs")
-    )
-
-
-def heat_chart(cells: Sequence[Sequence[HeatCell]], look: Look, now: datetime) -> Chart:
-    zone = by_clock(look, None)
-    said = partial(in_language, language=look.language)
-    since = heat_since(zone, now).astimezone(times.zone_info(zone))
-    # At noon: no clock is changed then.
-    noons = [since.replace(hour=12) + day * _A_DAY for day in range(HEAT_DAYS)]
-
-    def cell(day: str, hour: int, found: HeatCell) -> str:
-        return said(
-            counted(
-                "{day}, {hour}:00: {count} run, {failed} failed",
-                "{day}, {hour}:00: {count} runs, {failed} failed",
-                found.count,
-                day=day,
-                hour=f"{hour:02d}",
-                failed=found.failed,
-            )
-        )
-
-    return heat_map(
-        cells,
-        HeatWords(
-            title=said(say("When how much runs")),
-            description=said(
-                say(
-                    "Runs of the last seven days by day and hour, by the clock of {zone}", zone=zone
-                )
-            ),
-            rows=[times.day(noon, zone, look, now=now) for noon in noons],
-            day=said(say("Day")),
-            hour=said(say("Hour")),
-            runs=said(say("Runs")),
-            failed=said(say("Failed")),
-            cell=cell,
-        ),
-    )

@@ -22,6 +22,7 @@ from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.speaking import speaking_to
 from chimes.doors.dashboard.templating import block_rendered, rendered
 from chimes.model.access import Actor
+from chimes.service.clock_watch import ClockWatch
 from chimes.service.signins import Guest, SignInService
 from chimes.service.users import UserService
 
@@ -39,6 +40,8 @@ class Visit:
     door: Doorway
     users: UserService
     sign_ins: SignInService
+    #: Changes of the clocks that are near.
+    clock_watch: ClockWatch
     actor: Actor
     #: None in open mode.
     guest: Guest | None

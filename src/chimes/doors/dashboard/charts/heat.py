@@ -1,4 +1,4 @@
-"""Seven days by twenty-four hours: how much runs when, and where it fails."""
+"""Days by twenty-four hours: how much runs when, and where it fails."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HeatWords:
 
 def heat_map(cells: Sequence[Sequence[HeatCell]], words: HeatWords) -> Chart:
     """One row of twenty-four cells for each of `words.rows`. A cell is darker the more runs it
-    has; a corner says that a fifth or more of them failed, a dot that any did."""
+    has; a corner says that some of them failed, the larger the greater their share."""
     most = max((cell.count for row in cells for cell in row), default=0)
     parts = [
         element(
@@ -59,13 +59,11 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], words: HeatWords) -> Chart:
                     class_=f"h{shade(cell.count, most)}",
                 )
             ]
-            if cell.failed and cell.failed * 5 >= cell.count:
-                right, bottom = x + _CELL - 2, y + 10
+            if cell.failed:
+                right, side = x + _CELL - 2, corner(cell)
                 mark.append(
-                    element("path", d=f"M{right - 10} {y}H{right}V{bottom}Z", class_="corner")
+                    element("path", d=f"M{right - side} {y}H{right}V{y + side}Z", class_="corner")
                 )
-            elif cell.failed:
-                mark.append(element("circle", cx=x + _CELL - 7, cy=y + 5, r=2.5, class_="corner"))
             parts.extend(
                 [element("a", *mark, href=cell.address, aria_label=label)]
                 if cell.address and cell.count
@@ -90,6 +88,12 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], words: HeatWords) -> Chart:
         ),
         twin=lambda: table(words.title, (words.day, words.hour, words.runs, words.failed), rows),
     )
+
+
+def corner(cell: HeatCell) -> int:
+    """The side of the mark: from a quarter of the cell to the whole of it."""
+    least, whole = _CELL // 4, _CELL - 2
+    return least + round((whole - least) * min(1.0, cell.failed / max(1, cell.count)))
 
 
 def shade(count: int, most: int) -> int:

@@ -1,48 +1,33 @@
-"""The next hours at one glance: a lane for each schedule, a mark for each fire (UX picture 1)."""
+"""The next hours at one glance: a lane for each schedule or label, a mark for each fire, and where
+several run at the same time (UX picture 1)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from itertools import pairwise
+from datetime import datetime
 
 from markupsafe import Markup
 
 from chimes.doors.dashboard.charts.drawing import SHAPES, Chart, element, picture, table, worst
+from chimes.doors.dashboard.charts.lanes import (
+    DOT_BELOW,
+    WIDTH,
+    Cluster,
+    Overlap,
+    clusters,
+    overlaps_of,
+)
+from chimes.doors.dashboard.charts.lanes import Fire as Fire
+from chimes.doors.dashboard.charts.lanes import Lane as Lane
 from chimes.model.run import RunStatus
 
-_LEFT, _WIDTH, _TOP, _LANE, _HIGH = 170, 780, 24, 30, 14
-#: Shorter than this a fire is a dot.
-_DOT_BELOW = timedelta(minutes=1)
-#: Dots nearer than this, and bars nearer than that, are one mark with a number.
-_DOTS_APART, _BARS_APART = 10.0, 2.0
-#: As wide as one of several fires gets; more of them are a further one.
-_WIDEST = 32.0
+_LEFT, _TOP, _LANE, _HIGH = 170, 24, 30, 14
 #: Of a dot with a sign in it.
 _SIGNED = 6.5
 _WITHOUT_SIGN = (None, RunStatus.SUCCEEDED, RunStatus.RUNNING, RunStatus.QUEUED)
 #: From here on the number stands within.
 _ROOMY = 24.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fire:
-    at: datetime
-    #: How long it took, or is expected to; zero: nobody knows.
-    length: timedelta = timedelta(0)
-    #: Of one that has been; None: still to come.
-    status: RunStatus | None = None
-    address: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lane:
-    name: str
-    fires: Sequence[Fire]
-    address: str | None = None
-    #: There are more after the last one, which nobody has counted.
-    more: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,44 +48,11 @@ class TimelineWords:
     moment: Callable[[datetime], str]
     #: The word of a state; None: planned.
     state: Callable[[RunStatus | None], str]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cluster:
-    fires: tuple[Fire, ...]
-    x: float
-    width: float
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether one is expected to run into the next."""
-        ends = ((first.at + first.length, second.at) for first, second in pairwise(self.fires))
-        return any(end > start for end, start in ends)
-
-
-def clusters(fires: Sequence[Fire], start: datetime, end: datetime) -> list[Cluster]:
-    """Marks of one lane from left to right; what lies too near together is one."""
-    whole = end - start
-    found: list[Cluster] = []
-    for fire in sorted(fires, key=lambda each: each.at):
-        if not start <= fire.at < end:
-            continue
-        x = _WIDTH * ((fire.at - start) / whole)
-        width = _WIDTH * (fire.length / whole) if fire.length >= _DOT_BELOW else 0.0
-        width = min(width, _WIDTH - x)
-        before = found[-1] if found else None
-        if before is not None and _touch(before, x, width):
-            joined = max(before.x + before.width, x + width) - before.x
-            found[-1] = Cluster(fires=(*before.fires, fire), x=before.x, width=joined)
-        else:
-            found.append(Cluster(fires=(fire,), x=x, width=width))
-    return found
-
-
-def _touch(before: Cluster, x: float, width: float) -> bool:
-    apart = _BARS_APART if before.width and width else _DOTS_APART
-    over = x - (before.x + before.width)
-    return over < 0 or (over < apart and x - before.x < _WIDEST)
+    #: Heads of the columns for whose a fire is in a lane of several, and for what runs meanwhile.
+    name: str = ""
+    meanwhile: str = ""
+    #: What an overlap says.
+    together: Callable[[Overlap], str] = str
 
 
 def timeline(
@@ -117,15 +69,26 @@ def timeline(
     height = _TOP + _LANE * max(1, len(lanes)) + 6
 
     def place(moment: datetime) -> float:
-        return _LEFT + _WIDTH * ((moment - start) / (end - start))
+        return _LEFT + WIDTH * ((moment - start) / (end - start))
 
-    parts: list[Markup] = []
-    for index, lane in enumerate(lanes):
-        parts.extend(_lane(lane, index, start=start, end=end, now=now, words=words))
+    parts: list[Markup] = [_background(index) for index in range(len(lanes))]
+    shared = overlaps_of(lanes, start, end)
+    for overlap in shared:
+        x = place(overlap.start)
+        parts.append(
+            element(
+                "rect",
+                element("title", words.together(overlap)),
+                x=x, y=_TOP, width=max(2.0, place(overlap.end) - x), height=height - _TOP,
+                class_="together",
+            )
+        )  # fmt: skip
     for tick in ticks:
         x = place(tick)
         parts.append(element("line", x1=x, x2=x, y1=_TOP - 4, y2=height, class_="rule"))
         parts.append(element("text", words.clock(tick), x=x, y=_TOP - 8, class_="middle"))
+    for index, lane in enumerate(lanes):
+        parts.extend(_lane(lane, index, start=start, end=end, now=now, words=words))
     for change in changes:
         if start <= change < end:
             x = place(change)
@@ -146,29 +109,63 @@ def timeline(
                 x1=x, x2=x, y1=_TOP - 4, y2=height, class_="now",
             )
         )  # fmt: skip
-    rows = sorted(
-        (fire.at, lane.name, words.state(fire.status))
-        for lane in lanes
-        for fire in lane.fires
-        if start <= fire.at < end
-    )
     return Chart(
         title=words.title,
         svg=picture(
             words.title,
             words.description,
             parts,
-            width=_LEFT + _WIDTH + 10,
+            width=_LEFT + WIDTH + 10,
             height=height,
             kind="timeline",
             links=any(lane.address or any(f.address for f in lane.fires) for lane in lanes),
         ),
-        twin=lambda: table(
-            words.title,
-            (words.when, words.lane, words.status),
-            [(words.moment(at), name, state) for at, name, state in rows],
-        ),
+        twin=lambda: _twin(lanes, shared, start, end, words),
     )
+
+
+def _twin(
+    lanes: Sequence[Lane],
+    shared: Sequence[Overlap],
+    start: datetime,
+    end: datetime,
+    words: TimelineWords,
+) -> Markup:
+    """Whose a fire is, and what runs meanwhile, only where there is any to tell of."""
+    found = sorted(
+        ((fire.at, lane.name, fire) for lane in lanes for fire in lane.fires),
+        key=lambda each: each[:2],
+    )
+    named = any(fire.name for _, _, fire in found)
+    heads = [words.when, words.lane, words.status]
+    heads[2:2] = [words.name] if named else []
+    heads += [words.meanwhile] if shared else []
+    rows: list[list[str]] = []
+    for at, lane, fire in found:
+        if start <= at < end:
+            row = [words.moment(at), lane, words.state(fire.status)]
+            row[2:2] = [fire.name] if named else []
+            rows.append([*row, _meanwhile(lane, fire, shared)] if shared else row)
+    return table(words.title, heads, rows)
+
+
+def _meanwhile(lane: str, fire: Fire, shared: Sequence[Overlap]) -> str:
+    if fire.length < DOT_BELOW:
+        return ""
+    names = (
+        name
+        for each in shared
+        if lane in each.names and each.start < fire.at + fire.length and fire.at < each.end
+        for name in each.names
+        if name != lane
+    )
+    return ", ".join(dict.fromkeys(names))
+
+
+def _background(index: int) -> Markup:
+    kind = "lane odd" if index % 2 else "lane"
+    y = _TOP + index * _LANE
+    return element("rect", x=0, y=y, width=_LEFT + WIDTH + 10, height=_LANE, class_=kind)
 
 
 def _lane(
@@ -181,14 +178,10 @@ def _lane(
     words: TimelineWords,
 ) -> list[Markup]:
     y = _TOP + index * _LANE
-    kind = "lane odd" if index % 2 else "lane"
     name = element(
         "text", _short(lane.name), element("title", lane.name), x=8, y=y + 19, class_="name"
     )
-    parts = [
-        element("rect", x=0, y=y, width=_LEFT + _WIDTH + 10, height=_LANE, class_=kind),
-        element("a", name, href=lane.address) if lane.address else name,
-    ]
+    parts = [element("a", name, href=lane.address) if lane.address else name]
     marks = clusters(lane.fires, start, end)
     if lane.more and marks:
         parts.append(_rest(marks[-1], y))
@@ -204,10 +197,10 @@ def _lane(
 def _rest(last: Cluster, y: float) -> Markup:
     """What follows the last one: more of the same, as far as the picture goes."""
     x = _LEFT + last.x + last.width + (_ROOMY if last.width < _ROOMY else 4)
-    if x >= _LEFT + _WIDTH:
+    if x >= _LEFT + WIDTH:
         return Markup("")
     return element(
-        "line", x1=x, x2=_LEFT + _WIDTH, y1=y + _LANE / 2, y2=y + _LANE / 2, class_="rest"
+        "line", x1=x, x2=_LEFT + WIDTH, y1=y + _LANE / 2, y2=y + _LANE / 2, class_="rest"
     )
 
 
@@ -253,7 +246,7 @@ def _number(cluster: Cluster, x: float, middle: float, *, more: bool) -> Markup:
     text = f"×{len(cluster.fires)}{'+' if more else ''}"
     if cluster.width >= _ROOMY:
         return element("text", text, x=x + cluster.width / 2, y=middle + 4, class_="sign")
-    if cluster.x + cluster.width > _WIDTH - _ROOMY:
+    if cluster.x + cluster.width > WIDTH - _ROOMY:
         return element("text", text, x=x - 8, y=middle + 4, class_="end")
     return element("text", text, x=x + max(8.0, cluster.width) + 2, y=middle + 4)
 

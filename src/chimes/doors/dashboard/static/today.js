@@ -7,3 +7,19 @@ document.addEventListener("click", (event) => {
   const back = encodeURIComponent(location.pathname + location.search);
   window.htmx.ajax("GET", `${mark.getAttribute("href")}&back=${back}`, { target: "#asking", swap: "innerHTML" });
 });
+
+// What runs goes on: its time is counted here, and its last line is asked for while somebody looks.
+const LOOK_AGAIN = 5000;
+setInterval(() => {
+  for (const each of document.querySelectorAll("#today-running [data-since]")) {
+    const seconds = Math.max(0, Math.floor(window.chimes.now() / 1000 - Number(each.dataset.since)));
+    const text = window.chimes.spanText(seconds);
+    if (each.textContent !== text) each.textContent = text;
+    const meter = each.parentElement.querySelector("meter");
+    if (meter) meter.value = Math.min(1, seconds / Number(each.dataset.usual));
+  }
+}, 1000);
+setInterval(() => {
+  const running = document.getElementById("today-running");
+  if (!document.hidden && running?.querySelector("[data-since]")) window.htmx.trigger(running, "look");
+}, LOOK_AGAIN);

@@ -1,0 +1,191 @@
+"""What needs attention, with its cause in words and the one thing to do about it (UX A.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from chimes.doors.dashboard import times
+from chimes.doors.dashboard.look import Look
+from chimes.doors.dashboard.views_system import CLOCK_WARNING
+from chimes.model.access import Actor
+from chimes.model.attention import Attention, Attentions, Cause
+from chimes.model.ids import NodeId, ScheduleId
+from chimes.model.node import Node
+from chimes.model.recipient import Channel
+from chimes.retelling import retold
+from chimes.service.clock_watch import Coming, Noticing, ZoneChange
+from chimes.service.refusals import Refusal
+from chimes.triggers.clock_changes import Effect, Touched
+from chimes.wording import Wording, counted, say
+
+#: Of what somebody else said; the whole of it is in the log.
+_LONGEST = 160
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skewed:
+    """A node whose clock is off; in seconds, ahead of the store's above zero."""
+
+    id: NodeId
+    offset: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nodes:
+    """What is wrong with the nodes; for those who see everything."""
+
+    gone: tuple[NodeId, ...] = ()
+    none_alive: bool = False
+    skewed: tuple[Skewed, ...] = ()
+    #: What the store says about itself.
+    degraded: str = ""
+
+    @property
+    def troubles(self) -> int:
+        nobody = self.none_alive and not self.gone
+        return len(self.gone) + nobody + len(self.skewed) + bool(self.degraded)
+
+
+def nodes_seen(nodes: Iterable[Node], degraded: str, now: datetime) -> Nodes:
+    known = tuple(nodes)
+    gone = tuple(node.id for node in known if node.lease_until <= now)
+    skewed = tuple(
+        Skewed(id=node.id, offset=node.clock_offset)
+        for node in known
+        if node.lease_until > now and abs(node.clock_offset) > CLOCK_WARNING
+    )
+    return Nodes(gone=gone, none_alive=len(gone) == len(known), skewed=skewed, degraded=degraded)
+
+
+# --- schedules ------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Needing:
+    item: Attention
+    #: The one thing to do about it: `run`, `log`, `edit` or `resume`; empty: only to look.
+    best: str
+    may_operate: bool
+    may_write: bool
+    #: Its cause, where more is known of it than the sign says.
+    text: Wording | None = None
+
+    @property
+    def log_address(self) -> str:
+        """The log of the run that shows it, or why nothing ran."""
+        if self.item.sign.run_id is not None and self.item.sign.cause is not Cause.MISSED:
+            return f"/ui/runs/{self.item.sign.run_id}"
+        return f"/ui/schedules/{self.item.schedule.id}/log"
+
+
+_BEST = {
+    Cause.STOPPED: "edit",
+    Cause.REFUSED: "edit",
+    Cause.FAILING: "run",
+    Cause.MISSED: "run",
+    Cause.LATE: "log",
+    Cause.PAUSE_OVER: "resume",
+    Cause.CLOCK_CHANGE: "edit",
+}
+
+
+def needing_attention(
+    found: Attentions, actor: Actor, texts: Mapping[ScheduleId, Wording] | None = None
+) -> tuple[Needing, ...]:
+    """`texts`: of those whose cause is REFUSED or CLOCK_CHANGE."""
+    return tuple(_needing(each, actor, texts or {}) for each in found.items)
+
+
+def _needing(item: Attention, actor: Actor, texts: Mapping[ScheduleId, Wording]) -> Needing:
+    owner, cause = item.schedule.owner, item.sign.cause
+    operates, writes = actor.may_operate(owner), actor.may_write(owner)
+    best = _BEST[cause]
+    allowed = {"edit": writes, "run": operates, "resume": operates, "log": True}[best]
+    told = cause in (Cause.REFUSED, Cause.CLOCK_CHANGE)
+    return Needing(
+        item=item,
+        best=best if allowed else "log",
+        may_operate=operates,
+        may_write=writes,
+        text=texts.get(item.schedule.id) if told else None,
+    )
+
+
+def causes_in_words(
+    refusals: Iterable[Refusal], noticing: Iterable[Noticing], look: Look, now: datetime
+) -> dict[ScheduleId, Wording]:
+    """For each schedule its gravest: a refusal rather than a change of the clocks."""
+    found = {each.found.schedule.id: touched_in_words(each.touched, look, now) for each in noticing}
+    return found | {each.found.schedule.id: _refused(each, look) for each in refusals}
+
+
+def _refused(refusal: Refusal, look: Look) -> Wording:
+    error = retold(refusal.error, look.language)
+    error = error if len(error) <= _LONGEST else f"{error[:_LONGEST]}…"
+    match refusal.channel:
+        case None:
+            return say("Its receiver does not accept the secret or token: {error}", error=error)
+        case Channel.TELEGRAM:
+            return say("Telegram does not accept its messages: {error}", error=error)
+        case Channel.EMAIL:
+            return say("The mail server does not accept its messages: {error}", error=error)
+        case _:
+            return say("Its webhook does not accept messages: {error}", error=error)
+
+
+# --- changes of the clocks ------------------------------------------------------------------------
+def touched_in_words(touched: Touched, look: Look, now: datetime) -> Wording:
+    zone = touched.change.zone
+    on = times.day(touched.change.at, zone, look, now=now)
+    clock = f"{touched.meant:%H:%M}"
+    match touched.effect:
+        case Effect.MOVED:
+            return say(
+                "{day}: {time} does not exist in {zone}; it fires at {fires}.",
+                day=on,
+                time=clock,
+                zone=zone,
+                fires=f"{touched.fires:%H:%M}",
+            )
+        case Effect.ONCE:
+            return say(
+                "{day}: {time} comes twice in {zone}; it fires once, the first time.",
+                day=on,
+                time=clock,
+                zone=zone,
+            )
+        case Effect.TWICE:
+            return say(
+                "{day}: {time} comes twice in {zone}; it fires both times.",
+                day=on,
+                time=clock,
+                zone=zone,
+            )
+
+
+def zones_in_words(coming: Coming, look: Look, now: datetime) -> tuple[Wording, ...]:
+    return tuple(_zone_in_words(each, look, now) for each in coming.zones)
+
+
+def _zone_in_words(coming: ZoneChange, look: Look, now: datetime) -> Wording:
+    change = coming.change
+    when = times.absolute(change.at, change.zone, look, now=now)
+    span = times.span(abs(change.by), look.language)
+    if change.by.total_seconds() > 0:
+        return counted(
+            "{when}: the clocks of {zone} go forward by {span}; {count} schedule goes by them.",
+            "{when}: the clocks of {zone} go forward by {span}; {count} schedules go by them.",
+            coming.schedules,
+            when=when,
+            zone=change.zone,
+            span=span,
+        )
+    return counted(
+        "{when}: the clocks of {zone} go back by {span}; {count} schedule goes by them.",
+        "{when}: the clocks of {zone} go back by {span}; {count} schedules go by them.",
+        coming.schedules,
+        when=when,
+        zone=change.zone,
+        span=span,
+    )
