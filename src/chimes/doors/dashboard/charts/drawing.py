@@ -47,6 +47,8 @@ class Chart:
     svg: Markup
     #: Makes the table. In a row of a list there is no room for it, and nobody pays for it.
     twin: Callable[[], Markup]
+    #: The names of its rows, as high as it is, which stay in view where it is scrolled sideways.
+    names: Markup | None = None
 
     @property
     def table(self) -> Markup:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from chimes.doors.dashboard.charts.drawing import Chart, element, picture, table
 
-_CELL, _LEFT, _TOP = 26, 76, 20
+_CELL, _NAMES, _TOP = 24, 76, 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,16 +37,13 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], words: HeatWords) -> Chart:
     has; a corner says that some of them failed, the larger the greater their share."""
     most = max((cell.count for row in cells for cell in row), default=0)
     parts = [
-        element(
-            "text", f"{hour:02d}", x=_LEFT + hour * _CELL + _CELL / 2, y=_TOP - 6, class_="middle"
-        )
+        element("text", f"{hour:02d}", x=hour * _CELL + _CELL / 2, y=_TOP - 6, class_="middle")
         for hour in range(0, 24, 3)
     ]
     for row, (name, hours) in enumerate(zip(words.rows, cells, strict=True)):
         y = _TOP + row * _CELL
-        parts.append(element("text", name, x=_LEFT - 8, y=y + _CELL / 2 + 4, class_="end name"))
         for hour, cell in enumerate(hours):
-            x, label = _LEFT + hour * _CELL, words.cell(name, hour, cell)
+            x, label = hour * _CELL, words.cell(name, hour, cell)
             mark = [
                 element(
                     "rect",
@@ -75,16 +72,24 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], words: HeatWords) -> Chart:
         for hour, cell in enumerate(hours)
         if cell.count
     ]
+    names = [
+        element("text", name, x=_NAMES - 8, y=_TOP + row * _CELL + _CELL / 2 + 4, class_="end name")
+        for row, name in enumerate(words.rows)
+    ]
+    height = _TOP + len(cells) * _CELL
     return Chart(
         title=words.title,
         svg=picture(
             words.title,
             words.description,
             parts,
-            width=_LEFT + 24 * _CELL,
-            height=_TOP + len(cells) * _CELL,
+            width=24 * _CELL,
+            height=height,
             kind="heat",
             links=any(cell.address and cell.count for row in cells for cell in row),
+        ),
+        names=picture(
+            words.day, words.description, names, width=_NAMES, height=height, kind="names"
         ),
         twin=lambda: table(words.title, (words.day, words.hour, words.runs, words.failed), rows),
     )

@@ -22,7 +22,7 @@ from chimes.doors.dashboard.charts.lanes import Fire as Fire
 from chimes.doors.dashboard.charts.lanes import Lane as Lane
 from chimes.model.run import RunStatus
 
-_LEFT, _TOP, _LANE, _HIGH = 170, 24, 30, 14
+_LEFT, _NAMES, _TOP, _LANE, _HIGH = 8, 150, 24, 30, 14
 #: Of a dot with a sign in it.
 _SIGNED = 6.5
 _WITHOUT_SIGN = (None, RunStatus.SUCCEEDED, RunStatus.RUNNING, RunStatus.QUEUED)
@@ -71,7 +71,7 @@ def timeline(
     def place(moment: datetime) -> float:
         return _LEFT + WIDTH * ((moment - start) / (end - start))
 
-    parts: list[Markup] = [_background(index) for index in range(len(lanes))]
+    parts: list[Markup] = [_background(index, _LEFT + WIDTH + 10) for index in range(len(lanes))]
     shared = overlaps_of(lanes, start, end)
     for overlap in shared:
         x = place(overlap.start)
@@ -118,7 +118,16 @@ def timeline(
             width=_LEFT + WIDTH + 10,
             height=height,
             kind="timeline",
-            links=any(lane.address or any(f.address for f in lane.fires) for lane in lanes),
+            links=any(fire.address for lane in lanes for fire in lane.fires),
+        ),
+        names=picture(
+            words.lane,
+            words.description,
+            [_name(lane, index) for index, lane in enumerate(lanes)],
+            width=_NAMES,
+            height=height,
+            kind="names",
+            links=any(lane.address for lane in lanes),
         ),
         twin=lambda: _twin(lanes, shared, start, end, words),
     )
@@ -162,10 +171,22 @@ def _meanwhile(lane: str, fire: Fire, shared: Sequence[Overlap]) -> str:
     return ", ".join(dict.fromkeys(names))
 
 
-def _background(index: int) -> Markup:
+def _background(index: int, width: float) -> Markup:
     kind = "lane odd" if index % 2 else "lane"
-    y = _TOP + index * _LANE
-    return element("rect", x=0, y=y, width=_LEFT + WIDTH + 10, height=_LANE, class_=kind)
+    return element("rect", x=0, y=_TOP + index * _LANE, width=width, height=_LANE, class_=kind)
+
+
+def _name(lane: Lane, index: int) -> Markup:
+    name = element(
+        "text",
+        _short(lane.name),
+        element("title", lane.name),
+        x=8,
+        y=_TOP + index * _LANE + 19,
+        class_="name",
+    )
+    link = element("a", name, href=lane.address) if lane.address else name
+    return element("g", _background(index, _NAMES), link)
 
 
 def _lane(
@@ -178,10 +199,7 @@ def _lane(
     words: TimelineWords,
 ) -> list[Markup]:
     y = _TOP + index * _LANE
-    name = element(
-        "text", _short(lane.name), element("title", lane.name), x=8, y=y + 19, class_="name"
-    )
-    parts = [element("a", name, href=lane.address) if lane.address else name]
+    parts: list[Markup] = []
     marks = clusters(lane.fires, start, end)
     if lane.more and marks:
         parts.append(_rest(marks[-1], y))
