@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import gzip
 import json
 import os
@@ -228,6 +229,10 @@ async def measure(
     name: str, store: SqlStore, clock: SettableClock, given: Given, busy: Busy
 ) -> list[Row]:
     app, rows = app_on(store, clock), []
+    # As a node does after its start (`app/serving.py`).
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
     print(f"{name}\n  {'':48} {'best':>7} {'median':>7} {'cpu':>7} ms {'KB':>6} {'all':>6}")
     pages = [page for page in await addresses(store) if page.startswith(given.only)]
     for page in pages:

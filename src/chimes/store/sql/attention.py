@@ -43,7 +43,7 @@ from chimes.store.sql.rolling import PLANNED
 from chimes.store.sql.rows.mending import readable_schedule
 from chimes.store.sql.rows.parts import maybe_moment, micros, moment_of
 from chimes.store.sql.tables import CLAIMABLE, DUE, PRESENT, TROUBLED, runs, schedules
-from chimes.store.sql.windows import Places, lag_statements
+from chimes.store.sql.windows import given_for, lags
 
 _BAD = sorted(status.value for status in BAD)
 _JUDGED = sorted(status.value for status in JUDGED)
@@ -236,9 +236,9 @@ def _loaded(tx: Tx, ids: Sequence[str]) -> dict[str, Schedule]:
 def _any_late(tx: Tx, now: datetime, late: timedelta) -> bool:
     """Whether it is worth while to look at every run of the last hour: mostly the sums say that
     none of them was late."""
-    window, least = Window.last(LATE_WITHIN, now), bracket_of(late)
-    statements = lag_statements(tx, window, None, Places(window, None), by_node=False)
-    return any(row.bracket >= least for each in statements for row in tx.rows(each))
+    given, least = given_for(Window.last(LATE_WITHIN, now)), bracket_of(late)
+    found = tx.rows(lags(tx.dialect.counting, owned=False), given)
+    return any(row.bracket >= least for row in found)
 
 
 def _items(tx: Tx, signs: Sequence[Sign]) -> Iterator[Attention]:

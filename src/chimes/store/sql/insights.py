@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import (
-    Select,
     and_,
+    bindparam,
     case,
     func,
     select,
@@ -22,7 +22,6 @@ from chimes.model.insights import (
     BAD,
     ERROR_ROOM,
     EVERY_RUN,
-    MADE_BEFORE,
     MOST_ERRORS,
     ErrorGroups,
     LagBucket,
@@ -52,9 +51,36 @@ from chimes.store.sql.rolling import anything_to_roll_up, roll_up
 from chimes.store.sql.rows.mending import readable_run
 from chimes.store.sql.rows.parts import STATUSES, micros, moment_of
 from chimes.store.sql.tables import DUE, HELD, runs, schedules
-from chimes.store.sql.windows import Places, count_statements, lag_statements, matching
+from chimes.store.sql.windows import (
+    Statement,
+    given_for,
+    lags,
+    matching,
+    node_lags_of,
+    tallies,
+)
 
 _BAD = sorted(status.value for status in BAD)
+_BEGUN = (
+    select(runs)
+    .where(
+        text(HELD),
+        runs.c.status == RunStatus.RUNNING.value,
+        runs.c.started_at <= bindparam("now"),
+    )
+    .order_by(runs.c.started_at, runs.c.id)
+)
+_FAILURES = (
+    select(
+        runs.c.id,
+        runs.c.created_at,
+        runs.c.planned_at,
+        func.substr(runs.c.error, 1, ERROR_ROOM).label("error"),
+    )
+    .where(runs.c.status.in_(_BAD), runs.c.created_at >= bindparam("made_since"))
+    .order_by(runs.c.created_at.desc(), runs.c.id.desc())
+    .limit(MOST_ERRORS + 1)
+)
 
 
 class SqlInsights(SqlBase):
@@ -67,17 +93,16 @@ class SqlInsights(SqlBase):
         self, window: Window, filter_: RunFilter = EVERY_RUN, *, step: timedelta | None = None
     ) -> tuple[Tally, ...]:
         window.starts(step)
+        statement, given = tallies(filter_), given_for(window, step, filter_)
 
         def work(tx: Tx) -> tuple[Tally, ...]:
-            place = Places(window, step)
             found = [
-                (int(place_), STATUSES[status], int(number))
-                for statement in count_statements(tx, window, filter_, place)
-                for place_, status, number in _tuples(tx, statement)
+                (int(place), STATUSES[status], int(number))
+                for place, status, number in _tuples(tx, statement, given)
             ]
             return tallied(found, window, step)
 
-        return await self._database.read(work)
+        return await self._database.look(work)
 
     async def run_lags(
         self,
@@ -90,16 +115,24 @@ class SqlInsights(SqlBase):
         window.starts(step)
         check_by_node(owner, by_node=by_node)
 
+        given = given_for(window, step, RunFilter(owner=owner))
+
         def work(tx: Tx) -> tuple[LagBucket, ...]:
-            place = Places(window, step)
-            found = [
-                (int(place_), NodeId(node) if by_node else None, bracket, int(number))
-                for statement in lag_statements(tx, window, owner, place, by_node=by_node)
-                for place_, node, bracket, number in _tuples(tx, statement)
-            ]
+            counting = tx.dialect.counting
+            if by_node:
+                found: Iterable[tuple[int, NodeId | None, int, int]] = (
+                    (int(place), NodeId(node), bracket, int(number))
+                    for place, bracket, number, node in _tuples(tx, node_lags_of(counting), given)
+                )
+            else:
+                statement = lags(counting, owned=owner is not None)
+                found = (
+                    (int(place), None, bracket, int(number))
+                    for place, bracket, number in _tuples(tx, statement, given)
+                )
             return lag_buckets(found, window, step, by_node=by_node)
 
-        return await self._database.read(work)
+        return await self._database.look(work)
 
     async def newest_results(
         self, schedule_ids: Collection[ScheduleId], *, each: int, owner: Owner | None = None
@@ -108,18 +141,14 @@ class SqlInsights(SqlBase):
         return await self._database.look(lambda tx: newest_results(tx, ids, each, owner))
 
     async def running_now(self, owner: Owner | None = None, *, limit: int) -> tuple[Run, ...]:
+        mine = [] if owner is None else [owned(runs.c, owner)]
+        statement = _BEGUN.where(*mine).limit(limit)
+
         def work(tx: Tx) -> tuple[Run, ...]:
-            conditions: list[Any] = [
-                text(HELD),
-                runs.c.status == RunStatus.RUNNING.value,
-                runs.c.started_at <= micros(tx.now()),
-                *([owned(runs.c, owner)] if owner is not None else []),
-            ]
-            order = (runs.c.started_at, runs.c.id)
-            rows = tx.rows(select(runs).where(*conditions).order_by(*order).limit(limit))
+            rows = tx.rows(statement, {"now": micros(tx.now())})
             return tuple(readable_run(row) for row in rows)
 
-        return await self._database.read(work)
+        return await self._database.look(work)
 
     async def needing_attention(
         self, owner: Owner | None = None, *, late: timedelta, limit: int
@@ -129,16 +158,16 @@ class SqlInsights(SqlBase):
     async def error_groups(
         self, window: Window, filter_: RunFilter = EVERY_RUN, *, limit: int
     ) -> ErrorGroups:
-        statement = failures_of(window, filter_)
+        statement, given = _FAILURES.where(*matching(filter_)), given_for(window, filter_=filter_)
 
         def work(tx: Tx) -> ErrorGroups:
             found = [
                 Failure(run_id, moment_of(created_at), moment_of(planned_at), error)
-                for run_id, created_at, planned_at, error in _tuples(tx, statement)
+                for run_id, created_at, planned_at, error in _tuples(tx, statement, given)
             ]
             return grouped(found, limit)
 
-        return await self._database.read(work)
+        return await self._database.look(work)
 
     async def roll_up(self, *, limit: int) -> int:
         if not await self._database.look(anything_to_roll_up):
@@ -146,23 +175,9 @@ class SqlInsights(SqlBase):
         return await self._database.write(lambda tx: roll_up(tx, limit))
 
 
-def _tuples(tx: Tx, statement: Select[Any]) -> Sequence[Sequence[Any]]:
+def _tuples(tx: Tx, statement: Statement, given: Mapping[str, object]) -> Sequence[Sequence[Any]]:
     """Rows to be taken apart by position: thousands of them, and names take longer."""
-    return tx.rows(statement)
-
-
-def failures_of(window: Window, filter_: RunFilter) -> Select[Any]:
-    error = func.substr(runs.c.error, 1, ERROR_ROOM).label("error")
-    return (
-        select(runs.c.id, runs.c.created_at, runs.c.planned_at, error)
-        .where(
-            runs.c.status.in_(_BAD),
-            runs.c.created_at >= micros(window.since - MADE_BEFORE),
-            *matching(window, filter_),
-        )
-        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
-        .limit(MOST_ERRORS + 1)
-    )
+    return tx.rows(statement, given)
 
 
 def _schedule_counts(tx: Tx, query: ScheduleQuery, *, bad: bool) -> ScheduleCounts:

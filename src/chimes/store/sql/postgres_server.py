@@ -44,6 +44,8 @@ _SESSION = {
     "enable_mergejoin": "off",
     "enable_seqscan": "off",
     "jit": "off",
+    # What we ask is answered sooner than more processes are started for it.
+    "max_parallel_workers_per_gather": "0",
     # The server's side of a connection whose client has vanished without a word.
     "tcp_user_timeout": f"{SILENCE_SECONDS}s",
     "tcp_keepalives_idle": f"{SILENCE_SECONDS}s",

@@ -50,7 +50,7 @@ SET_BACK = MARGIN / 2
 QUARTER = timedelta(minutes=15) // MICROSECOND
 
 _NONE = -1
-_MARK = select(store_facts.c.value).where(store_facts.c.name == ROLLED_UNTIL)
+MARK = select(store_facts.c.value).where(store_facts.c.name == ROLLED_UNTIL)
 _MOVE_MARK = (
     update(store_facts).where(store_facts.c.name == ROLLED_UNTIL).values(value=bindparam("mark"))
 )
@@ -71,13 +71,13 @@ HAS_LAG = and_(runs.c.started_at.is_not(None), runs.c.origin == Origin.SCHEDULE.
 
 
 def rolled_until(tx: Tx) -> int:
-    row = tx.first(_MARK)
+    row = tx.first(MARK)
     assert row is not None
     return int(row.value)
 
 
 def _locked_mark(tx: Tx) -> int:
-    row = tx.first(tx.held(_MARK, store_facts.c.name))
+    row = tx.first(tx.held(MARK, store_facts.c.name))
     assert row is not None
     return int(row.value)
 

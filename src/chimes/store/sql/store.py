@@ -156,7 +156,7 @@ def _counts(tx: Tx) -> Counts:
 def _runs_by_status(tx: Tx) -> dict[RunStatus, int]:
     """From sums: a million ended runs are not counted one by one."""
     found: Counter[RunStatus] = Counter()
-    for statement in status_statements(tx):
+    for statement in status_statements():
         for row in tx.rows(statement):
             found[RunStatus(row.status)] += int(row.number)
     return {status: number for status, number in found.items() if number}

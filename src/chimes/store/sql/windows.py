@@ -1,157 +1,177 @@
 """The statements that count a window: the sums in it, what has ended since they were made, and what
-has not ended (`rolling`)."""
+has not ended (`rolling`), all in one question. Each is made once: the values are `given_for`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
+    CompoundSelect,
     Select,
+    bindparam,
     func,
-    literal,
-    literal_column,
     select,
     text,
+    union_all,
 )
 
-from chimes.model.access import Owner
-from chimes.model.insights import MADE_BEFORE, RunFilter, Window
+from chimes.model.insights import EVERY_RUN, MADE_BEFORE, RunFilter, Window
 from chimes.store.plain import MICROSECOND
-from chimes.store.sql.database import Tx
+from chimes.store.sql.dialects.counting import Counting
 from chimes.store.sql.insight_tables import ALL, node_lags, run_lags, run_tallies
-from chimes.store.sql.listing import Condition, owned
-from chimes.store.sql.rolling import HAS_LAG, PLANNED, rolled_until
+from chimes.store.sql.listing import Condition
+from chimes.store.sql.rolling import HAS_LAG, MARK, PLANNED
 from chimes.store.sql.rows.parts import micros
 from chimes.store.sql.tables import ACTIVE, ENDED, runs
+
+Statement = Select[Any] | CompoundSelect[Any]
 
 STATUS_SUMS = (
     select(run_tallies.c.status, func.sum(run_tallies.c.number).label("number"))
     .where(run_tallies.c.owner_type == ALL, run_tallies.c.owner_id == ALL)
     .group_by(run_tallies.c.status)
 )
+#: What a filter may name besides the owner, as columns of runs and of their sums.
+_NAMES = ("namespace", "kind", "origin")
+#: What has ended since the mark, and what has not ended.
+_NOT_IN_SUMS: tuple[list[Any], ...] = (
+    [text(ENDED), runs.c.finished_at > MARK.scalar_subquery()],
+    [text(ACTIVE)],
+)
 
 
-class Places:
-    """Buckets by their number."""
-
-    def __init__(self, window: Window, step: timedelta | None) -> None:
-        self.since = window.since
-        self._step = step if step is not None else window.until - window.since
-
-    def of(self, column: ColumnElement[int]) -> ColumnElement[int]:
-        """Written out, so that a database sees the same expression wherever it stands."""
-        since, step = micros(self.since), self._step // MICROSECOND
-        # As whole numbers: otherwise they would be divided as decimals, and rounded down.
-        first, length = (literal_column(str(each), BigInteger) for each in (since, step))
-        return ((column - first) // length).label("place")
-
-
-def count_statements(
-    tx: Tx, window: Window, filter_: RunFilter, place: Places
-) -> Iterator[Select[tuple[int, str, int]]]:
+def given_for(
+    window: Window, step: timedelta | None = None, filter_: RunFilter = EVERY_RUN
+) -> dict[str, object]:
+    """For all statements of this module."""
+    since, until = micros(window.since), micros(window.until)
+    length = until - since if step is None else step // MICROSECOND
+    given: dict[str, object] = {
+        "first": since,
+        "length": length,
+        "made_since": since - MADE_BEFORE // MICROSECOND,
+        "since": since,
+        "until": until,
+        "owner_type": ALL,
+        "owner_id": ALL,
+    }
+    if filter_.owner is not None:
+        given |= {"owner_type": filter_.owner.type.value, "owner_id": filter_.owner.id}
     if filter_.schedule_id is not None:
-        yield _tally(place, [*_of_schedule(window, filter_), *matching(window, filter_)])
-        return
+        given["schedule_id"] = filter_.schedule_id
+    return given | {name: str(getattr(filter_, name)) for name in _named(filter_)}
+
+
+def tallies(filter_: RunFilter) -> Statement:
+    """Bucket, status, number; one of them can come several times."""
+    owned, names = filter_.owner is not None, _named(filter_)
+    if filter_.schedule_id is not None:
+        return _tallies_of_schedule(owned, names)
+    return _tallies(owned, names)
+
+
+@cache
+def _tallies(owned: bool, names: tuple[str, ...]) -> Statement:
     columns = run_tallies.c
     number = func.sum(columns.number).label("number")
-    conditions = [*_sums_of(columns, filter_.owner, window)]
-    for column, value in (
-        (columns.namespace, filter_.namespace),
-        (columns.kind, filter_.kind),
-        (columns.origin, filter_.origin),
-    ):
-        if value is not None:
-            conditions.append(column == str(value))
-    sums = select(place.of(columns.quarter), columns.status, number).where(*conditions)
-    yield sums.group_by(text("1"), text("2"))
-    for stretch in _not_in_sums(tx):
-        yield _tally(place, [*stretch, *matching(window, filter_)])
+    sums = select(_place(columns.quarter), columns.status, number)
+    wanted = [*_sums_of(columns), *(columns[name] == bindparam(name) for name in names)]
+    others = [_tally([*each, *_matching(owned, names)]) for each in _NOT_IN_SUMS]
+    return union_all(sums.where(*wanted).group_by(text("1"), text("2")), *others)
 
 
-def _tally(place: Places, conditions: Sequence[Any]) -> Select[Any]:
+@cache
+def _tallies_of_schedule(owned: bool, names: tuple[str, ...]) -> Statement:
+    made_since = runs.c.created_at >= bindparam("made_since")
+    return _tally([made_since, *_matching(owned, ("schedule_id", *names))])
+
+
+def _tally(conditions: Sequence[Any]) -> Select[Any]:
     number = func.count().label("number")
-    found = select(place.of(runs.c.planned_at), runs.c.status, number).where(*conditions)
+    found = select(_place(runs.c.planned_at), runs.c.status, number).where(*conditions)
     return found.group_by(text("1"), text("2"))
 
 
-def lag_statements(
-    tx: Tx, window: Window, owner: Owner | None, place: Places, *, by_node: bool
-) -> Iterator[Select[Any]]:
-    """In the order of their columns: bucket, node, bracket, number."""
-    nobody = literal("").label("node")
-    if by_node:
-        columns: Any = node_lags.c
-        conditions = list(_quarters(columns, window))
-    else:
-        columns = run_lags.c
-        conditions = list(_sums_of(columns, owner, window))
-    sums: Select[Any] = select(
-        place.of(columns.quarter),
-        columns.node if by_node else nobody,
-        columns.bracket,
-        func.sum(columns.number).label("number"),
-    )
-    yield sums.where(*conditions).group_by(*_first_three())
-    counting = tx.dialect.counting
-    names: list[ColumnElement[Any]] = [
-        place.of(runs.c.planned_at),
-        counting.node.label("node") if by_node else nobody,
-        counting.bracket.label("bracket"),
-        func.count().label("number"),
+@cache
+def lags(counting: Counting, *, owned: bool) -> Statement:
+    """Bucket, bracket, number; one of them can come several times."""
+    columns = run_lags.c
+    number = func.sum(columns.number).label("number")
+    sums = select(_place(columns.quarter), columns.bracket, number).where(*_sums_of(columns))
+    names = (_place(runs.c.planned_at), counting.bracket.label("bracket"), func.count())
+    others = [
+        select(*names).where(*each, HAS_LAG, *_matching(owned)).group_by(text("1"), text("2"))
+        for each in _NOT_IN_SUMS
     ]
-    for stretch in _not_in_sums(tx):
-        wanted = [*stretch, HAS_LAG, *matching(window, RunFilter(owner=owner))]
-        yield select(*names).where(*wanted).group_by(*_first_three())
+    return union_all(sums.group_by(text("1"), text("2")), *others)
 
 
-def status_statements(tx: Tx) -> Iterator[Select[Any]]:
+@cache
+def node_lags_of(counting: Counting) -> Statement:
+    """Bucket, bracket, number, node; one of them can come several times."""
+    columns = node_lags.c
+    number = func.sum(columns.number).label("number")
+    order = [text("1"), text("2"), text("4")]
+    sums = select(_place(columns.quarter), columns.bracket, number, columns.node)
+    names = (
+        _place(runs.c.planned_at),
+        counting.bracket.label("bracket"),
+        func.count(),
+        counting.node.label("node"),
+    )
+    others = [
+        select(*names).where(*each, HAS_LAG, *_matching(owned=False)).group_by(*order)
+        for each in _NOT_IN_SUMS
+    ]
+    return union_all(sums.where(*_quarters(columns)).group_by(*order), *others)
+
+
+@cache
+def status_statements() -> tuple[Select[Any], ...]:
     """How many runs there are by status, of all times; a status can come more than once."""
-    yield STATUS_SUMS
-    for stretch in _not_in_sums(tx):
-        # Not the column itself: its own index has them grouped already, and all of them.
-        status = func.coalesce(runs.c.status, "").label("status")
-        columns: list[ColumnElement[Any]] = [status, func.count().label("number")]
-        yield select(*columns).where(*stretch).group_by(text("1"))
+    # Not the column itself: its own index has them grouped already, and all of them.
+    status = func.coalesce(runs.c.status, "").label("status")
+    others = (
+        select(status, func.count().label("number")).where(*each).group_by(text("1"))
+        for each in _NOT_IN_SUMS
+    )
+    return STATUS_SUMS, *others
 
 
-def _first_three() -> list[Any]:
-    return [text("1"), text("2"), text("3")]
+def matching(filter_: RunFilter) -> Iterator[Condition]:
+    """Of runs."""
+    of_schedule = ("schedule_id",) if filter_.schedule_id is not None else ()
+    yield from _matching(filter_.owner is not None, (*of_schedule, *_named(filter_)))
 
 
-def _sums_of(columns: Any, owner: Owner | None, window: Window) -> Iterator[Condition]:
-    yield columns.owner_type == (ALL if owner is None else owner.type.value)
-    yield columns.owner_id == (ALL if owner is None else owner.id)
-    yield from _quarters(columns, window)
+def _matching(owned: bool, names: Sequence[str] = ()) -> Iterator[Condition]:
+    yield bindparam("since", type_=BigInteger) <= PLANNED
+    yield bindparam("until", type_=BigInteger) > PLANNED
+    for name in (*(("owner_type", "owner_id") if owned else ()), *names):
+        yield runs.c[name] == bindparam(name)
 
 
-def _quarters(columns: Any, window: Window) -> Iterator[Condition]:
-    yield columns.quarter >= micros(window.since)
-    yield columns.quarter < micros(window.until)
+def _named(filter_: RunFilter) -> tuple[str, ...]:
+    return tuple(name for name in _NAMES if getattr(filter_, name) is not None)
 
 
-def _not_in_sums(tx: Tx) -> tuple[list[Any], list[Any]]:
-    """What has ended since the mark, and what has not ended."""
-    return [text(ENDED), runs.c.finished_at > rolled_until(tx)], [text(ACTIVE)]
+def _sums_of(columns: Any) -> Iterator[Condition]:
+    yield columns.owner_type == bindparam("owner_type")
+    yield columns.owner_id == bindparam("owner_id")
+    yield from _quarters(columns)
 
 
-def matching(window: Window, filter_: RunFilter) -> Iterator[Condition]:
-    yield micros(window.since) <= PLANNED
-    yield micros(window.until) > PLANNED
-    if filter_.owner is not None:
-        yield owned(runs.c, filter_.owner)
-    for column, value in (
-        (runs.c.schedule_id, filter_.schedule_id),
-        (runs.c.namespace, filter_.namespace),
-        (runs.c.kind, filter_.kind),
-        (runs.c.origin, filter_.origin),
-    ):
-        if value is not None:
-            yield column == str(value)
+def _quarters(columns: Any) -> Iterator[Condition]:
+    yield columns.quarter >= bindparam("since")
+    yield columns.quarter < bindparam("until")
 
 
-def _of_schedule(window: Window, filter_: RunFilter) -> Iterator[Condition]:
-    yield runs.c.created_at >= micros(window.since - MADE_BEFORE)
+def _place(column: ColumnElement[int]) -> ColumnElement[int]:
+    """The number of the bucket: as whole numbers, otherwise they would be divided as decimals."""
+    first, length = (bindparam(name, type_=BigInteger) for name in ("first", "length"))
+    return ((column - first) // length).label("place")
