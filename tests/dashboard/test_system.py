@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
 import re
+import socket
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -13,7 +15,9 @@ from typing import cast
 
 import pytest
 
+from chimes.config import Settings
 from chimes.doors.dashboard.views_system import changes_of, nobody_works, node_cards
+from chimes.doors.dashboard.views_system_about import licences
 from chimes.doors.dashboard.views_system_audit import audit_rows, csv_lines
 from chimes.doors.dashboard.views_system_lag import happenings, lag_data, lag_rows, lags_by_node
 from chimes.model.audit import AuditEntry, chained
@@ -22,8 +26,17 @@ from chimes.model.insights import LagBucket
 from chimes.model.lags import Lags, bracket_of
 from chimes.model.listing import AuditQuery
 from chimes.model.node import NodeFacts, NodeMark
-from tests.builders import LEASE, NOW, a_node, an_entry
+from chimes.model.source import Source, Sources
+from tests.builders import LEASE, NOW, a_node, a_run, a_verdict, an_entry, places
 from tests.dashboard.browsing import browsing
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
 
 TABS = ("", "/audit", "/access", "/channels", "/settings", "/about")
 
@@ -120,6 +133,108 @@ async def test_settings_say_where_they_came_from_and_hide_secrets() -> None:
         page = await browser.get("/ui/system/settings?q=lease")
         assert "CHIMES_LEASE" in page.text
         assert "CHIMES_PORT" not in page.text
+
+
+async def test_retention_says_what_it_would_delete() -> None:
+    async with browsing() as browser:
+        store, clock = browser.rig.store, browser.rig.clock
+        await store.join(a_node(), LEASE)
+        await store.add_runs([a_run(available_at=clock.now())])
+        (run,) = await store.claim(places())
+        await store.finish([a_verdict(run, clock.now())])
+        clock.advance(timedelta(days=3))
+        page = (await browser.get("/ui/system/settings")).text
+        assert "With 30 d, no run would be deleted now." in page
+        asked = (await browser.get("/ui/system/settings?days=2")).text
+        assert "With 2 d, 1 run would be deleted now." in asked
+        assert "CHIMES_RETENTION=48h" in asked
+        for wrong in ("0", "x", "99999"):
+            page = (await browser.get(f"/ui/system/settings?days={wrong}")).text
+            assert "between 1 and 36500 days" in page
+        assert await store.get_run(run.id) is not None
+
+
+async def test_settings_show_templates_switches_and_holidays() -> None:
+    settings = Settings(telegram_token="1:secret-token", softnix_scheduler_enabled=False)
+    async with browsing(settings=settings) as browser:
+        page = (await browser.get("/ui/system/settings")).text
+        assert "secret-token" not in page
+        assert re.search(r"✓ on</span> The Telegram bot answers", page)
+        assert re.search(r"– off</span> Prompts made through the Softnix door", page)
+        assert page.count("/ui/schedules/new?preset=") >= 10
+        preset = re.search(r'href="(/ui/schedules/new\?preset=[^"]+)"', page)
+        assert preset
+        assert (await browser.get(preset[1])).status_code == 200
+        thai = (await browser.get("/ui/system/settings?country=Thailand")).text
+        assert f"<dt>{browser.rig.clock.now().year}-" in thai
+        nowhere = (await browser.get("/ui/system/settings?country=Atlantis")).text
+        assert "No holidays are known there" in nowhere
+
+
+async def test_about_names_licences_and_has_a_text_for_support() -> None:
+    async with browsing() as browser:
+        page = (await browser.get("/ui/system/about")).text
+        for name in ("htmx.org", "uplot", "fastapi", "holidays"):
+            assert f">{name}<" in page, name
+        assert 'data-copy-from="#support"' in page
+        (text,) = re.findall(r'id="support"[^>]*>([^<]+)<', page)
+        assert "Chimes: 1.2.3" in text
+        assert "[bad] Nodes: 0 of 0 are alive" in text
+        assert "Start a node" in page
+    found = {each.name.lower(): each.licence for each in licences()}
+    assert found["uplot"] == "MIT"
+    assert found["sqlalchemy"] == "MIT"
+    assert "pytest" not in found
+    assert "?" not in found.values(), found
+
+
+async def test_channels_hide_secrets_and_can_be_checked(unused_port: int) -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    settings = Settings(
+        agent_pipeline="openai",
+        agent_url=f"http://user:hidden@127.0.0.1:{port}/path",
+        action_url=f"http://127.0.0.1:{unused_port}",
+        agent_model="m",
+    )
+    sources = Sources(
+        {
+            "shop": Source(id="shop", driver="command", config={"command": ["sh", "-c", "true"]}),
+            "none": Source(id="none", driver="command", config={"command": ["no-such-program"]}),
+            "web": Source(
+                id="web", driver="http_json", config={"url": f"http://127.0.0.1:{port}/x?k=hidden"}
+            ),
+            "code": Source(id="code", driver="python", config={"callable": "no_module:f"}),
+        }
+    )
+    async with server, browsing(settings=settings, sources=sources) as browser:
+        here = "/ui/system/channels"
+        page = (await browser.get(here)).text
+        assert f"http://127.0.0.1:{port}" in page
+        assert "hidden@" not in page
+        assert "k=hidden" not in page
+
+        async def told(path: str) -> str:
+            done = await browser.send(path, on=here)
+            assert done.status_code == 303
+            return (await browser.get(here)).text
+
+        assert f"Agents: 127.0.0.1:{port} answers after" in await told(f"{here}/check/agents")
+        assert "cannot be reached" in await told(f"{here}/check/actions")
+        assert "shop: the program sh is there." in await told("/ui/system/sources/shop/check")
+        assert "there is no program no-such" in await told("/ui/system/sources/none/check")
+        assert f"web: 127.0.0.1:{port} answers" in await told("/ui/system/sources/web/check")
+        assert "no_module" in await told("/ui/system/sources/code/check")
+        for path in (f"{here}/check/email", f"{here}/check/x", "/ui/system/sources/x/check"):
+            csrf = re.search(r'name="csrf" value="([^"]+)"', page)
+            assert csrf
+            assert (await browser.post(path, {"csrf": csrf[1]})).status_code == 404
+        made = await browser.send(f"{here}/signing-key", on=here)
+        (key,) = re.findall(r"whsec_[A-Za-z0-9+/=]{44}", made.text.split("data-copy")[0])
+        assert key not in (await browser.get(here)).text
 
 
 def test_nodes_that_are_gone_come_last_and_clocks_are_judged() -> None:

@@ -1,0 +1,93 @@
+"""System, channels and secrets: what is set, whether it can be reached, what did not arrive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.reaching import reach_source, reach_url
+from chimes.doors.dashboard.routes_system import operators_only
+from chimes.doors.dashboard.views_system_channels import channel_rows, new_signing_key
+from chimes.doors.dashboard.visit import Visit
+from chimes.errors import NotAllowed, NotFound
+from chimes.model.delivery import DeliveryState
+from chimes.model.ids import DeliveryId
+from chimes.model.listing import DeliveryQuery
+from chimes.service.nodes import may_control
+from chimes.wording import in_language, say
+
+if TYPE_CHECKING:
+    # The bot is loaded where one is configured.
+    from chimes.doors.telegram.bot import Bot
+
+pages = Pages()
+HERE = "/ui/system/channels"
+_SHOWN = 20
+
+
+@pages.get("/system/channels")
+async def channels(visit: Visit) -> Response:
+    operators_only(visit)
+    return await page(visit)
+
+
+@pages.post("/system/channels/check/{id}")
+async def check(visit: Visit) -> Response:
+    """A look from this node at what is configured; nothing is sent."""
+    _controllers_only(visit)
+    wanted = visit.path["id"]
+    row = next((each for each in channel_rows(visit.door.settings) if each.id == wanted), None)
+    if row is None or not row.url:
+        raise NotFound(say("There is nothing to check under {name!r}", name=wanted))
+    name = in_language(row.name, visit.look.language)
+    found = await reach_url(name, row.url, visit.door.clock)
+    return visit.done(found.text, to=HERE, kind="done" if found.ok else "error")
+
+
+@pages.post("/system/sources/{id}/check")
+async def check_source(visit: Visit) -> Response:
+    _controllers_only(visit)
+    sources = visit.door.sources.now
+    source = sources.by_id.get(visit.path["id"])
+    if source is None:
+        raise NotFound(say("There is no source {id!r}", id=visit.path["id"]))
+    found = await reach_source(source, sources, visit.door.clock)
+    return visit.done(found.text, to=HERE, kind="done" if found.ok else "error")
+
+
+@pages.post("/system/channels/signing-key")
+async def signing_key(visit: Visit) -> Response:
+    """Made and shown, not kept: the page that answers is the only one that has it."""
+    _controllers_only(visit)
+    return await page(visit, made=new_signing_key())
+
+
+@pages.post("/system/deliveries/{id}/retry")
+async def retry(visit: Visit) -> Response:
+    await visit.door.messages.retry(visit.actor, DeliveryId(visit.path["id"]))
+    return visit.done(say("The message is sent again."), to=HERE)
+
+
+async def page(visit: Visit, *, made: str = "", status: int = 200) -> Response:
+    bot: Bot | None = getattr(visit.request.app.state, "telegram", None)
+    dead = await visit.door.messages.deliveries(
+        visit.actor, DeliveryQuery(states=(DeliveryState.DEAD,), limit=_SHOWN)
+    )
+    return visit.page(
+        "system/channels.html",
+        status=status,
+        rows=channel_rows(visit.door.settings),
+        bot=bot is not None,
+        sources=tuple(visit.door.sources.now.by_id.values()),
+        dead=dead.items,
+        more_dead=dead.next is not None,
+        may_control=may_control(visit.actor),
+        made=made,
+    )
+
+
+def _controllers_only(visit: Visit) -> None:
+    if not may_control(visit.actor):
+        raise NotAllowed()
