@@ -36,20 +36,36 @@ def fires(page: Page) -> list[str]:
     return page.locator("#preview .fires time").evaluate_all("all => all.map(e => e.dateTime)")
 
 
-def test_a_newcomer_makes_a_schedule_from_thai_words_and_sees_it_fire(
+def test_a_newcomer_goes_from_thai_words_to_a_run_its_log_and_a_pause(
     site: Site, visitor: Callable[..., Visitor], receiver: Receiver
 ) -> None:
+    """UX 1 and A.4: nobody explains anything; words, guesses, a preview, a schedule that fires
+    before their eyes, the run and its log, a pause with a note, and the log that says why."""
     url = receiver.answer("/hook", 200)
     page = visitor(site, language="th").open(NEW)
-    page.locator("#f-words").fill(f"ทุก 2 วินาที เรียก {url}")
+    page.locator("#f-words").fill("ทุกวันทำการ 9 โมง ส่งสรุปยอดขายเข้าเทเลแกรม")
     page.locator("#f-words").press("Enter")
-    expect(page.locator("#understood")).to_contain_text("2 วินาที")
-    expect(page.locator("#f-url")).to_have_value(url)
-    expect(page.locator("[data-guess=url]")).to_be_visible()
+    expect(page.locator("#understood")).to_contain_text("09:00")
+    expect(page.locator("#understood")).to_contain_text("Telegram")
+    expect(page.locator("#f-expression")).to_have_value("0 9 * * 1-5")
+    expect(page.locator("#f-prompt")).to_have_value("ส่งสรุปยอดขายเข้าเทเลแกรม")
+    expect(page.locator("#f-tell0_channel")).to_have_value("telegram")
+    expect(page.locator("[data-guess=tell0_channel]")).to_be_visible()
+    assert len(fires(page)) == 5
+    expect(page.locator("#neighbours svg")).to_be_visible()
     assert site.get("/schedules")["items"] == [], "words save nothing"
+    # Something that can be seen at once: every two seconds, an address, the inbox.
+    page.locator("[name=when][value=every]").check()
+    page.locator("#f-every").fill("2")
+    page.locator("#f-unit").select_option("s")
+    page.locator("[name=kind][value=http]").check()
+    page.locator("#f-url").fill(url)
+    page.locator("#f-tell0_channel").select_option("inbox")
     # What somebody touched is no guess any more.
+    expect(page.locator("[data-guess=tell0_channel]")).to_have_count(0)
     page.locator("#f-name").fill("ทดสอบ")
     expect(page.locator("[data-guess=name]")).to_have_count(0)
+    expect(page.locator("#preview .words")).to_contain_text("2 วินาที")
     page.locator("#test-now").click()
     expect(page.locator("#trial .status.succeeded")).to_be_visible()
     assert len(receiver.calls("/hook")) == 1
@@ -57,11 +73,26 @@ def test_a_newcomer_makes_a_schedule_from_thai_words_and_sees_it_fire(
     page.locator("#save").click()
     page.wait_for_url(re.compile(r"/ui/schedules/[^/]+$"))
     expect(page.locator(".toast")).to_contain_text("ทดสอบ")
-    receiver.wait_for("/hook", 2)
     (made,) = site.get("/schedules")["items"]
     assert made["trigger"]["every"] == "PT2S"
-    page.goto(f"/ui/runs?q=schedule:{made['id']}")
-    expect(page.locator("main")).to_contain_text("ทดสอบ")
+    home = f"/ui/schedules/{made['id']}"
+    # It fires while the page is looked at, and nobody reloads it.
+    fired = page.locator("#schedule-body .status.succeeded").first
+    expect(fired).to_be_visible()
+    receiver.wait_for("/hook", 2)
+    page.locator('#schedule-body a[href^="/ui/runs/"]').first.click()
+    page.wait_for_url(re.compile(r"/ui/runs/[^?]+$"))
+    expect(page.locator("main h1")).to_contain_text("ทดสอบ")
+    page.locator('main .tabs a[href*="log"]').first.click()
+    expect(page.locator("run-log")).to_be_visible()
+    page.goto(home)
+    page.locator(f'main form[action="{home}/pause"] button').first.click()
+    page.locator("dialog [name=reason], main [name=reason]").first.fill("รอข้อมูลใหม่")
+    page.locator("dialog button.primary, dialog button[name=sure]").first.click()
+    expect(page.locator(".toast")).to_contain_text("ทดสอบ")
+    page.goto(f"{home}/log")
+    expect(page.locator("#schedule-body tbody tr").first).to_contain_text("รอข้อมูลใหม่")
+    assert not site.get(f"/schedules/{made['id']}")["enabled"]
 
 
 def test_the_preview_follows_and_what_is_wrong_is_told_at_its_field(
@@ -73,6 +104,18 @@ def test_the_preview_follows_and_what_is_wrong_is_told_at_its_field(
     expect(page.locator("#preview .words")).to_contain_text("Every day at 02:30")
     before = fires(page)
     assert len(before) == 5
+    # The part under the caret is the one that is marked, and can be chosen anew.
+    page.locator("#f-expression").press("Home")
+    marked = page.locator("#cron-parts li.on")
+    expect(marked).to_contain_text("minute")
+    page.locator("#f-expression").press("End")
+    expect(marked).to_contain_text("weekday")
+    marked.locator("[data-put='1-5']").click()
+    expect(page.locator("#f-expression")).to_have_value("30 2 * * 1-5")
+    expect(page.locator("#preview .words")).to_contain_text("weekday")
+    expect(page.locator("#cron-parts li").last).to_contain_text("Mon–Fri")
+    page.locator("#f-expression").fill("30 2 * * *")
+    expect(page.locator("#preview .words")).to_contain_text("Every day at 02:30")
     page.locator("#f-expression").fill("30 2 * *")
     expect(page.locator("#e-expression")).to_contain_text("For example: 0 9 * * 1-5")
     expect(page.locator("#f-expression")).to_have_attribute("aria-invalid", "true")
@@ -89,6 +132,14 @@ def test_the_preview_follows_and_what_is_wrong_is_told_at_its_field(
     page.keyboard.press("Enter")
     expect(page.locator("#f-zone")).to_have_value("America/New_York")
     expect(page.locator("#preview th")).to_have_text(["America/New_York", "Asia/Bangkok"])
+    expect(page.locator("#world")).to_contain_text("New York")
+    # EST could be either; the one that is chosen stays chosen.
+    page.locator("#f-zone").fill("EST")
+    expect(page.locator("#e-zone")).to_contain_text("which has summer time, or UTC-5 all year?")
+    page.locator("#zones [data-zone=EST]").click()
+    expect(page.locator("#e-zone")).to_be_hidden()
+    page.locator("#f-zone").fill("new york")
+    page.locator("#zones [data-zone='America/New_York']").click()
     page.locator("#f-expression").fill("30 2 * * *")
     expect(page.locator("#preview .dst").first).to_contain_text("02:30 does not exist")
     zoned(page)

@@ -39,7 +39,7 @@
   /* --- a guess that somebody touched is no guess any more ------------------------------------- */
   form.addEventListener("input", (event) => {
     const name = event.target.name;
-    if (!name || !event.isTrusted && event.target.id !== "f-zone") return;
+    if (!name) return;
     const mark = $(`[data-guess="${CSS.escape(name)}"]`);
     if (!mark) return;
     mark.remove();
