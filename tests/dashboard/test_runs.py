@@ -207,7 +207,12 @@ async def test_an_empty_window_says_the_next_step() -> None:
         assert "No runs in this window – widen to 7 days" in page
         (link,) = re.findall(r'class="button primary" href="(/ui/runs[^"]+)"', page)
         assert len(shown((await browser.get(link.replace("&amp;", "&"))).text)) == 1
-        assert "widen to 30 days" in (await browser.get(query("since:7d origin:child"))).text
+        hidden = (await browser.get(query("since:7d origin:child"))).text
+        assert "The filter origin:child hides everything." in hidden
+        assert 'href="/ui/runs?q=since%3A7d">Clear origin:child</a>' in hidden
+        assert "Widen to 30 days" in hidden
+        none = (await browser.get(query("since:7d origin:child status:failed"))).text
+        assert "widen to 30 days" in none, "no single one of them hides everything"
         assert "No run matches" in (await browser.get(query("since:30d origin:child"))).text
 
 

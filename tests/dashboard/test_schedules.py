@@ -9,10 +9,12 @@ import pytest
 
 from chimes.doors.dashboard.views_schedules import Sorting, expression_of, sorting_from
 from chimes.model.ids import RunId, ScheduleId
+from chimes.model.payload import payload_of
 from chimes.model.run import Origin, RunStatus
 from chimes.triggers import Cron, Every, Once, Trigger
-from tests.builders import a_run
+from tests.builders import SYNC, a_run, a_schedule
 from tests.dashboard.browsing import Browser, browsing
+from tests.doors.test_targets_api import offering
 
 LIST = "/ui/schedules"
 HOSTILE = '<img src=x onerror=alert(1)>"></script>'
@@ -119,12 +121,65 @@ async def page_of(browser: Browser, **given: object) -> str:
     return f"{LIST}/{(await browser.rig.create(**given))['id']}"
 
 
-async def test_run_now_lands_on_the_run() -> None:
-    # UX D.1 row 9
+async def test_run_now_shows_what_is_run_and_lands_on_the_run() -> None:
+    # UX A.2, D.1 row 9
+    target = {
+        "kind": "http",
+        "url": "http://127.0.0.1:9/hook",
+        "headers": {"Authorization": "Bearer hush", "X-Day": "monday"},
+        "body": f'{{"name": "{HOSTILE[:4]}"}}',
+    }
     async with browsing() as browser:
-        page = await page_of(browser)
-        answer = await browser.send(f"{page}/run", on=LIST)
+        page = await page_of(browser, target=target)
+        assert f'href="{page}/run?back=' in (await browser.get(LIST)).text
+        asked = (await browser.get(f"{page}/run")).text
+        for part in ("Run report now?", "http://127.0.0.1:9/hook", "X-Day", "monday", "&lt;img"):
+            assert part in asked
+        assert "hush" not in asked
+        answer = await browser.send(f"{page}/run")
         assert answer.headers["location"].startswith("/ui/runs/")
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "after"),
+    [
+        ({"kind": "http", "url": "http://127.0.0.1:9/", "body": "a"}, "b\nc", "b\nc"),
+        (
+            {"kind": "task", "name": "greet", "args": {"api_key": "hush", "n": 1}},
+            '{"api_key": "***", "n": 2}',
+            {"api_key": "hush", "n": 2},
+        ),
+        ({"kind": "flow", "name": "pipeline", "input": {"n": 1}}, "", {}),
+    ],
+    ids=["http", "task", "flow"],
+)
+async def test_one_run_can_have_other_parameters(
+    target: dict[str, object], given: str, after: object
+) -> None:
+    async with browsing() as browser:
+        await offering(browser.rig)
+        made = await browser.rig.create(target=target)
+        page = f"{LIST}/{made['id']}"
+        done = await browser.send(f"{page}/run/with", on=f"{page}/run", payload=given)
+        assert done.status_code == 303, done.text
+        run = await browser.rig.store.get_run(RunId(done.headers["location"].rpartition("/")[2]))
+        assert run is not None
+        assert payload_of(run.target) == after
+        kept = (await browser.rig.client.get(f"/api/v1/schedules/{made['id']}")).json()
+        assert kept["target"] == made["target"]
+
+
+async def test_what_is_wrong_with_parameters_is_said_where_they_were_typed() -> None:
+    async with browsing() as browser:
+        await offering(browser.rig)
+        page = await page_of(browser, target={"kind": "task", "name": "greet", "args": {}})
+        for given, why in (("{", "not valid JSON"), ("[1]", "a JSON object")):
+            wrong = await browser.send(f"{page}/run/with", on=f"{page}/run", payload=given)
+            assert (wrong.status_code, 'aria-invalid="true"' in wrong.text) == (422, True)
+            assert why in wrong.text
+        assert (await browser.rig.client.get("/api/v1/runs")).json()["items"] == []
+        await browser.rig.store.load([a_schedule(id=ScheduleId("pair"), target=SYNC)])
+        assert "With other parameters" not in (await browser.get(f"{LIST}/pair/run")).text
 
 
 async def test_pause_has_a_reason_and_an_end_and_can_be_undone() -> None:
@@ -186,9 +241,19 @@ async def test_others_schedules_are_not_there() -> None:
         assert "No schedules yet" in (await browser.get(LIST)).text
         assert "bobs own" not in (await browser.get(f"{LIST}/export")).text
         csrf = re.findall(r'name="csrf" value="([^"]+)"', (await browser.get(LIST)).text)[0]
-        for tab in ("", "/runs", "/log", "/definition", "/deliveries", "/copy", "/next"):
+        for tab in ("", "/runs", "/log", "/definition", "/deliveries", "/copy", "/next", "/run"):
             assert (await browser.get(page + tab)).status_code == 404, tab
-        for verb in ("run", "pause", "resume", "delete", "skip", "move", "restore", "backfill"):
+        for verb in (
+            "run",
+            "run/with",
+            "pause",
+            "resume",
+            "delete",
+            "skip",
+            "move",
+            "restore",
+            "backfill",
+        ):
             answer = await browser.post(f"{page}/{verb}", {"csrf": csrf, "sure": "yes"})
             assert answer.status_code == 404, verb
         fields = {"csrf": csrf, "verb": "delete", "which": "selected", "sure": "yes"}

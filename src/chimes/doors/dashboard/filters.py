@@ -25,8 +25,8 @@ LONGEST = 500
 _FURTHEST = timedelta(days=36_500)
 _WORD = re.compile(r'(?:(?P<name>[a-z]+):)?(?:"(?P<quoted>[^"]*)"|(?P<plain>\S+))')
 _DAYS = re.compile(r"([0-9]{1,5})d")
-_SCHEDULE_STATES = ("enabled", "paused")
-_KINDS = ("http", "task", "flow", "agent", "sync", "action")
+SCHEDULE_STATES = ("enabled", "paused")
+KINDS = ("http", "task", "flow", "agent", "sync", "action")
 SCHEDULE_NAMES = ("status", "label", "kind", "owner", "next", "namespace")
 RUN_NAMES = (
     "status",
@@ -74,6 +74,11 @@ class Filter:
         """Instead of others of its name."""
         kept = tuple(each for each in self.chips if each.name != chip.name)
         return Filter(chips=(*kept, chip))
+
+    def plus(self, text: str) -> Filter:
+        """With the chip that is written so, instead of others of its name."""
+        name, _, value = text.partition(":")
+        return self.with_chip(Chip(name, value))
 
     def address(self, path: str, **more: str) -> str:
         found = {"q": self.text, **more} if self.chips else more
@@ -176,11 +181,11 @@ def _text(query: ScheduleQuery, value: str, actor: Actor) -> ScheduleQuery:
 
 
 def _enabled(query: ScheduleQuery, value: str, actor: Actor) -> ScheduleQuery:
-    return replace(query, enabled=_one_of(value, _SCHEDULE_STATES) == "enabled")
+    return replace(query, enabled=_one_of(value, SCHEDULE_STATES) == "enabled")
 
 
 def _kind(query: ScheduleQuery, value: str, actor: Actor) -> ScheduleQuery:
-    return replace(query, kind=_one_of(value, _KINDS))
+    return replace(query, kind=_one_of(value, KINDS))
 
 
 def _label(query: ScheduleQuery, value: str, actor: Actor) -> ScheduleQuery:

@@ -9,8 +9,10 @@ from urllib.parse import urlencode
 from starlette.responses import JSONResponse, Response
 
 from chimes.doors.api.paging import cursor_to, position_from, question_of
-from chimes.doors.dashboard.filters import RUN_NAMES, Chip, read_filter
+from chimes.doors.dashboard.filters import RUN_NAMES, Chip, Filter, read_filter
+from chimes.doors.dashboard.list_choices import COLUMNS, chosen_in
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.routes_lists import saved_in
 from chimes.doors.dashboard.views_runs import (
     HERE,
     HINTS,
@@ -32,11 +34,15 @@ from chimes.model.listing import Page, Position, RunQuery, RunSort
 from chimes.model.run import Run
 from chimes.service.askers import Asker, askers_of
 from chimes.service.insights import InsightService
+from chimes.service.saved_filters import ListName
 from chimes.triggers.moment import format_moment, parse_moment
 from chimes.wording import counted, say
 
 pages = Pages()
+LIST = ListName.RUNS
 PAGE = 25
+#: Rows that are looked at again with one question.
+MOST_AGAIN = 100
 #: Runs that one answer looks at where the page sifts them itself.
 MOST_SIFTED, _SIFTED_AT_ONCE = 2000, 200
 Beside = tuple[dict[ScheduleId, timedelta], dict[RunId, Asker]]
@@ -65,18 +71,30 @@ async def runs(visit: Visit) -> Response:
         url = visit.request.url.include_query_params(cursor=cursor_to(found.next, question))
         more = f"{url.path}?{url.query}"
     rows = rows_of(found.items, *await _beside(visit, found.items), visit.now)
+    cols = chosen_in(visit.request).shows(LIST)
     if visit.partial:
-        return visit.part("runs/page.html", "rows", rows=rows, more=more, visible=visible)
+        answer = visit.part(
+            "runs/page.html", "rows", rows=rows, more=more, visible=visible, cols=cols
+        )
+        answer.headers.add_vary_header("HX-Request")
+        return answer
     insights = InsightService(visit.door.store)
     step = step_of(asked.window)
     tallies = await insights.run_buckets(visit.actor, asked.window, step, asked.totals)
     bars = bars_of(tallies, step, asked)
     known = {"q": asked.filter.text, "after": format_moment(visit.now)}
-    return visit.page(
+    hiding = None
+    if not rows and not more and asked.filter.chips:
+        hiding = await _hiding(visit, asked.filter)
+    answer = visit.page(
         "runs/page.html",
         asked=asked,
         rows=rows,
         more=more,
+        hiding=hiding,
+        saved=await saved_in(visit, LIST),
+        columns=COLUMNS[LIST],
+        cols=cols,
         chart=histogram_of(bars, visit.look, visit.now),
         total=sum(bar.total for bar in bars),
         groups=await _groups(visit, asked),
@@ -86,6 +104,40 @@ async def runs(visit: Visit) -> Response:
         visible=visible,
         newer=f"{HERE}/newer?{urlencode(known)}",
         export=urlencode({"q": asked.filter.text}),
+    )
+    answer.headers.add_vary_header("HX-Request")
+    return answer
+
+
+async def _hiding(visit: Visit, found: Filter) -> Chip | None:
+    """The one condition without which there would be something to see; None: it takes more. When
+    it was is asked for elsewhere: the window can be widened."""
+    for chip in found.chips:
+        if chip.name in ("since", "until"):
+            continue
+        without = await asked_in(visit, found.without(chip).text)
+        if (await matching(visit, without, after=None, limit=1)).items:
+            return chip
+    return None
+
+
+@pages.get("/runs/rows")
+async def rows_again(visit: Visit) -> Response:
+    """Rows that somebody is looking at, as they are now."""
+    ids = visit.request.query_params.getlist("id")
+    if len(ids) > MOST_AGAIN:
+        raise InvalidInput(
+            say("at most {most} rows at a time", most=MOST_AGAIN), field="id", source="query"
+        )
+    query = RunQuery(ids=tuple(RunId(each) for each in ids), limit=MOST_AGAIN)
+    found = await visit.door.runs.find(visit.actor, query)
+    return visit.part(
+        "runs/page.html",
+        "rows",
+        rows=rows_of(found.items, *await _beside(visit, found.items), visit.now),
+        more="",
+        visible=visible,
+        cols=chosen_in(visit.request).shows(LIST),
     )
 
 

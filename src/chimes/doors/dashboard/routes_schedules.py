@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
@@ -15,17 +16,26 @@ from chimes.doors.dashboard.filters import (
     read_filter,
     schedule_filter,
 )
+from chimes.doors.dashboard.list_choices import COLUMNS, chosen_in, remembered, with_view
 from chimes.doors.dashboard.pages import Pages
-from chimes.doors.dashboard.views_schedules import HINTS, Sorting, rows_of, sorting_from
+from chimes.doors.dashboard.routes_lists import saved_in
+from chimes.doors.dashboard.routes_schedules_month import month_page
+from chimes.doors.dashboard.views_schedules import HINTS, Row, Sorting, rows_of, sorting_from
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import InvalidInput
+from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
+from chimes.model.schedule import Schedule
 from chimes.service.insights import InsightService
-from chimes.wording import counted
+from chimes.service.saved_filters import ListName
+from chimes.wording import counted, say
 
 pages = Pages()
 HERE = "/ui/schedules"
+LIST = ListName.SCHEDULES
 PAGE = 25
+#: Rows that are looked at again with one question.
+MOST_AGAIN = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,36 +61,82 @@ def asked_by(visit: Visit, filter_: Filter, sorting: Sorting | None = None) -> A
 
 @pages.get("/schedules")
 async def schedules(visit: Visit) -> Response:
+    """As a table, as cards or as a month: as the address says, and then as it said last."""
     sorting = sorting_from(visit.query.get("sort", ""))
     asked = asked_for(visit, visit.query.get("q", ""), sorting)
+    choices = with_view(chosen_in(visit.request), visit.query.get("view", ""))
+    frame: dict[str, object] = {
+        "asked": asked,
+        "sorting": sorting,
+        "view": choices.view,
+        "hints": HINTS,
+        "columns": COLUMNS[LIST],
+        "cols": choices.shows(LIST),
+        "may_create": visit.actor.may_create(visit.actor.owner),
+    }
+    if not visit.partial:
+        frame["saved"] = await saved_in(visit, LIST)
+    if choices.view == "month":
+        answer = await month_page(visit, asked.filter, asked.query, **frame)
+    else:
+        answer = await _rows_page(visit, asked, sorting, frame)
+    answer.headers.add_vary_header("HX-Request")
+    return remembered(visit.request, answer, choices)
+
+
+async def _rows_page(
+    visit: Visit, asked: Asked, sorting: Sorting, frame: Mapping[str, object]
+) -> Response:
     question = question_of(visit.request)
     after = position_from(visit.query.get("cursor"), question, numbers=sorting.numbers)
     found = await visit.door.schedules.find(
         visit.actor, replace(asked.query, after=after, limit=PAGE)
     )
-    total = await visit.door.schedules.count(visit.actor, asked.query)
-    insights = InsightService(visit.door.store)
-    ids = [each.id for each in found.items]
-    glances = await insights.glances(visit.actor, ids) if ids else {}
+    rows = await _rows(visit, found.items)
     more = ""
     if found.next is not None:
         url = visit.request.url.include_query_params(cursor=cursor_to(found.next, question))
         more = f"{url.path}?{url.query}"
+    back = sorting.address(asked.filter, HERE)
+    values: dict[str, object] = {**frame, "rows": rows, "more": more, "back": back}
+    template = f"schedules/{frame['view']}.html"
+    if visit.partial:
+        return visit.part(template, "rows", status=200, **values)
+    total = await visit.door.schedules.count(visit.actor, asked.query)
     hiding = None
     if not found.items and asked.filter.chips:
         hiding = await _hiding(visit, asked.filter)
-    return visit.page_or_part(
-        "schedules/page.html",
+    newer = f"{HERE}/newer?{urlencode({'q': asked.filter.text, 'known': total})}"
+    values |= {"total": total, "hiding": hiding, "newer": newer}
+    return visit.page(template, status=200, **values)
+
+
+async def _rows(visit: Visit, found: Sequence[Schedule]) -> tuple[Row, ...]:
+    insights = InsightService(visit.door.store)
+    ids = [each.id for each in found]
+    glances = await insights.glances(visit.actor, ids) if ids else {}
+    return rows_of(found, glances, visit.actor, visit.look)
+
+
+@pages.get("/schedules/rows")
+async def rows_again(visit: Visit) -> Response:
+    """Rows that somebody is looking at, as they are now. Those that are gone are not among them."""
+    ids = visit.request.query_params.getlist("id")
+    if len(ids) > MOST_AGAIN:
+        raise InvalidInput(
+            say("at most {most} rows at a time", most=MOST_AGAIN), field="id", source="query"
+        )
+    query = ScheduleQuery(ids=tuple(ScheduleId(each) for each in ids), limit=MOST_AGAIN)
+    found = await visit.door.schedules.find(visit.actor, query)
+    choices = with_view(chosen_in(visit.request), visit.query.get("view", ""))
+    view = "cards" if choices.view == "cards" else "table"
+    return visit.part(
+        f"schedules/{view}.html",
         "rows",
-        asked=asked,
-        sorting=sorting,
-        rows=rows_of(found.items, glances, visit.actor, visit.look),
-        total=total,
-        more=more,
-        hiding=hiding,
-        hints=HINTS,
-        newer=f"{HERE}/newer?{urlencode({'q': asked.filter.text, 'known': total})}",
-        may_create=visit.actor.may_create(visit.actor.owner),
+        rows=await _rows(visit, found.items),
+        cols=choices.shows(LIST),
+        more="",
+        back=visit.back(HERE),
     )
 
 

@@ -203,9 +203,10 @@ class Sorting:
         """What a click on the head of a column asks for."""
         return Sorting(name=name, descending=name == self.name and not self.descending)
 
-    def address(self, found: Filter, path: str) -> str:
+    def address(self, found: Filter, path: str, **more: str) -> str:
         """Without what is usual anyway."""
-        return found.address(path) if self == Sorting() else found.address(path, sort=self.text)
+        sort = {} if self == Sorting() else {"sort": self.text}
+        return found.address(path, **sort, **more)
 
 
 def sorting_from(text: str) -> Sorting:
