@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 
 import click
@@ -19,11 +18,11 @@ from chimes.cli.targets import target_from_options
 from chimes.cli.time import default_zone, fires_after, shown_fire
 from chimes.clock import SystemClock
 from chimes.language import describe, note_in_words, read_trigger, remark, warnings_in_words
+from chimes.model.recipient_text import recipient_from_text
 from chimes.triggers import Every, Trigger
 from chimes.wording import say
 
 _SHOWN = 5
-_OCCASIONS = re.compile(r":on=([a-z]+(?:[+,][a-z]+)*)$")
 _CHANNELS = ("inbox", "telegram", "webhook", "email")
 _NO_PIPELINE = say(
     "Note: no server was asked. Prompts wait for a node that has CHIMES_AGENT_PIPELINE and"
@@ -55,9 +54,10 @@ _NO_PIPELINE = say(
 @click.option(
     "--notify",
     multiple=True,
-    metavar="CHANNEL[:TO][:on=WHEN]",
-    help="Tell inbox, telegram:CHAT, webhook:URL or email:ADDRESS how runs end;"
-    " WHEN is success, failure, recovery or always.",
+    metavar="CHANNEL[:TO][:OPTION=...]",
+    help="Tell inbox, telegram:CHAT, webhook:URL or email:ADDRESS how runs end."
+    " Options: on=success+failure+recovery+late+always, late=5m, quiet=22:00-07:00,"
+    " digest=hourly|daily@08:00|weekly@monday@08:00, urgent=failure (past both).",
 )
 @click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
 @click.option("--name", help="Else made from the method and the URL.")
@@ -102,6 +102,7 @@ def add(
       chimes add @hourly --sync shop/orders
       chimes add "*/15 * * * *" --http https://example.com/ --dry-run
       chimes add "ทุกวัน 09:00 สรุปข่าว AI" --notify inbox --notify telegram:4711:on=failure
+      chimes add @hourly --task sync --notify email:ada@example.com:on=late+failure:digest=daily
       chimes add "0 9 * * 1-5" --agent --prompt "Summarise today's news"
       chimes add @hourly --action restart_pod --kn kn1 --identity '{"pod_ip": "10.0.0.1"}'
     """
@@ -169,19 +170,15 @@ def _request(trigger: Trigger, task: str, options: dict[str, object]) -> Json:
 
 
 def _recipient(text: str) -> Json:
-    found: Json = {}
-    if occasions := _OCCASIONS.search(text):
-        text = text[: occasions.start()]
-        found["on"] = re.split(r"[+,]", occasions[1])
-    channel, _, to = text.partition(":")
-    if channel not in _CHANNELS:
+    found = recipient_from_text(text)
+    if found["channel"] not in _CHANNELS:
         raise click.UsageError(
             say(
                 "--notify is inbox, telegram:CHAT, webhook:URL or email:ADDRESS, not {text!r}.",
                 text=text,
             )
         )
-    return {"channel": channel, "to": to, **found}
+    return found
 
 
 def _texts(value: object) -> Sequence[str]:

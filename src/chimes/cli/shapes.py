@@ -7,6 +7,7 @@ from datetime import datetime
 
 from chimes.cli.output import Column, Json, countdown, inner, parsed, pick
 from chimes.cli.words import RUN_ORIGINS, RUN_REASONS, RUN_STATUSES, SCHEDULE_STATES
+from chimes.model.recipient_text import recipient_text
 from chimes.wording import say
 
 
@@ -114,15 +115,7 @@ def _told(item: Json) -> str | None:
     """Who is told how runs end, as `--notify` takes it."""
     given = item.get("delivery")
     found = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
-    return ", ".join(_recipient(each) for each in found) or None
-
-
-def _recipient(each: Json) -> str:
-    to = f":{each['to']}" if each.get("to") else ""
-    occasions = each.get("on")
-    named = [str(one) for one in occasions] if isinstance(occasions, list) else []
-    when = f":on={'+'.join(named)}" if named and named != ["always"] else ""
-    return f"{each.get('channel', '')}{to}{when}"
+    return ", ".join(recipient_text(each) for each in found) or None
 
 
 def _policy(item: Json) -> str:

@@ -17,6 +17,7 @@ from chimes.doors.dashboard.routes_wizard_sheet import (
     composed,
     opened,
 )
+from chimes.doors.dashboard.routes_wizard_tell import sent_test
 from chimes.doors.dashboard.routes_wizard_trial import run_of_trial, tried
 from chimes.doors.dashboard.views_wizard_calendars import MOST_EXCLUSIONS, countries
 from chimes.doors.dashboard.views_wizard_form import fields_from, fields_of, new_fields
@@ -117,11 +118,18 @@ async def _form(visit: Visit, edit: Edit | None) -> Response:
         case "zone":
             fields |= {"zone": choice, "zone_sure": choice}
         case "test":
-            return await tried(visit, fields, edit, _shown)
+            return await _tested(visit, fields, edit, choice)
         case _:
             pass
     sheet = await composed(visit, fields, edit=edit, last=visit.form.raw("last"))
     return await _shown(visit, sheet)
+
+
+async def _tested(visit: Visit, fields: Fields, edit: Edit | None, row: str) -> Response:
+    """The target, or the recipient of that row."""
+    if row:
+        return await sent_test(visit, fields, edit, row, _shown)
+    return await tried(visit, fields, edit, _shown)
 
 
 async def _read(visit: Visit, fields: Fields, edit: Edit | None) -> Sheet:
@@ -214,6 +222,7 @@ async def _shown(visit: Visit, sheet: Sheet, status: int = 200) -> Response:
         "methods": [(each, each) for each in METHODS],
         "units": tuple(UNITS),
         "crons": [(each, describe(Cron(each), visit.look.language)) for each in COMMON_CRONS],
+        "chats": [chat.id for chat in await Links(visit.door.store).linked(visit.actor.owner)],
         "recipients": _rows(sheet.fields, "tell", "_channel", MOST_RECIPIENTS),
         "exclusions": _rows(sheet.fields, "ex", "_kind", MOST_EXCLUSIONS),
         "zones": sheet.zones,

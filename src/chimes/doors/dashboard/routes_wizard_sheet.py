@@ -106,6 +106,8 @@ class Sheet:
     neighbours: Neighbours | None = None
     edit: Edit | None = None
     trial: Run | None = None
+    #: The row of a recipient that a test was sent to, what became of it, and how good that is.
+    tested: tuple[int, str, str] | None = None
 
     @property
     def guessed(self) -> frozenset[str]:

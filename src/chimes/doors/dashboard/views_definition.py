@@ -14,10 +14,11 @@ import yaml
 
 from chimes.doors.api.inputs import ScheduleIn
 from chimes.doors.api.wire import Json, schedule_out
+from chimes.doors.api.wire_recipients import recipients_out
 from chimes.doors.dashboard.views_runs import UNSEEN
 from chimes.doors.dashboard.views_schedules import expression_of
 from chimes.model.policy import Policy
-from chimes.model.recipient import Occasion, Recipient
+from chimes.model.recipient_text import recipient_text
 from chimes.model.schedule import Schedule
 from chimes.model.target import (
     ActionTarget,
@@ -123,8 +124,8 @@ def as_command(schedule: Schedule) -> str:
     parts += ["--timeout", format_duration_go(policy.timeout)]
     if schedule.priority:
         parts += ["--priority", str(schedule.priority)]
-    for recipient in policy.delivery:
-        parts += ["--notify", _notified(recipient)]
+    for recipient in recipients_out(policy.delivery):
+        parts += ["--notify", recipient_text(recipient)]
     if not schedule.enabled:
         parts.append("--paused")
     return shlex.join(parts)
@@ -158,13 +159,6 @@ def _target(schedule: Schedule) -> list[str]:
             return ["--agent", "--prompt", agent.prompt, *model]
         case ActionTarget() as action:
             return ["--action", action.action_type_id, "--kn", action.kn_id]
-
-
-def _notified(recipient: Recipient) -> str:
-    text = recipient.channel.value + (f":{recipient.to}" if recipient.to else "")
-    if recipient.on == (Occasion.ALWAYS,):
-        return text
-    return f"{text}:on={'+'.join(each.value for each in recipient.on)}"
 
 
 def _compact(value: object) -> str:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.doors.dashboard.forms import Form
 from chimes.doors.dashboard.views_wizard_calendars import MOST_EXCLUSIONS, is_filled
+from chimes.doors.dashboard.views_wizard_tell import (
+    TICKED,
+    part_of,
+    recipient_fields,
+    recipients_plain,
+)
 from chimes.doors.dashboard.views_wizard_what import EMPTY as EMPTY_WHAT
 from chimes.doors.dashboard.views_wizard_what import target_fields, target_plain, usual_name
 from chimes.doors.dashboard.views_wizard_when import EMPTY as EMPTY_WHEN
@@ -25,7 +31,7 @@ from chimes.errors import InvalidInput
 from chimes.model.recipient_rules import MOST_RECIPIENTS
 
 #: Fields with several boxes to tick: what is ticked, with commas between.
-_TICKED = re.compile(r"rule_days|ex[0-9]+_days|tell[0-9]+_on")
+_TICKED = re.compile(rf"rule_days|ex[0-9]+_days|{TICKED}")
 #: As they are typed; of all others the blanks around them go.
 _AS_TYPED = frozenset({"body", "prompt", "headers", "args", "input", "identities", "params"})
 _NOT_KEPT = frozenset({"csrf", "back", "do", "base"})
@@ -79,21 +85,6 @@ def fields_of(schedule: Mapping[str, object], home: str) -> Fields:
     return found | recipient_fields(delivery if isinstance(delivery, list) else [])
 
 
-def recipient_fields(recipients: Iterable[object]) -> Fields:
-    found: Fields = {}
-    for place, each in enumerate(recipients):
-        if not isinstance(each, Mapping):
-            continue
-        on = each.get("on", ["always"])
-        secrets = each.get("signing_secrets", [])
-        found[f"tell{place}_channel"] = str(each["channel"])
-        found[f"tell{place}_to"] = str(each.get("to", ""))
-        found[f"tell{place}_on"] = ",".join(on) if isinstance(on, list) else "always"
-        found[f"tell{place}_language"] = str(each.get("language", ""))
-        found[f"tell{place}_secrets"] = " ".join(secrets) if isinstance(secrets, list) else ""
-    return found
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Definition:
     """What a form says, as the API reads it. A part that cannot be read is not in it."""
@@ -131,7 +122,7 @@ def definition_of(fields: Mapping[str, str], now: datetime, *, changing: bool) -
         if depends_on
         else None
     )
-    delivery = _recipients(fields)
+    delivery = recipients_plain(fields)
     if changing or delivery or fields.get("tell_nobody"):
         body["delivery"] = delivery
     if not changing:
@@ -162,21 +153,6 @@ def _policy(fields: Mapping[str, str], *, changing: bool) -> Plain:
     if changing:
         found = dict.fromkeys(_MAY_BE_NOTHING) | found
     return found
-
-
-def _recipients(fields: Mapping[str, str]) -> list[Plain]:
-    return [
-        {
-            "channel": fields[f"tell{place}_channel"],
-            "to": fields.get(f"tell{place}_to", ""),
-            "on": [each for each in fields.get(f"tell{place}_on", "").split(",") if each]
-            or ["always"],
-            "language": fields.get(f"tell{place}_language", ""),
-            "signing_secrets": fields.get(f"tell{place}_secrets", "").split(),
-        }
-        for place in range(MOST_RECIPIENTS + 1)
-        if fields.get(f"tell{place}_channel")
-    ]
 
 
 def _labels(text: str) -> dict[str, str | None]:
@@ -223,17 +199,15 @@ _PLACES: Mapping[str, str] = {
     "end_at": "end",
     "text": "words",
 }
-_RECIPIENT = re.compile(r"delivery[.\[]([0-9]+)\]?(?:\.(\w+))?.*")
+_RECIPIENT = re.compile(r"delivery[.\[]([0-9]+)\]?(?:\.(.+))?")
 _EXCLUSION = re.compile(r"(?:trigger\.)?exclude\[([0-9]+)\].*")
 _ITEM = re.compile(r"[.\[][0-9]+\]?$")
-_RECIPIENT_FIELDS = {"signing_secrets": "secrets"}
 
 
 def place_of(name: str, fields: Mapping[str, str]) -> str:
     """The field of the form that a field of the API stands for; empty: the form as a whole."""
     if found := _RECIPIENT.fullmatch(name):
-        inner = found[2] or "channel"
-        return f"tell{_nth(fields, found[1], 'tell')}_{_RECIPIENT_FIELDS.get(inner, inner)}"
+        return f"tell{_nth(fields, found[1], 'tell')}_{part_of(found[2] or '')}"
     if found := _EXCLUSION.fullmatch(name):
         row = f"ex{_nth(fields, found[1], 'ex')}"
         return f"{row}_{'value' if fields.get(f'{row}_value') else 'from'}"
@@ -305,6 +279,14 @@ EXAMPLES: Mapping[str, str] = {
     "id": "morning-report",
     "namespace": "native",
 }
+_TELL_EXAMPLES: Mapping[str, str] = {
+    "late": "5m",
+    "quiet_from": "22:00",
+    "quiet_to": "07:00",
+    "quiet_zone": "Asia/Bangkok",
+    "digest_at": "08:00",
+    "digest_zone": "Asia/Bangkok",
+}
 _ROW_EXAMPLES: Mapping[str, str] = {
     "dates": "2026-12-25, 2027-01-01",
     "holidays": "TH",
@@ -317,6 +299,8 @@ _ROW_EXAMPLES: Mapping[str, str] = {
 
 def example_for(place: str, fields: Mapping[str, str]) -> str:
     row = re.match(r"(ex|tell)[0-9]+", place)
+    if row and place.removeprefix(f"{row[0]}_") in _TELL_EXAMPLES:
+        return _TELL_EXAMPLES[place.removeprefix(f"{row[0]}_")]
     if row:
         kind = fields.get(f"{row[0]}_{'kind' if row[1] == 'ex' else 'channel'}", "")
         return _ROW_EXAMPLES.get(kind, "")

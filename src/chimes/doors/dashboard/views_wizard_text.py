@@ -11,6 +11,7 @@ import yaml
 
 from chimes.doors.dashboard.views_wizard_when import Plain
 from chimes.errors import InvalidInput
+from chimes.model.recipient_text import recipient_text
 from chimes.triggers import format_duration_go, parse_duration
 
 #: What `chimes add` has an option for.
@@ -44,9 +45,17 @@ _USUAL: Mapping[str, object] = {
     "max_concurrent_runs": None,
     "concurrency_key": None,
     "language": "",
+    "late_after": "PT1M",
+    "quiet": None,
+    "digest": None,
 }
 _SAID_IN_WORDS = frozenset(
     {"name", "trigger", "target", "policy", "priority", "labels", "enabled", "delivery"}
+)
+
+
+_SAID_OF_RECIPIENTS = frozenset(
+    {"channel", "to", "on", "signing_secrets", "late_after", "quiet", "digest"}
 )
 
 
@@ -111,8 +120,8 @@ def as_command(body: Mapping[str, object]) -> Command:
         words += ["--label", name if value is None else f"{name}={value}"]
     delivery = chosen.get("delivery")
     for each in delivery if isinstance(delivery, list) else []:
-        words += ["--notify", _recipient(each)]
-        complete = complete and not (each.keys() - {"channel", "to", "on", "signing_secrets"})
+        words += ["--notify", recipient_text(each)]
+        complete = complete and each.keys() <= _SAID_OF_RECIPIENTS
     if chosen.get("enabled") is False:
         words.append("--paused")
     return Command(text=shlex.join(words), complete=complete)
@@ -167,13 +176,6 @@ def _action_options(target: Plain) -> list[str]:
     for name, value in _part(target, "params").items():
         words += ["--param", f"{name}={json.dumps(value, ensure_ascii=False)}"]
     return words
-
-
-def _recipient(each: Mapping[str, object]) -> str:
-    on = each.get("on")
-    when = "" if on in (None, ["always"]) or not isinstance(on, list) else f":on={'+'.join(on)}"
-    to = f":{each['to']}" if each.get("to") else ""
-    return f"{each['channel']}{to}{when}"
 
 
 def _part(body: Mapping[str, object], name: str) -> Plain:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.doors.dashboard.views_wizard_calendars import MOST_EXCLUSIONS, PARTS
-from chimes.doors.dashboard.views_wizard_form import recipient_fields
+from chimes.doors.dashboard.views_wizard_tell import PARTS as TOLD_PARTS
+from chimes.doors.dashboard.views_wizard_tell import recipient_fields
 from chimes.doors.dashboard.views_wizard_what import target_fields
 from chimes.doors.dashboard.views_wizard_when import Fields, trigger_fields
 from chimes.errors import InvalidInput
@@ -77,7 +78,7 @@ def _with_told(
     """Recipients that the words name, behind those that somebody chose; and their fields."""
     chosen = set(fields.get("guessed", "").split(","))
     rows = [
-        {part: fields.get(f"tell{n}_{part}", "") for part in _RECIPIENT}
+        {part: fields.get(f"tell{n}_{part}", "") for part in TOLD_PARTS}
         for n in range(MOST_RECIPIENTS + 1)
         if fields.get(f"tell{n}_channel") and f"tell{n}_channel" not in chosen
     ]
@@ -112,11 +113,8 @@ def with_preset(fields: Mapping[str, str], offer: Offer, trigger: Trigger, home:
     return found | {"name": offer.text.name, "name_guessed": offer.text.name}
 
 
-_RECIPIENT = ("channel", "to", "on", "language", "secrets")
-
-
 def _told_names() -> set[str]:
-    return {f"tell{n}_{part}" for n in range(MOST_RECIPIENTS + 1) for part in _RECIPIENT}
+    return {f"tell{n}_{part}" for n in range(MOST_RECIPIENTS + 1) for part in TOLD_PARTS}
 
 
 def _target(task: str) -> Fields:

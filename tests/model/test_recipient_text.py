@@ -1,0 +1,65 @@
+"""Recipients as one word of a command line, there and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chimes.doors.api.inputs_recipients import RecipientIn
+from chimes.doors.api.wire_recipients import recipients_from, recipients_out
+from chimes.model.recipient_text import recipient_from_text, recipient_text
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("inbox", {"channel": "inbox", "to": ""}),
+        (
+            "telegram:-42:on=late+failure",
+            {"channel": "telegram", "to": "-42", "on": ["late", "failure"]},
+        ),
+        (
+            "webhook:https://a.example:8/x?on=1",
+            {"channel": "webhook", "to": "https://a.example:8/x?on=1"},
+        ),
+        (
+            "email:a@b.example:late=5m:quiet=22:00-7:00:digest=weekly@friday@09:15:urgent=failure",
+            {
+                "channel": "email",
+                "to": "a@b.example",
+                "late_after": "5m",
+                "quiet": {"from": "22:00", "to": "7:00", "except": ["failure"]},
+                "digest": {"every": "weekly", "on": "friday", "at": "09:15", "except": ["failure"]},
+            },
+        ),
+        ("inbox:digest=daily", {"channel": "inbox", "to": "", "digest": {"every": "daily"}}),
+        (
+            "telegram:7:digest=hourly@00:30",
+            {"channel": "telegram", "to": "7", "digest": {"every": "hourly", "at": "00:30"}},
+        ),
+    ],
+    ids=range(6),
+)
+def test_what_is_written_is_read(text: str, found: dict[str, Any]) -> None:
+    assert recipient_from_text(text) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "inbox",
+        "telegram:-42:on=late+failure",
+        "webhook:https://a.example:8/x?on=1:late=PT5M",
+        "email:a@b.example:quiet=22:00-07:00:digest=weekly@friday@09:15:urgent=failure",
+        "inbox:digest=daily@08:00",
+    ],
+)
+def test_what_is_read_is_written_again(text: str) -> None:
+    (recipient,) = recipients_from([RecipientIn.model_validate(recipient_from_text(text))])
+    (plain,) = recipients_out([recipient])
+    assert recipient_text(plain) == text
+
+
+def test_the_short_word_of_a_digest_is_one_as_well() -> None:
+    assert recipient_text({"channel": "inbox", "digest": "daily"}) == "inbox:digest=daily"
