@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from xml.etree import ElementTree
 
+import pytest
 from markupsafe import Markup
 
 from chimes.doors.dashboard.charts.drawing import Chart, element, table
-from chimes.doors.dashboard.charts.heat import HeatCell, HeatWords, heat_map, shade
+from chimes.doors.dashboard.charts.heat import HeatCell, HeatWords, corner, heat_map, shade
 from chimes.doors.dashboard.charts.histogram import Bar, HistogramWords, histogram
+from chimes.doors.dashboard.charts.lanes import clusters, overlaps_of
 from chimes.doors.dashboard.charts.small import (
     MOST_CELLS,
     MOST_POINTS,
@@ -21,13 +24,7 @@ from chimes.doors.dashboard.charts.small import (
     sparkline,
     thinned,
 )
-from chimes.doors.dashboard.charts.timeline import (
-    Fire,
-    Lane,
-    TimelineWords,
-    clusters,
-    timeline,
-)
+from chimes.doors.dashboard.charts.timeline import Fire, Lane, TimelineWords, timeline
 from chimes.doors.dashboard.charts.waterfall import Stretch, WaterfallWords, waterfall
 from chimes.model.run import RunStatus
 
@@ -110,6 +107,57 @@ def test_a_timeline_has_bars_dots_clusters_now_and_the_change_of_clocks() -> Non
     assert len(marks(root, "past")) == 2
     assert any(each.text == "×12" for each in root.iter("text"))
     assert str(chart.table).count("<tr>") == 1 + 3 + 12 + 2
+
+
+def test_what_runs_at_the_same_time_is_shaded_and_named_in_the_table() -> None:
+    minute = timedelta(minutes=1)
+
+    def lane(name: str, *bars: tuple[int, int]) -> Lane:
+        fires = [Fire(at=START + at * minute, length=length * minute) for at, length in bars]
+        return Lane(name=name, fires=fires)
+
+    lanes = [
+        # Its own two overlap each other, which is no matter of other lanes.
+        lane("a", (0, 60), (30, 60), (200, 10)),
+        lane("b", (80, 20), (210, 10)),
+        lane("c", (85, 60)),
+        lane("dots", (85, 0)),
+    ]
+    end = START + timedelta(hours=24)
+    (found,) = overlaps_of(lanes, START, end)
+    assert (found.start, found.end) == (START + 80 * minute, START + 100 * minute)
+    assert found.names == ("a", "b", "c")
+    # As far as the picture goes.
+    (cut,) = overlaps_of(lanes, START + 90 * minute, START + 95 * minute)
+    assert (cut.start, cut.end) == (START + 90 * minute, START + 95 * minute)
+    words = replace(words_of_timeline(), meanwhile="Meanwhile", together=lambda each: HOSTILE)
+    chart = timeline(lanes, start=START, end=end, now=START, ticks=[], words=words)
+    root = checked(chart)
+    (band,) = marks(root, "together")
+    assert band.findtext("title") == HOSTILE
+    rows = ElementTree.fromstring(str(chart.table)).findall("tbody/tr")
+    assert [[cell.text for cell in row][1::2] for row in rows][:3] == [
+        ["a", None],
+        ["a", "b, c"],
+        ["b", "a, c"],
+    ]
+
+
+def test_names_stand_beside_the_picture_and_are_as_high() -> None:
+    words = words_of_timeline()
+    lanes = [Lane(name=HOSTILE, fires=[Fire(at=START)], address="/ui/schedules/x")]
+    end = START + timedelta(hours=24)
+    chart = timeline(lanes, start=START, end=end, now=START, ticks=[], words=words)
+    names = ElementTree.fromstring(str(chart.names))
+    assert names.get("height") == checked(chart).get("height")
+    assert [each.get("href") for each in names.iter("a")] == ["/ui/schedules/x"]
+    assert "<img" not in str(chart.names)
+    assert not list(checked(chart).iter("a"))
+
+
+@pytest.mark.parametrize(("count", "failed", "side"), [(100, 1, 6), (2, 1, 14), (3, 3, 22)])
+def test_a_corner_is_larger_the_more_have_failed(count: int, failed: int, side: int) -> None:
+    assert corner(HeatCell(count=count, failed=failed)) == side
 
 
 def test_fires_outside_the_window_are_left_out() -> None:

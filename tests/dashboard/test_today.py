@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -22,15 +23,18 @@ from chimes.doors.dashboard.views_today import (
     since_a_day,
     tiles,
 )
-from chimes.doors.dashboard.views_today_choices import SPANS
+from chimes.doors.dashboard.views_today_choices import SPANS, Choices, choices_in
 from chimes.doors.dashboard.views_today_heat import heat_cells, heat_chart, heat_since
 from chimes.doors.dashboard.views_today_needs import (
+    causes_in_words,
     needing_attention,
     nodes_seen,
+    zones_in_words,
 )
 from chimes.doors.dashboard.views_today_pictures import (
     MOST_FIRES,
     ahead_chart,
+    lanes_by_label,
     lanes_of,
     ticks_between,
 )
@@ -42,29 +46,36 @@ from chimes.model.insights import QUARTER, Glance, ScheduleCounts, Tally, Window
 from chimes.model.lags import NO_LAGS
 from chimes.model.listing import AuditQuery
 from chimes.model.node import Node
+from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, RunStatus
 from chimes.model.schedule import Schedule, planned
+from chimes.service.clock_watch import Coming, ZoneChange
 from chimes.service.insights import RunningNow
+from chimes.service.refusals import Refusal
 from chimes.service.snoozing import SNOOZED_FOR, SnoozeService, awake
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
+from chimes.triggers.clock_changes import ClockChange
 from tests.builders import MINUTE, NOW, a_node, a_run, a_schedule
 from tests.dashboard.browsing import Browser, browsing
+from tests.store_contract.scenes import running_run
 
 ANNA = Owner(type=OwnerType.USER, id="anna")
 LOOK = Look(zone="UTC")
 PARTS = {"HX-Request": "true"}
 
 
-async def failing(browser: Browser, name: str = "broken", **given: Any) -> Schedule:
+async def failing(
+    browser: Browser, name: str = "broken", error: str = "HTTP 500 <boom>", **given: Any
+) -> Schedule:
     """A schedule whose last two runs failed."""
     schedule = await browser.rig.store.add_schedule(
         a_schedule(
             name=name,
             owner=SYSTEM_OWNER,
             last_status=RunStatus.FAILED,
-            last_error="HTTP 500 <boom>",
+            last_error=error,
             **given,
         )
     )
@@ -78,7 +89,7 @@ async def failing(browser: Browser, name: str = "broken", **given: Any) -> Sched
             created_at=moment,
             started_at=moment,
             finished_at=moment + MINUTE,
-            error="HTTP 500 <boom>",
+            error=error,
         )
         await browser.rig.store.load([run])
     return schedule
@@ -198,6 +209,148 @@ async def test_a_fire_opens_as_a_card_with_what_can_be_done() -> None:
         assert (await browser.get(fires[0].partition("?")[0])).status_code == 422
 
 
+async def test_the_card_of_a_fire_has_both_zones_and_the_last_result() -> None:
+    async with browsing() as browser:
+        trigger = Cron("0 9 * * *", timezone="America/New_York")
+        schedule = planned(a_schedule(trigger=trigger, owner=SYSTEM_OWNER), NOW)
+        await browser.rig.store.add_schedule(schedule)
+        await browser.rig.store.load(
+            [
+                a_run(
+                    schedule,
+                    status=RunStatus.TIMEOUT,
+                    started_at=NOW - 30 * MINUTE,
+                    finished_at=NOW - 20 * MINUTE,
+                )
+            ]
+        )
+        browser.client.cookies.set("chimes_look", "zone=Asia%2FTokyo")
+        page = (await browser.get("/ui/?span=7d")).text
+        (first, *_) = re.findall(r'href="(/ui/fires/[^"]+)"', page)
+        card = (await browser.get(first.replace("&amp;", "&"))).text
+        assert re.search(r"2[23]:00 JST", card)
+        assert re.search(r"09:00 E[SD]T", card)
+        assert "timed out" in card
+        for words in ("Run now", "Skip this one", "Move this one", "Open"):
+            assert words in card
+
+
+async def test_what_runs_says_its_last_line_its_attempt_and_its_node() -> None:
+    async with browsing() as browser:
+        await browser.rig.create()
+        run = await running_run(browser.rig.store)
+        lines = [LogEntry(at=NOW, message="first"), LogEntry(at=NOW, message="<b>\x1b[1mlast")]
+        await browser.rig.store.append_logs(run.id, run.fence, lines)
+        for found in (
+            (await browser.get("/ui/")).text,
+            (await browser.get("/ui/?part=running", **PARTS)).text,
+        ):
+            assert "<code>&lt;b&gt;last</code>" in found
+            assert str(run.holder) in found
+            assert f"1 of {run.policy.max_retries + 1}" in found
+            assert f'href="/ui/runs/{run.id}#log"' in found
+            assert f'action="/ui/runs/{run.id}/cancel"' in found
+
+
+async def test_a_refused_token_is_told_in_the_place_of_the_failures() -> None:
+    async with browsing() as browser:
+        schedule = await failing(browser, error="HTTP 401 Unauthorized")
+        await browser.rig.store.join(a_node(), timedelta(hours=1))
+        page = (await browser.get("/ui/")).text
+        assert "1 needs attention" in page
+        assert "Its receiver does not accept the secret or token: HTTP 401 Unauthorized" in page
+        assert "failures in a row" not in page
+        for action in ("run", "pause"):
+            assert f'action="/ui/schedules/{schedule.id}/{action}"' in page
+        done = await browser.send(f"/ui/attention/{schedule.id}/snooze", on="/ui/")
+        assert "All good" in (await browser.follow(done)).text
+
+
+async def test_a_coming_change_of_the_clocks_is_told_with_what_it_does() -> None:
+    clock = SettableClock(datetime(2027, 3, 12, 7, tzinfo=UTC))
+    async with browsing(store=MemoryStore(clock), clock=clock) as browser:
+        made = await browser.rig.create(
+            trigger={"kind": "cron", "expression": "30 2 * * *", "timezone": "America/New_York"}
+        )
+        await browser.rig.store.join(a_node(), timedelta(hours=1))
+        page = (await browser.get("/ui/?span=7d")).text
+        assert "1 needs attention" in page
+        assert "Sun 14 Mar: 02:30 does not exist in America/New_York; it fires at 03:00." in page
+        assert "the clocks of America/New_York go forward by 1 h; 1 schedule goes by them." in page
+        assert f'href="/ui/schedules/{made["id"]}/edit"' in page
+        browser.client.cookies.set("chimes_look", "zone=America%2FNew_York")
+        assert 'class="dst"' in (await browser.get("/ui/?span=7d")).text
+
+
+async def test_what_is_chosen_is_in_the_address_and_in_the_parts() -> None:
+    async with browsing() as browser:
+        await browser.rig.create(labels={"team": "billing"})
+        await browser.rig.create(name="another", labels={"team": "billing", "urgent": None})
+        await browser.rig.create(name="bare")
+        browser.client.cookies.set("chimes_look", "zone=Asia%2FTokyo")
+        page = (await browser.get("/ui/?lanes=label&span=7d&clock=utc&heat=14d")).text
+        assert "What comes next (UTC)" in page
+        assert "Fourteen days by the hour (UTC)" in page or "last fourteen days" in page
+        assert 'hx-get="/ui/?part=ahead&amp;span=7d&amp;lanes=label&amp;clock=utc' in page
+        for name in ("team=billing", "urgent", "without a label"):
+            assert f"<title>{name}</title>" in page
+        assert 'href="/ui/schedules?q=label%3Ateam%3Dbilling"' in page
+        part = (await browser.get("/ui/?part=ahead&lanes=label&clock=utc", **PARTS)).text
+        assert "team=billing" in part
+        assert "<html" not in part
+        usual = (await browser.get("/ui/?lanes=nonsense&span=1y&clock=x&heat=9")).text
+        assert "What comes next (Asia/Tokyo)" in usual
+        assert "<title>team=billing</title>" not in usual
+
+
+async def test_a_cell_of_the_heat_map_opens_the_runs_of_that_hour_in_tokyo() -> None:
+    """D.1 row 8: on both sides of its midnight."""
+    clock = SettableClock(datetime(2026, 11, 15, 16, tzinfo=UTC))
+    async with browsing(store=MemoryStore(clock), clock=clock) as browser:
+        schedule = await browser.rig.store.add_schedule(a_schedule(owner=SYSTEM_OWNER))
+        before, after = (
+            a_run(
+                schedule,
+                status=RunStatus.SUCCEEDED,
+                planned_at=at,
+                created_at=at,
+                started_at=at,
+                finished_at=at,
+            )
+            # 23:50 and 00:10 there
+            for at in (
+                datetime(2026, 11, 15, 14, 50, tzinfo=UTC),
+                datetime(2026, 11, 15, 15, 10, tzinfo=UTC),
+            )
+        )
+        await browser.rig.store.load([before, after])
+        browser.client.cookies.set("chimes_look", "zone=Asia%2FTokyo")
+        page = (await browser.get("/ui/?heat=14d")).text
+        assert "Fourteen days by the hour (Asia/Tokyo)" in page
+        rows = re.findall(r"<tr><td>([^<]+)</td><td>(\d\d:00)</td><td>1</td><td>0</td></tr>", page)
+        assert rows == [("Sun 15 Nov", "23:00"), ("Mon 16 Nov", "00:00")]
+        cells = [
+            each.replace("&amp;", "&")
+            for each in re.findall(r'href="(/ui/runs\?q=since[^"]+)" aria-label', page)
+        ]
+        assert len(cells) == 2
+        for cell, mine, other in ((cells[0], before, after), (cells[1], after, before)):
+            listed = (await browser.get(cell)).text
+            assert mine.id in listed
+            assert other.id not in listed
+
+
+async def test_recent_changes_say_who_did_what_also_to_what_is_gone() -> None:
+    async with browsing() as browser:
+        kept = await browser.rig.create(name="kept")
+        gone = await browser.rig.create(name="gone by now")
+        await browser.rig.client.delete(f"/api/v1/schedules/{gone['id']}")
+        page = (await browser.get("/ui/")).text
+        assert re.search(r">gone by now</a><br><span>\S+ deleted the schedule.", page)
+        assert re.search(r">kept</a><br><span>\S+ made the schedule.", page)
+        assert f'href="/ui/schedules/{kept["id"]}"' in page
+
+
 async def test_others_see_nothing_of_it() -> None:  # S04
     async with browsing() as browser:
         schedule = await failing(browser, name="secret plan")
@@ -242,6 +395,42 @@ def test_the_sentence_counts_in_the_readers_words() -> None:
 
 def a_beating_node(name: str, lease: timedelta) -> Node:
     return replace(a_node(name), lease_until=NOW + lease)
+
+
+def test_clocks_that_are_off_count() -> None:
+    right, ahead = a_beating_node("right", MINUTE), a_beating_node("ahead", MINUTE)
+    late, dead = a_beating_node("late", MINUTE), a_beating_node("dead", -MINUTE)
+    offsets = (0.9, 3.0, -2.0, 99.0)
+    nodes = [
+        replace(node, clock_offset=offset)
+        for node, offset in zip((right, ahead, late, dead), offsets, strict=True)
+    ]
+    found = nodes_seen(nodes, "", NOW)
+    assert [(each.id, each.offset) for each in found.skewed] == [("ahead", 3.0), ("late", -2.0)]
+    assert found.troubles == 3
+
+
+def test_causes_are_said_whole_and_in_the_readers_words() -> None:
+    schedule = a_schedule(owner=ANNA)
+    sign = Sign(schedule_id=schedule.id, cause=Cause.REFUSED, at=NOW)
+    attention = Attention(schedule=schedule, sign=sign)
+
+    def said(channel: Channel | None, error: str = "no") -> str:
+        refusal = Refusal(found=attention, channel=channel, error=error)
+        return causes_in_words([refusal], [], LOOK, NOW)[schedule.id]
+
+    assert said(None) == "Its receiver does not accept the secret or token: no"
+    assert said(Channel.TELEGRAM) == "Telegram does not accept its messages: no"
+    assert said(Channel.EMAIL) == "The mail server does not accept its messages: no"
+    assert said(Channel.WEBHOOK) == "Its webhook does not accept messages: no"
+    assert said(None, "x" * 999).endswith("x…")
+    back, forward = (
+        ZoneChange(change=ClockChange(zone="Europe/Paris", at=NOW, by=by), schedules=2)
+        for by in (-timedelta(hours=1), timedelta(minutes=30))
+    )
+    one, two = zones_in_words(Coming(zones=(back, forward)), LOOK, NOW)
+    assert "the clocks of Europe/Paris go back by 1 h; 2 schedules go by them." in one
+    assert "the clocks of Europe/Paris go forward by 30 min; 2 schedules" in two
 
 
 def test_nodes_that_are_gone_count() -> None:
@@ -348,6 +537,42 @@ def test_lanes_are_short_even_for_what_fires_every_second() -> None:
     assert f"×{MOST_FIRES}+" in svg
     assert 'class="rest"' in svg
     assert lanes_of([daily], {daily.id: Glance()}, NOW + MINUTE, NOW) == []
+
+
+def test_a_label_is_a_lane_of_all_that_have_it() -> None:
+    one = a_cron("0 3 * * *", name="one", labels={"team": "a"})
+    two = a_cron("0 2 * * *", name="two", labels={"team": "a", "big": None})
+    dense = a_cron("* * * * *", name="dense")
+    lanes = lanes_by_label([one, two, dense], {}, NOW + timedelta(hours=24), NOW, "none")
+    assert {lane.name: [fire.name for fire in lane.fires][:2] for lane in lanes} == {
+        "none": ["dense", "dense"],
+        "big": ["two"],
+        "team=a": ["two", "one"],
+    }
+    assert lanes[0].name == "none", "it has the soonest fire"
+    assert [lane.more for lane in lanes if lane.name == "none"] == [True]
+    chart = ahead_chart(lanes, SPANS["24h"], LOOK, NOW, by_label=True)
+    assert '<th scope="col">Label</th><th scope="col">Schedule</th>' in chart.table
+    assert "<td>team=a</td><td>one</td>" in chart.table
+    assert chart.names is not None
+    assert "/ui/schedules?q=label%3Ateam%3Da" in chart.names
+
+
+@pytest.mark.parametrize("query", [{}, {"span": "6h"}, {"lanes": "label", "clock": "utc"}])
+def test_an_address_says_what_was_chosen(query: dict[str, str]) -> None:
+    choices = choices_in(query)
+    assert dict(parse_qsl(urlsplit(choices.address()).query)) == query
+    other = urlsplit(choices.address(heat="14d", part="ahead"))
+    assert dict(parse_qsl(other.query)) == query | {"heat": "14d", "part": "ahead"}
+    back = choices_in({"heat": "14d", **query})
+    assert back.address(heat="7d") == choices.address()
+
+
+def test_pictures_follow_the_page_unless_told_otherwise() -> None:
+    tokyo, by_utc = Look(zone="Asia/Tokyo"), Look(zone="Asia/Tokyo", clock="utc")
+    assert (Choices().zone(tokyo), Choices().zone(by_utc)) == ("Asia/Tokyo", "UTC")
+    assert Choices(clock="utc").zone(tokyo) == "UTC"
+    assert Choices(clock="mine").zone(by_utc) == "Asia/Tokyo"
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "Asia/Kolkata", "Asia/Kathmandu"])
