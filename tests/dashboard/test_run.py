@@ -22,11 +22,13 @@ from chimes.doors.dashboard.views_run import (
     line_out,
     plain_line,
     stretches_of,
+    trace_of,
     usage_of,
     waterfall_of,
 )
+from chimes.doors.dashboard.views_run_events import events_of
 from chimes.doors.dashboard.views_run_words import log_words
-from chimes.model.access import Actor, Owner, Role
+from chimes.model.access import SYSTEM_OWNER, Actor, Owner, Role
 from chimes.model.delivery import DeliveryState
 from chimes.model.ids import NodeId, RunId
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
@@ -198,7 +200,7 @@ async def test_another_owners_run_is_not_there() -> None:
             assert answer.status_code == 404, path
         page = (await browser.get("/ui/runs")).text
         csrf = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
-        for path in ("/retry", "/cancel", "/again"):
+        for path in ("/retry", "/cancel", "/again", "/known", "/unknown"):
             answer = await browser.post(f"{page_of(run)}{path}", {"csrf": csrf, "sure": "yes"})
             assert answer.status_code == 404, path
 
@@ -220,6 +222,118 @@ async def test_an_operator_takes_no_secret_of_a_run_elsewhere() -> None:
             target='{"url": "https://evil.example"}',
         )
         assert refused.status_code == 403
+
+
+# --- known failures ---------------------------------------------------------------------------
+async def test_a_failure_is_marked_as_known_and_taken_back() -> None:
+    schedule = a_schedule(last_error="HTTP 500", last_status=RunStatus.FAILED, owner=SYSTEM_OWNER)
+    run = ended(NOW, RunStatus.FAILED, schedule=schedule, error="HTTP 500", owner=SYSTEM_OWNER)
+    earlier = ended(
+        NOW - timedelta(hours=1),
+        RunStatus.FAILED,
+        schedule=schedule,
+        error="HTTP 500",
+        owner=SYSTEM_OWNER,
+    )
+    other = ended(NOW, RunStatus.FAILED, schedule=schedule, error="dns", owner=SYSTEM_OWNER)
+    async with with_run(run, schedule, earlier, other) as browser:
+        await browser.rig.store.join(a_node(), timedelta(days=1))
+        assert "1 needs attention" in (await browser.get("/ui/")).text
+        asked = await browser.send(f"{page_of(run)}/known", on=page_of(run))
+        assert "until it fails in another way or works again" in asked.text
+        done = await browser.send(f"{page_of(run)}/known", reason="told <them>")
+        page = (await browser.follow(done)).text
+        assert "has looked at this failure" in page
+        assert "“told &lt;them&gt;”" in page
+        assert "1 needs attention" not in (await browser.get("/ui/")).text
+        # The same error in another run is known too, another error is not.
+        assert "has looked at this failure" in (await browser.get(page_of(earlier))).text
+        assert "has looked at this failure" not in (await browser.get(page_of(other))).text
+        events = (await browser.get(page_of(run, "events"))).text
+        assert "marked the failure as known" in events
+        await browser.send(f"{page_of(run)}/unknown", on=page_of(run))
+        assert "1 needs attention" in (await browser.get("/ui/")).text
+        assert "1 needs attention" in (await browser.get("/ui/")).text
+
+
+async def test_what_has_not_failed_cannot_be_known() -> None:
+    schedule = a_schedule(owner=SYSTEM_OWNER)
+    run = ended(NOW, schedule=schedule, owner=SYSTEM_OWNER)
+    async with with_run(run, schedule) as browser:
+        page = (await browser.get(page_of(run))).text
+        assert f"{page_of(run)}/known" not in page
+        csrf = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
+        refused = await browser.post(f"{page_of(run)}/known", {"csrf": csrf, "sure": "yes"})
+        assert refused.status_code == 409
+
+
+# --- values, events, trace --------------------------------------------------------------------
+async def test_values_are_a_tree_that_opens_without_scripts() -> None:
+    result = {"rows": [1, {"name": HOSTILE}], "long": "x" * 5000, "none": None}
+    run = ended(NOW, target=TaskTarget(name="t", args={"api_key": "hush-hush"}), result=result)
+    async with with_run(run) as browser:
+        page = (await browser.get(page_of(run, "data"))).text
+        assert page.count('class="json-tree') == 2
+        assert '<summary><bdi class="j-name">rows</bdi>: ' in page
+        assert "2 items" in page
+        assert "… 5,000 characters in all" in page
+        assert "<script>alert" not in page
+        assert "hush-hush" not in page
+        assert 'id="output-json"' in page
+
+
+def test_events_are_in_the_order_in_which_they_happened() -> None:
+    attempts = tuple(
+        Attempt(
+            number=n, fence=n, node=NodeId("a"), started_at=NOW + n * SECOND,
+            finished_at=NOW + (n + 0.5) * SECOND, end=end, error=error,
+        )
+        for n, end, error in ((1, AttemptEnd.FAILED, "boom"), (2, AttemptEnd.SUCCEEDED, ""))
+    )  # fmt: skip
+    run = replace(ended(NOW), attempts=attempts, finished_at=NOW + 3 * SECOND, attempt=2)
+    told = a_delivery(created_at=NOW + 3 * SECOND, finished_at=NOW + 4 * SECOND,
+                      state=DeliveryState.DEAD, error="gone")  # fmt: skip
+    entries = [
+        an_entry(verb=verb, actor="anna", at=NOW + at * SECOND, reason="")
+        for at, verb in enumerate(("cancel", "retry", "start", "mark_known", "other"), 5)
+    ]
+    refused = replace(entries[0], allowed=False)
+    found = events_of(run, [told], [*reversed(entries), refused])
+    assert [each.what for each in found] == [
+        "The schedule made it.",
+        "Attempt 1 began on a.",
+        "Attempt 1 ended without success.",
+        "Attempt 2 began on a.",
+        "Attempt 2 succeeded.",
+        "It succeeded.",
+        "A message was written for inbox.",
+        "The message was given up: inbox.",
+        "anna asked it to stop.",
+        "anna had it run once more.",
+        "anna asked for it.",
+        "anna marked the failure as known.",
+        "anna: other",
+    ]
+    assert [each.remark for each in found if each.bad] == ["boom", "gone"]
+    waiting = replace(run, status=RunStatus.RUNNING, finished_at=None, attempts=(),
+                      claimed_at=NOW, holder=NodeId("b"))  # fmt: skip
+    assert [each.what for each in events_of(waiting, [], [])][-1] == "Attempt 2 began on b."
+
+
+@pytest.mark.parametrize(
+    ("headers", "shown"),
+    [
+        ({"TraceResponse": f"00-{'a' * 32}-{'b' * 16}-01"}, "a" * 32),
+        ({"traceparent": f"00-{'0' * 32}-{'b' * 16}-01"}, ""),
+        ({"traceparent": "nonsense"}, ""),
+        ({}, "c" * 32),
+    ],
+)
+def test_the_trace_of_a_call(headers: dict[str, str], shown: str) -> None:
+    sent = {"traceparent": f"00-{'c' * 32}-{'d' * 16}-00"} if not headers else {}
+    target = replace(HTTP, headers=sent)
+    assert trace_of(ended(NOW, target=target, result={"headers": headers})) == shown
+    assert trace_of(ended(NOW, target=TaskTarget(name="t"))) == ""
 
 
 # --- why it failed ----------------------------------------------------------------------------

@@ -100,7 +100,7 @@ async def mark_known(visit: Visit) -> Response:
             title=say("Mark this failure as known?"),
             text=say(
                 "Its schedule no longer needs attention for this error, "
-                "until it fails in another way or works again."
+                "until it fails in another way or works again. The reason stands beside it."
             ),
             button=say("Mark as known"),
             names=[run.schedule_name],

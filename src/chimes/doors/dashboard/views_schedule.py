@@ -61,7 +61,7 @@ def next_fires(schedule: Schedule, look: Look, now: datetime) -> tuple[NextFire,
 
 
 def in_your_zone(schedule: Schedule, look: Look, now: datetime) -> Wording | None:
-    """The next time by both clocks, where they differ; None: they agree, or nothing comes."""
+    """The next time by the reader's clock; None: both clocks agree, or nothing comes."""
     zone = schedule.trigger.zone
     slots = next_slots(schedule, now, 1)
     if not slots or look.zone == zone:
@@ -70,13 +70,8 @@ def in_your_zone(schedule: Schedule, look: Look, now: datetime) -> Wording | Non
     info, own = times.zone_info(zone), times.zone_info(look.zone)
     if at.astimezone(info).utcoffset() == at.astimezone(own).utcoffset():
         return None
-    there, here = (times.absolute(at, each, look, now=now) for each in (zone, look.zone))
-    return say(
-        "The next one is {there}; in your zone ({zone}) that is {here}.",
-        there=there,
-        here=here,
-        zone=look.zone,
-    )
+    here = times.absolute(at, look.zone, look, now=now)
+    return say("In your zone ({zone}) the next one is {here}.", zone=look.zone, here=here)
 
 
 def clock_changes(zone: str, start: datetime, end: datetime) -> tuple[datetime, ...]:

@@ -14,6 +14,8 @@ from chimes.doors.dashboard.charts.drawing import Chart, element, picture, table
 from chimes.model.run import RunStatus
 
 _LEFT, _WIDTH, _TOP, _HIGH, _BOTTOM = 64, 700, 10, 150, 22
+#: For the words of the two lines.
+_RIGHT, _LINE = 130, 13
 #: Above the highest point, so that it is not cut.
 _ROOM = 1.08
 
@@ -81,13 +83,18 @@ def points_chart(points: Sequence[Point], words: PointWords) -> Chart:
         element("text", words.moment(first), x=_LEFT, y=floor + 16),
         element("text", words.moment(last), x=_LEFT + _WIDTH, y=floor + 16, class_="end"),
     ]  # fmt: skip
+    below: float | None = None
     for name, value in ((words.median, median(values)), (words.p95, quantile(values, 0.95))):
         y = level(value)
+        # The words of one line never stand on those of the other.
+        text_at = y + 4 if below is None else min(y + 4, below - _LINE)
+        below = text_at
         title = element("title", f"{name}: {words.span(value)}")
         parts.append(
             element("line", title, x1=_LEFT, x2=_LEFT + _WIDTH, y1=y, y2=y, class_="median")
         )
-        parts.append(element("text", name, x=_LEFT + _WIDTH + 4, y=y + 4))
+        label = f"{name} {words.span(value)}"
+        parts.append(element("text", label, x=_LEFT + _WIDTH + 4, y=text_at))
     parts.extend(_mark(each, place(each.at), level(each.seconds), words) for each in points)
     return Chart(
         title=words.title,
@@ -95,7 +102,7 @@ def points_chart(points: Sequence[Point], words: PointWords) -> Chart:
             words.title,
             words.description,
             parts,
-            width=_LEFT + _WIDTH + 60,
+            width=_LEFT + _WIDTH + _RIGHT,
             height=floor + _BOTTOM,
             kind="points",
             links=True,
