@@ -229,8 +229,11 @@ def test_skip_move_backfill_upcoming(chimes: Client) -> None:
     dry = chimes("backfill", made, *span, "--dry-run")
     assert dry.out.split() == ["2021-01-01T02:00:00Z", "2022-01-01T02:00:00Z"]
     assert "2 slots would run" in dry.err
-    real = chimes("backfill", made, *span, "-q")
+    pace = ("--concurrency", "2", "--overlap", "allow")
+    real = chimes("backfill", made, *span, *pace, "-q")
     assert len(real.out.split()) == 2
+    assert chimes("backfill", made, *span, "--overlap", "skip").code == 2
+    assert chimes("backfill", made, *span, "--concurrency", "0").code == 2
     assert chimes("backfill", made, "--from", "x", "--to", "y").code == 6
     assert chimes("upcoming", "--for", "1h").code == 0
     assert chimes("upcoming", "--for", "soon").code == 6
