@@ -24,8 +24,9 @@ from chimes.model.audit import AuditEntry, chained
 from chimes.model.ids import NodeId
 from chimes.model.insights import LagBucket
 from chimes.model.lags import Lags, bracket_of
-from chimes.model.listing import AuditQuery
+from chimes.model.listing import AuditQuery, DeliveryQuery
 from chimes.model.node import NodeFacts, NodeMark
+from chimes.model.recipient import Channel, Occasion
 from chimes.model.source import Source, Sources
 from tests.builders import LEASE, NOW, a_node, a_run, a_verdict, an_entry, places
 from tests.dashboard.browsing import browsing
@@ -235,6 +236,34 @@ async def test_channels_hide_secrets_and_can_be_checked(unused_port: int) -> Non
         made = await browser.send(f"{here}/signing-key", on=here)
         (key,) = re.findall(r"whsec_[A-Za-z0-9+/=]{44}", made.text.split("data-copy")[0])
         assert key not in (await browser.get(here)).text
+
+
+async def test_a_test_message_is_sent_and_what_was_wrong_is_told_at_the_field() -> None:
+    async with browsing() as browser:
+        here, path = "/ui/system/channels", "/ui/system/channels/test"
+        page = (await browser.get(here)).text
+        # Neither the bot nor e-mail is configured.
+        assert page.count("This channel is off here.") == 2
+        wrong = await browser.send(path, on=here, channel="webhook", to="ftp://nowhere")
+        assert wrong.status_code == 422
+        assert 'aria-describedby="to-webhook-error"' in wrong.text
+        assert 'value="ftp://nowhere"' in wrong.text
+        store = browser.rig.store
+        assert (await store.list_deliveries(DeliveryQuery())).items == ()
+        assert (await browser.send(path, on=here, channel="pigeon")).status_code == 422
+        sending = asyncio.create_task(browser.send(path, on=here, channel="inbox"))
+        since = store.changes()
+        while not (found := (await store.list_deliveries(DeliveryQuery())).items):
+            await asyncio.wait_for(store.wait_for_work(since, None), 10)
+            since = store.changes()
+        (delivery,) = found
+        assert (delivery.recipient.channel, delivery.occasion) == (Channel.INBOX, Occasion.TEST)
+        # Nobody delivers here, so the visitor's patience ends.
+        browser.rig.clock.advance(60)
+        store.wake()
+        done = await sending
+        assert done.status_code == 303
+        assert "on its way" in (await browser.get(here)).text
 
 
 def test_nodes_that_are_gone_come_last_and_clocks_are_judged() -> None:

@@ -11,10 +11,11 @@ from chimes.doors.dashboard.reaching import reach_source, reach_url
 from chimes.doors.dashboard.routes_system import operators_only
 from chimes.doors.dashboard.views_system_channels import channel_rows, new_signing_key
 from chimes.doors.dashboard.visit import Visit
-from chimes.errors import NotAllowed, NotFound
+from chimes.errors import InvalidInput, NotAllowed, NotFound
 from chimes.model.delivery import DeliveryState
 from chimes.model.ids import DeliveryId
 from chimes.model.listing import DeliveryQuery
+from chimes.model.recipient import Channel, Recipient
 from chimes.service.nodes import may_control
 from chimes.wording import in_language, say
 
@@ -64,13 +65,42 @@ async def signing_key(visit: Visit) -> Response:
     return await page(visit, made=new_signing_key())
 
 
+@pages.post("/system/channels/test")
+async def send_test(visit: Visit) -> Response:
+    """A real message in the name of the visitor, who waits for what becomes of it."""
+    operators_only(visit)
+    given = visit.form.text("channel")
+    if given not in set(Channel):
+        raise InvalidInput(say("choose a channel"), field="channel")
+    secret = visit.form.raw("signing_secret").strip()
+    recipient = Recipient(
+        channel=Channel(given),
+        to=visit.form.text("to"),
+        language=visit.look.language,
+        signing_secrets=(secret,) if secret else (),
+    )
+    try:
+        outcome = await visit.door.messages.send_test(visit.actor, recipient)
+    except InvalidInput as error:
+        return await page(visit, error=error, failed=given, status=422)
+    return visit.done(outcome.words, to=HERE, kind=outcome.kind)
+
+
 @pages.post("/system/deliveries/{id}/retry")
 async def retry(visit: Visit) -> Response:
     await visit.door.messages.retry(visit.actor, DeliveryId(visit.path["id"]))
     return visit.done(say("The message is sent again."), to=HERE)
 
 
-async def page(visit: Visit, *, made: str = "", status: int = 200) -> Response:
+async def page(
+    visit: Visit,
+    *,
+    made: str = "",
+    error: InvalidInput | None = None,
+    failed: str = "",
+    status: int = 200,
+) -> Response:
+    """`failed`: the channel of the test that `error` is about."""
     bot: Bot | None = getattr(visit.request.app.state, "telegram", None)
     dead = await visit.door.messages.deliveries(
         visit.actor, DeliveryQuery(states=(DeliveryState.DEAD,), limit=_SHOWN)
@@ -85,6 +115,11 @@ async def page(visit: Visit, *, made: str = "", status: int = 200) -> Response:
         more_dead=dead.next is not None,
         may_control=may_control(visit.actor),
         made=made,
+        error=error,
+        failed=failed,
+        given=visit.form,
+        email=bool(visit.door.settings.smtp_url),
+        may_test=visit.actor.may_create(visit.actor.owner),
     )
 
 
