@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from statistics import median
 
 from chimes.errors import InvalidInput
 from chimes.model.access import Owner
@@ -254,7 +253,7 @@ def glance_at(results: Sequence[Result]) -> Glance:
     return Glance(
         results=tuple(results),
         median=median_duration(results),
-        streak=_streak(results),
+        streak=streak_of(result.status for result in results),
         last_good=good[0] if good else None,
     )
 
@@ -262,17 +261,20 @@ def glance_at(results: Sequence[Result]) -> Glance:
 def median_duration(results: Sequence[Result]) -> timedelta | None:
     """What to expect: failures are short or long for reasons of their own, so they do not count."""
     lengths = [
-        result.duration
+        result.finished_at - result.started_at
         for result in results
-        if result.status is RunStatus.SUCCEEDED and result.duration is not None
+        if result.status is RunStatus.SUCCEEDED and result.started_at and result.finished_at
     ][:MEDIAN_OF]
     if not lengths:
         return None
-    return timedelta(microseconds=median(length // _MICROSECOND for length in lengths))
+    lengths.sort()
+    middle = len(lengths) // 2
+    return lengths[middle] if len(lengths) % 2 else (lengths[middle - 1] + lengths[middle]) / 2
 
 
-def _streak(results: Sequence[Result]) -> Streak | None:
-    judged = [result.status is RunStatus.SUCCEEDED for result in results if result.status in JUDGED]
+def streak_of(statuses: Iterable[RunStatus]) -> Streak | None:
+    """Newest first."""
+    judged = [status is RunStatus.SUCCEEDED for status in statuses if status in JUDGED]
     if not judged:
         return None
     count = next((at for at, good in enumerate(judged) if good != judged[0]), len(judged))

@@ -35,9 +35,9 @@ from chimes.model.insights import (
     Tally,
     Window,
     first_node,
-    glance_at,
     is_failing,
     lag_of,
+    streak_of,
     within,
 )
 from chimes.model.lags import Lags, bracket_of
@@ -245,13 +245,17 @@ def failing_sign(schedule: Schedule, results: Sequence[Result]) -> Sign | None:
     )
 
 
-def counted_in_a_row(sign: Sign, results: Sequence[Result]) -> Sign:
-    """FAILING with how many failures in a row the results show, and the newest of them."""
-    streak = glance_at(results).streak
+def counted_in_a_row(sign: Sign, results: Sequence[tuple[RunId, RunStatus]]) -> Sign:
+    """FAILING with how many failures in a row the results show, newest first, and the newest."""
+    streak = streak_of(status for _, status in results)
     if sign.cause is not Cause.FAILING or streak is None or streak.good:
         return sign
-    newest = next(result.run_id for result in results if result.status in BAD)
+    newest = next(run_id for run_id, status in results if status in BAD)
     return replace(sign, count=max(FAILING, streak.count), run_id=newest)
+
+
+def ends_of(results: Iterable[Result]) -> list[tuple[RunId, RunStatus]]:
+    return [(result.run_id, result.status) for result in results]
 
 
 # --- errors -------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from chimes.store.counting import (
     check_newest,
     counted_in_a_row,
     counted_schedules,
+    ends_of,
     failing_sign,
     failures_in,
     grouped,
@@ -152,7 +153,9 @@ class MemoryInsights(MemoryBase):
             items = tuple(
                 Attention(
                     schedule=present[sign.schedule_id],
-                    sign=counted_in_a_row(sign, results.get(sign.schedule_id, ())[:GLANCE_RESULTS]),
+                    sign=counted_in_a_row(
+                        sign, ends_of(results.get(sign.schedule_id, ())[:GLANCE_RESULTS])
+                    ),
                 )
                 for sign in found[: min(limit, MOST_SCHEDULES)]
             )

@@ -45,6 +45,7 @@ from chimes.store.counting import (
     check_newest,
     counted_in_a_row,
     counted_schedules,
+    ends_of,
     failures_in,
     grouped,
     lag_buckets,
@@ -195,7 +196,7 @@ class RedisInsights(RedisListing):
         items = tuple(
             Attention(
                 schedule=present[sign.schedule_id],
-                sign=counted_in_a_row(sign, results.get(sign.schedule_id, ())),
+                sign=counted_in_a_row(sign, ends_of(results.get(sign.schedule_id, ()))),
             )
             for sign in chosen
         )

@@ -38,12 +38,12 @@ from chimes.store.plain import MICROSECOND
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.counting import Counting
 from chimes.store.sql.listing import Condition
-from chimes.store.sql.newest import newest_results
+from chimes.store.sql.newest import newest_ends
 from chimes.store.sql.rolling import PLANNED
 from chimes.store.sql.rows.mending import readable_schedule
 from chimes.store.sql.rows.parts import maybe_moment, micros, moment_of
 from chimes.store.sql.tables import CLAIMABLE, DUE, PRESENT, TROUBLED, runs, schedules
-from chimes.store.sql.windows import given_for, lags
+from chimes.store.sql.windows import ANY_LATE
 
 _BAD = sorted(status.value for status in BAD)
 _JUDGED = sorted(status.value for status in JUDGED)
@@ -164,7 +164,7 @@ class _Asked:
     def __init__(self, tx: Tx, owner: Owner | None, late: timedelta) -> None:
         self._tx = tx
         self._now = now = tx.now()
-        self._late = late
+        hour = Window.last(LATE_WITHIN, now)
         self._statements = statements(tx.dialect.counting, owned=owner is not None)
         self._given: dict[str, object] = {
             "now": micros(now),
@@ -172,6 +172,9 @@ class _Asked:
             "late_since": micros(now - LATE_WITHIN),
             "late_before": micros(now - late),
             "late": late // MICROSECOND,
+            "least": bracket_of(late),
+            "since": micros(hour.since),
+            "until": micros(hour.until),
         }
         if owner is not None:
             self._given |= {"owner_type": owner.type.value, "owner_id": owner.id}
@@ -201,7 +204,8 @@ class _Asked:
 
     def late(self) -> list[Sign]:
         asked = [self._statements.waiting]
-        if _any_late(self._tx, self._now, self._late):
+        # Mostly the sums say that it is not worth while to look at every run of the last hour.
+        if self._tx.first(ANY_LATE, self._given) is not None:
             asked.append(self._statements.begun_late)
         seen = [
             Seen(
@@ -233,18 +237,10 @@ def _loaded(tx: Tx, ids: Sequence[str]) -> dict[str, Schedule]:
     return {row.id: readable_schedule(row) for row in rows}
 
 
-def _any_late(tx: Tx, now: datetime, late: timedelta) -> bool:
-    """Whether it is worth while to look at every run of the last hour: mostly the sums say that
-    none of them was late."""
-    given, least = given_for(Window.last(LATE_WITHIN, now)), bracket_of(late)
-    found = tx.rows(lags(tx.dialect.counting, owned=False), given)
-    return any(row.bracket >= least for row in found)
-
-
 def _items(tx: Tx, signs: Sequence[Sign]) -> Iterator[Attention]:
     known = _loaded(tx, [sign.schedule_id for sign in signs])
     failed = [sign.schedule_id for sign in signs if sign.cause is Cause.FAILING]
-    results = newest_results(tx, failed, GLANCE_RESULTS)
+    results = newest_ends(tx, failed, GLANCE_RESULTS)
     for sign in signs:
         counted = counted_in_a_row(sign, results.get(sign.schedule_id, ()))
         yield Attention(schedule=known[sign.schedule_id], sign=counted)

@@ -15,6 +15,7 @@ from sqlalchemy import (
     Select,
     bindparam,
     func,
+    literal_column,
     select,
     text,
     union_all,
@@ -131,6 +132,17 @@ def node_lags_of(counting: Counting) -> Statement:
     return union_all(sums.where(*_quarters(columns)).group_by(*order), *others)
 
 
+def _any_late() -> Statement:
+    one: ColumnElement[int] = literal_column("1")
+    columns = run_lags.c
+    of_all = (columns.owner_type == ALL, columns.owner_id == ALL, *_quarters(columns))
+    late = (HAS_LAG, runs.c.started_at - runs.c.planned_at > bindparam("late"))
+    return union_all(
+        select(one).where(*of_all, columns.bracket >= bindparam("least")),
+        *(select(one).where(*each, *late, *_matching(owned=False)) for each in _NOT_IN_SUMS),
+    ).limit(1)
+
+
 @cache
 def status_statements() -> tuple[Select[Any], ...]:
     """How many runs there are by status, of all times; a status can come more than once."""
@@ -175,3 +187,8 @@ def _place(column: ColumnElement[int]) -> ColumnElement[int]:
     """The number of the bucket: as whole numbers, otherwise they would be divided as decimals."""
     first, length = (bindparam(name, type_=BigInteger) for name in ("first", "length"))
     return ((column - first) // length).label("place")
+
+
+#: Whether any run of a window was late, or may have been: by `late` microseconds, which is in the
+#: bracket `least`.
+ANY_LATE = _any_late()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -12,6 +13,7 @@ from markupsafe import Markup
 from chimes.model.run import RunStatus
 
 _numbers = count(1)
+_UNSAFE = re.compile("[&<>\"']").search
 #: Names as they are written; only ever those that are in this package's calls of `element`.
 _ATTRIBUTES: dict[str, str] = {}
 #: As in `macros/status.html`.
@@ -59,13 +61,17 @@ class Chart:
 def element(tag: str, *content: object, **attributes: object) -> Markup:
     """`class_` is class, `_` in a name is a hyphen; what is None is left out."""
     written = "".join(
-        f' {_ATTRIBUTES.get(name) or _attribute(name)}="{_written(value)}"'
-        for name, value in attributes.items()
-        if value is not None
+        [
+            f' {_ATTRIBUTES.get(name) or _attribute(name)}="{_written(value)}"'
+            for name, value in attributes.items()
+            if value is not None
+        ]
     )
     inner = "".join([_written(each) for each in content])
-    closed = f"<{tag}{written}/>" if not inner else f"<{tag}{written}>{inner}</{tag}>"
-    return Markup(closed)  # noqa: S704 - every value in it was escaped above
+    # As `Markup(…)` without its questions; every value in it was escaped above.
+    return str.__new__(
+        Markup, f"<{tag}{written}>{inner}</{tag}>" if inner else f"<{tag}{written}/>"
+    )
 
 
 def _attribute(name: str) -> str:
@@ -75,15 +81,14 @@ def _attribute(name: str) -> str:
 def _written(value: object) -> str:
     """Escaped, unless it is safe already. There are thousands of them on a page, and most are
     numbers."""
-    match value:
-        case Markup():
-            return value
-        case float():
-            return _plain(value)
-        case int():
-            return str(value)
-        case _:
-            return escape(str(value))
+    if type(value) is float:
+        return _plain(value)
+    if type(value) is int:
+        return str(value)
+    if isinstance(value, Markup):
+        return value
+    text = str(value)
+    return escape(text) if _UNSAFE(text) else text
 
 
 def _plain(value: float) -> str:
