@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         RunTimedOut,
     )
     from chimes.model.recipient import Recipient
-    from chimes.model.target import ActionTarget, AgentTarget, HttpTarget
+    from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, MessageTarget
     from chimes.targets.python_task import (
         Cancel,
         Context,
@@ -42,6 +42,7 @@ __all__ = [
     "Every",
     "Flow",
     "HttpTarget",
+    "MessageTarget",
     "Once",
     "Recipient",
     "Reject",
@@ -76,7 +77,7 @@ _HOMES = {
         "RunTimedOut",
     ),
     "chimes.model.recipient": ("Recipient",),
-    "chimes.model.target": ("ActionTarget", "AgentTarget", "HttpTarget"),
+    "chimes.model.target": ("ActionTarget", "AgentTarget", "HttpTarget", "MessageTarget"),
     "chimes.targets.python_task": (
         "Cancel",
         "Context",

@@ -20,6 +20,7 @@ from chimes.model.target import (
     AgentTarget,
     FlowTarget,
     HttpTarget,
+    MessageTarget,
     Target,
     TaskTarget,
 )
@@ -219,7 +220,9 @@ def _target(
             return _task_target(given.name, args, registry)
         case FlowBuilder():
             return _flow_target(given.name, input, flows)
-        case HttpTarget() | TaskTarget() | FlowTarget() | AgentTarget() | ActionTarget():
+        case HttpTarget() | AgentTarget() | ActionTarget() | MessageTarget():
+            return given
+        case TaskTarget() | FlowTarget():
             return given
         case str():
             return _named_target(given, args, input, registry, flows)

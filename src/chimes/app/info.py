@@ -14,6 +14,7 @@ from chimes.model.target import (
     AgentTarget,
     FlowTarget,
     HttpTarget,
+    MessageTarget,
     SyncTarget,
     TaskTarget,
 )
@@ -92,5 +93,7 @@ def _target(schedule: Schedule) -> tuple[str, Mapping[str, object]]:
             return prompt, {}
         case ActionTarget(action_type_id=action_type_id, params=params):
             return action_type_id, params
+        case MessageTarget(text=text):
+            return text, {}
         case _:
             assert_never(schedule.target)

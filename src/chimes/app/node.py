@@ -39,6 +39,7 @@ from chimes.service.targets import (
 )
 from chimes.targets.base import TargetRunner
 from chimes.targets.flow import FlowRunner
+from chimes.targets.message import MessageRunner
 from chimes.targets.python_task import PythonTask
 from chimes.targets.python_task.registry import DEFAULT_QUEUE, Registry
 from chimes.wording import joined, say
@@ -222,6 +223,8 @@ def _runners(
         found[prompts.kind] = prompts
         actions = _action_runner(runtime)
         found[actions.kind] = actions
+        messages = MessageRunner()
+        found[messages.kind] = messages
     if app is not None:
         tasks = PythonTask(app.registry, queues=queues, threads=workers, app=runtime.settings.app)
         found[tasks.kind] = tasks

@@ -45,6 +45,7 @@ _NO_PIPELINE = say(
 @click.option("--agent", is_flag=True, help="Hand a prompt to the agent.")
 @click.option("--prompt", metavar="TEXT", help="Of the agent; @FILE reads a file, - reads stdin.")
 @click.option("--model", metavar="NAME", help="Of the agent; else as configured.")
+@click.option("--message", metavar="TEXT", help="Only tell this; @FILE reads a file, - stdin.")
 @click.option("--action", metavar="ID", help="Have this action type executed.")
 @click.option("--kn", metavar="ID", help="The knowledge network of the action.")
 @click.option("--branch", metavar="NAME", help="Of the knowledge network; main unless told.")

@@ -106,6 +106,8 @@ def target_of(item: Json) -> str:
         return f"{kind} {target.get('source', '')}/{target.get('collection', '')}"
     if kind == "agent":
         return f"{kind} {target.get('prompt', '')}"
+    if kind == "message":
+        return f"{kind} {target.get('text', '')}"
     if kind == "action":
         return f"{kind} {target.get('kn_id', '')}/{target.get('action_type_id', '')}"
     return f"{target.get('method', '')} {target.get('url', '')}".strip()

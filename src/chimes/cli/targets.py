@@ -1,4 +1,4 @@
-"""`add --http|--task|--flow|--sync|--agent|--action`: what a schedule is to do."""
+"""`add --http|--task|--flow|--sync|--agent|--action|--message`: what a schedule is to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chimes.cli.failure import USAGE, Failure
 from chimes.cli.output import Json
 from chimes.wording import say
 
-_KINDS = ("http", "task", "flow", "sync", "agent", "action")
+_KINDS = ("http", "task", "flow", "sync", "agent", "action", "message")
 _LONGEST_NAME = 80
 #: Which options belong to which kind.
 _OWN: Mapping[str, tuple[str, ...]] = {
@@ -23,6 +23,7 @@ _OWN: Mapping[str, tuple[str, ...]] = {
     "sync": (),
     "agent": ("prompt", "model"),
     "action": ("kn", "branch", "identity", "param", "account"),
+    "message": (),
 }
 
 
@@ -36,8 +37,8 @@ def target_from_options(options: Mapping[str, object], task: str = "") -> tuple[
         raise click.UsageError(
             say(
                 "Say what to do with one of --http URL, --task NAME, --flow NAME,"
-                " --sync SOURCE/COLLECTION, --agent --prompt TEXT, --action ID --kn ID, or in"
-                " words after the time."
+                " --sync SOURCE/COLLECTION, --agent --prompt TEXT, --action ID --kn ID,"
+                " --message TEXT, or in words after the time."
             )
         )
     kind = given[0]
@@ -64,6 +65,9 @@ def _target(kind: str, options: Mapping[str, object]) -> tuple[Json, str]:
         return _sync(name)
     if kind == "action":
         return _action(name, options)
+    if kind == "message":
+        text = _content(name)
+        return {"kind": "message", "text": text}, _first_line(text)
     if kind == "flow":
         start = _json_object(options["input"], "--input")
         return {"kind": "flow", "name": name, "input": start}, f"{kind} {name}"

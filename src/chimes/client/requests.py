@@ -14,6 +14,7 @@ from chimes.model.target import (
     AgentTarget,
     FlowTarget,
     HttpTarget,
+    MessageTarget,
     SyncTarget,
     TaskTarget,
 )
@@ -33,6 +34,7 @@ TargetLike = (
     | SyncTarget
     | AgentTarget
     | ActionTarget
+    | MessageTarget
     | Mapping[str, object]
 )
 RecipientLike = Recipient | Mapping[str, object]
@@ -167,6 +169,8 @@ def target_json(
                 "params": dict(given.params),
                 "account": {"id": given.account_id, "type": given.account_type},
             }
+        case MessageTarget():
+            found = {"kind": "message", "text": given.text}
         case str():
             found = _named(given)
         case _:

@@ -11,6 +11,7 @@ from chimes.model.target import (
     AgentTarget,
     FlowTarget,
     HttpTarget,
+    MessageTarget,
     SyncTarget,
     Target,
     TaskTarget,
@@ -18,7 +19,8 @@ from chimes.model.target import (
 
 
 def payload_of(target: Target) -> str | Mapping[str, object] | None:
-    """The body of a call, the prompt of an agent, the parameters of the rest; a sync has none."""
+    """The body of a call, the prompt of an agent, the text of a message, the parameters of the
+    rest; a sync has none."""
     match target:
         case HttpTarget():
             return target.body
@@ -30,6 +32,8 @@ def payload_of(target: Target) -> str | Mapping[str, object] | None:
             return target.input
         case ActionTarget():
             return target.params
+        case MessageTarget():
+            return target.text
         case SyncTarget():
             return None
 
@@ -47,6 +51,8 @@ def payload_name(target: Target) -> str:
             return "input"
         case ActionTarget():
             return "params"
+        case MessageTarget():
+            return "text"
         case SyncTarget():
             return ""
 
@@ -64,5 +70,7 @@ def same_but_payload(target: Target, other: Target) -> bool:
             return replace(other, input=target.input) == target
         case ActionTarget(), ActionTarget():
             return replace(other, params=target.params) == target
+        case MessageTarget(), MessageTarget():
+            return True
         case _:
             return target == other

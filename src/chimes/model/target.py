@@ -114,4 +114,25 @@ class ActionTarget:
         return self.kind
 
 
-Target = HttpTarget | TaskTarget | FlowTarget | SyncTarget | AgentTarget | ActionTarget
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MessageTarget:
+    """A text, told to whom the schedule tells: a reminder. It is the result of the run."""
+
+    #: Markdown.
+    text: str
+    kind: Literal["message"] = "message"
+
+    @property
+    def needs(self) -> str:
+        return self.kind
+
+
+Target = (
+    HttpTarget
+    | TaskTarget
+    | FlowTarget
+    | SyncTarget
+    | AgentTarget
+    | ActionTarget
+    | MessageTarget
+)

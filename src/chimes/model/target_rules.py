@@ -19,6 +19,7 @@ from chimes.model.target import (
     AgentTarget,
     FlowTarget,
     HttpTarget,
+    MessageTarget,
     SyncTarget,
     Target,
     TaskTarget,
@@ -27,6 +28,7 @@ from chimes.wording import say
 
 MAX_BODY_BYTES = 64 * 1024
 MAX_PROMPT_BYTES = 64 * 1024
+MAX_MESSAGE_BYTES = 64 * 1024
 MAX_TOKENS = 1_000_000
 MAX_NAME_LENGTH = 200
 MAX_SOURCE_NAME_LENGTH = 100
@@ -74,8 +76,23 @@ def check_target(target: Target, *, egress: Egress | None = None) -> None:
             check_prompt(target)
         case ActionTarget():
             check_action_target(target)
+        case MessageTarget():
+            check_message(target)
         case _:
             assert_never(target)
+
+
+def check_message(target: MessageTarget) -> None:
+    if not target.text.strip():
+        raise InvalidInput(say("a message needs its text"), field="text", code="missing")
+    if len(encoded(target.text, "text")) > MAX_MESSAGE_BYTES:
+        raise InvalidInput(
+            say("a message has at most {most} bytes", most=MAX_MESSAGE_BYTES),
+            field="text",
+            code="too_long",
+        )
+    if "\x00" in target.text:
+        raise InvalidInput(say("a message has no NUL characters"), field="text", code="bad_text")
 
 
 def check_prompt(target: AgentTarget) -> None:

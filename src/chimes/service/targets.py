@@ -26,6 +26,7 @@ from chimes.model.target import (
     AgentTarget,
     FlowTarget,
     HttpTarget,
+    MessageTarget,
     SyncTarget,
     Target,
 )
@@ -48,6 +49,7 @@ USUAL_TIMEOUTS: Mapping[str, timedelta] = {
     "sync": SYNC_TIMEOUT,
     "agent": timedelta(minutes=10),
     "action": timedelta(minutes=10),
+    "message": timedelta(seconds=10),
 }
 LONGEST_TIMEOUTS: Mapping[str, timedelta] = {
     "http": timedelta(minutes=15),
@@ -56,6 +58,7 @@ LONGEST_TIMEOUTS: Mapping[str, timedelta] = {
     "sync": LONGEST_SYNC_TIMEOUT,
     "agent": timedelta(days=1),
     "action": timedelta(days=1),
+    "message": timedelta(minutes=1),
 }
 
 
@@ -75,6 +78,10 @@ def usual_defaults(target: Target) -> RunDefaults:
         return RunDefaults(policy=agent_policy(Settings()))
     if isinstance(target, ActionTarget):
         return RunDefaults(policy=action_policy(Settings()))
+    if isinstance(target, MessageTarget):
+        # Of a message that nobody is told, nobody would know.
+        inbox = (Recipient(channel=Channel.INBOX),)
+        return RunDefaults(policy=Policy(timeout=usual_timeout(target), delivery=inbox))
     return RunDefaults(policy=Policy(timeout=usual_timeout(target)))
 
 
@@ -129,7 +136,7 @@ async def offered(
     """What a task or a flow says about its runs: to the application `here`, else to the live node
     that joined last. One that nobody offers would wait for ever: InvalidInput. Only names are
     compared; nothing is looked up or imported because of one (S66)."""
-    if isinstance(target, HttpTarget):
+    if isinstance(target, HttpTarget | MessageTarget):
         return None
     if isinstance(target, SyncTarget):
         return await _offered_pair(store, target, here)

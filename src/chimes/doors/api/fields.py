@@ -17,7 +17,7 @@ from chimes.triggers.reading import nearest
 from chimes.wording import say
 
 T = TypeVar("T")
-TARGET_KINDS = ("http", "task", "flow", "sync", "agent", "action")
+TARGET_KINDS = ("http", "task", "flow", "sync", "agent", "action", "message")
 
 #: Other names of the fields of an action, by name.
 ACTION_NAMES = {

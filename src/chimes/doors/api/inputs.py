@@ -168,8 +168,22 @@ class ActionTargetIn(ActionNames):
     )
 
 
+class MessageTargetIn(Body):
+    """A text (Markdown) for whom the schedule tells, such as a reminder; of a schedule that tells
+    nobody it is for the inbox of its owner."""
+
+    kind: Literal["message"]
+    text: str
+
+
 AnyTargetIn = (
-    HttpTargetIn | TaskTargetIn | FlowTargetIn | SyncTargetIn | AgentTargetIn | ActionTargetIn
+    HttpTargetIn
+    | TaskTargetIn
+    | FlowTargetIn
+    | SyncTargetIn
+    | AgentTargetIn
+    | ActionTargetIn
+    | MessageTargetIn
 )
 TargetField = Annotated[AnyTargetIn, Field(discriminator="kind"), BeforeValidator(with_kind)]
 
@@ -180,7 +194,7 @@ class TargetPatch(ActionNames):
 
     model_config = ConfigDict(json_schema_extra=without_defaults)
 
-    kind: Literal["http", "task", "flow", "sync", "agent", "action"] = "http"
+    kind: Literal["http", "task", "flow", "sync", "agent", "action", "message"] = "http"
     url: str = ""
     method: str = "POST"
     headers: dict[str, str] = Field(default_factory=dict)
@@ -205,6 +219,7 @@ class TargetPatch(ActionNames):
     identities: Identities = Field(default_factory=list)
     params: ActionParams = Field(default_factory=dict)
     account: AccountIn = Field(default_factory=AccountIn)
+    text: str = ""
 
 
 DeliveryField = Annotated[

@@ -63,13 +63,19 @@ class ActionTargetOut(Out):
     account: AccountOut = Field(description="On whose behalf the action is executed.")
 
 
+class MessageTargetOut(Out):
+    kind: Literal["message"]
+    text: str = Field(description="Markdown.")
+
+
 TargetOut = Annotated[
     HttpTargetOut
     | TaskTargetOut
     | FlowTargetOut
     | SyncTargetOut
     | AgentTargetOut
-    | ActionTargetOut,
+    | ActionTargetOut
+    | MessageTargetOut,
     Field(discriminator="kind"),
 ]
 

@@ -25,7 +25,14 @@ from chimes.model.defaults import PRIORITY, with_own
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule
-from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, SyncTarget, Target
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    HttpTarget,
+    MessageTarget,
+    SyncTarget,
+    Target,
+)
 from chimes.retelling import retold, retold_line
 from chimes.service.orders import Order
 from chimes.service.rules import checked_text
@@ -43,7 +50,7 @@ def owner_from(given: OwnerIn) -> Owner:
 
 def default_policy(settings: Settings, target: Target) -> Policy:
     """What a target gets where its policy says nothing."""
-    if isinstance(target, SyncTarget):
+    if isinstance(target, SyncTarget | MessageTarget):
         return replace(usual_defaults(target).policy, misfire_grace=settings.misfire_grace)
     if isinstance(target, AgentTarget):
         return replace(agent_policy(settings), misfire_grace=settings.misfire_grace)

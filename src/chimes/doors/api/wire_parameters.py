@@ -15,6 +15,7 @@ from chimes.model.target import (
     AgentTarget,
     FlowTarget,
     HttpTarget,
+    MessageTarget,
     SyncTarget,
     Target,
     TaskTarget,
@@ -61,7 +62,7 @@ def with_params(before: Target, params: Mapping[str, object]) -> Target:
         case HttpTarget():
             merged = _merged(params, _object_in(before.body))
             return replace(before, body=json.dumps(merged, ensure_ascii=False))
-        case AgentTarget() | SyncTarget():
+        case AgentTarget() | SyncTarget() | MessageTarget():
             raise _has_no(before, "params")
 
 

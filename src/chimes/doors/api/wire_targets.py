@@ -12,6 +12,7 @@ from chimes.doors.api.inputs import (
     AnyTargetIn,
     FlowTargetIn,
     HttpTargetIn,
+    MessageTargetIn,
     SyncTargetIn,
     TargetPatch,
     TaskTargetIn,
@@ -22,6 +23,7 @@ from chimes.model.target import (
     AgentTarget,
     FlowTarget,
     HttpTarget,
+    MessageTarget,
     SyncTarget,
     Target,
     TaskTarget,
@@ -44,6 +46,7 @@ _FIELDS: Mapping[str, frozenset[str]] = {
     "sync": frozenset(SyncTargetIn.model_fields) - {"kind"},
     "agent": frozenset(AgentTargetIn.model_fields) - {"kind"},
     "action": frozenset(ActionTargetIn.model_fields) - {"kind"},
+    "message": frozenset(MessageTargetIn.model_fields) - {"kind"},
 }
 _EMPTY: Mapping[str, Target] = {
     "http": HttpTarget(url=""),
@@ -52,6 +55,7 @@ _EMPTY: Mapping[str, Target] = {
     "sync": SyncTarget(source="", collection=""),
     "agent": AgentTarget(prompt=""),
     "action": ActionTarget(action_type_id="", kn_id=""),
+    "message": MessageTarget(text=""),
 }
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "http": ("url",),
@@ -60,6 +64,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "sync": ("source", "collection"),
     "agent": ("prompt",),
     "action": ("action_type_id", "kn_id"),
+    "message": ("text",),
 }
 
 
@@ -77,6 +82,8 @@ def target_from(given: AnyTargetIn) -> Target:
             return _merged_agent(given, AgentTarget(prompt=given.prompt))
         case ActionTargetIn():
             return _merged_action(given, ActionTarget(action_type_id="", kn_id=""))
+        case MessageTargetIn():
+            return MessageTarget(text=given.text)
 
 
 def patched_target(given: TargetPatch, before: Target) -> Target:
@@ -119,6 +126,8 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
             return _merged_agent(given, before)
         case ActionTarget():
             return _merged_action(given, before)
+        case MessageTarget():
+            return MessageTarget(text=given.text if "text" in sent else before.text)
 
 
 def target_out(target: Target) -> Json:
@@ -170,6 +179,8 @@ def target_out(target: Target) -> Json:
                 "params": masked_arguments(target.params),
                 "account": {"id": target.account_id, "type": target.account_type},
             }
+        case MessageTarget():
+            return {"kind": target.kind, "text": target.text}
 
 
 def _merged_agent(given: AgentTargetIn | TargetPatch, before: AgentTarget) -> AgentTarget:

@@ -26,7 +26,7 @@ _FURTHEST = timedelta(days=36_500)
 _WORD = re.compile(r'(?:(?P<name>[a-z]+):)?(?:"(?P<quoted>[^"]*)"|(?P<plain>\S+))')
 _DAYS = re.compile(r"([0-9]{1,5})d")
 SCHEDULE_STATES = ("enabled", "paused")
-KINDS = ("http", "task", "flow", "agent", "sync", "action")
+KINDS = ("http", "task", "flow", "agent", "sync", "action", "message")
 SCHEDULE_NAMES = ("status", "label", "kind", "owner", "next", "namespace")
 RUN_NAMES = (
     "status",

@@ -25,6 +25,7 @@ from chimes.model.target import (
     AgentTarget,
     FlowTarget,
     HttpTarget,
+    MessageTarget,
     SyncTarget,
     TaskTarget,
 )
@@ -159,6 +160,8 @@ def _target(schedule: Schedule) -> list[str]:
             return ["--agent", "--prompt", agent.prompt, *model]
         case ActionTarget() as action:
             return ["--action", action.action_type_id, "--kn", action.kn_id]
+        case MessageTarget() as message:
+            return ["--message", message.text]
 
 
 def _compact(value: object) -> str:

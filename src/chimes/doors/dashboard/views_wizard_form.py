@@ -33,7 +33,9 @@ from chimes.model.recipient_rules import MOST_RECIPIENTS
 #: Fields with several boxes to tick: what is ticked, with commas between.
 _TICKED = re.compile(rf"rule_days|ex[0-9]+_days|{TICKED}")
 #: As they are typed; of all others the blanks around them go.
-_AS_TYPED = frozenset({"body", "prompt", "headers", "args", "input", "identities", "params"})
+_AS_TYPED = frozenset(
+    {"body", "prompt", "headers", "args", "input", "identities", "params", "message"}
+)
 _NOT_KEPT = frozenset({"csrf", "back", "do", "base"})
 _NUMBERS = ("catch_up_limit", "max_concurrent_runs", "max_retries")
 _DURATIONS = ("misfire_grace", "retry_backoff", "backoff_cap", "timeout")
@@ -185,6 +187,7 @@ _PLACES: Mapping[str, str] = {
     "trigger.end_at": "end",
     "target.name": "task",
     "target.signing_secrets": "secrets",
+    "target.text": "message",
     "target.source": "pair",
     "target.collection": "pair",
     "target.action_type_id": "action",

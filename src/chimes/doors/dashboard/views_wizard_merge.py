@@ -188,6 +188,7 @@ LABELS: Mapping[str, str] = {
     "target.model": say("Model"),
     "target.pipeline": say("Pipeline"),
     "target.max_tokens": say("Longest answer (tokens)"),
+    "target.text": say("Text"),
     "target.source": say("Source"),
     "target.collection": say("Collection"),
     "target.action_type_id": say("Action type"),

@@ -160,6 +160,8 @@ def _target_options(target: Plain) -> tuple[list[str], bool]:
             if target.get("model"):
                 words += ["--model", str(target["model"])]
             return words, not target.keys() & {"pipeline", "max_tokens"}
+        case "message":
+            return ["--message", str(target.get("text", ""))], True
         case "action":
             return _action_options(target), "account" not in target
         case _:

@@ -10,7 +10,7 @@ from chimes.doors.dashboard.views_wizard_when import Fields, Plain, whole
 from chimes.errors import InvalidInput
 from chimes.wording import say
 
-KINDS = ("http", "task", "flow", "agent", "sync", "action")
+KINDS = ("http", "task", "flow", "agent", "sync", "action", "message")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 EMPTY: Mapping[str, str] = {"kind": "http", "method": "POST", "verify_tls": "on", "branch": "main"}
 
@@ -43,6 +43,8 @@ def target_fields(target: Mapping[str, object]) -> Fields:
             found["input"] = _shown(target.get("input"))
         case "agent":
             put(prompt="prompt", pipeline="pipeline", model="model", max_tokens="max_tokens")
+        case "message":
+            put(message="text")
         case "sync":
             found["pair"] = f"{target.get('source', '')}/{target.get('collection', '')}"
         case _:
@@ -86,6 +88,8 @@ def target_plain(fields: Mapping[str, str]) -> Plain:
                 "model": fields.get("model", "").strip(),
                 "max_tokens": tokens,
             }
+        case "message":
+            return {"kind": kind, "text": fields.get("message", "").strip()}
         case "sync":
             source, _, collection = fields.get("pair", "").strip().partition("/")
             return {"kind": kind, "source": source, "collection": collection}
@@ -115,6 +119,8 @@ def usual_name(fields: Mapping[str, str]) -> str:
             return f"{fields.get('method') or 'POST'} {shown}" if shown else ""
         case "agent":
             return " ".join(fields.get("prompt", "").split())[:80]
+        case "message":
+            return " ".join(fields.get("message", "").split())[:80]
         case "sync":
             return fields.get("pair", "").strip()
         case kind:

@@ -22,6 +22,8 @@ _URL = re.compile(r"https?://[^\s\"'<>，。]+")
 _NAME_LENGTH = 80
 #: Words that ask for a look, not for a change.
 _LOOKS = re.compile(r"\b(?:ping|check|get|fetch|watch)\b|เช็ก|เช็ค|ตรวจ|检查|监控", re.IGNORECASE)
+#: What is only to be said again, by nobody who thinks about it.
+_REMINDS = re.compile(r"(?:please )?remind\b|(?:ช่วย|กรุณา)?เตือน|(?:请)?提醒", re.IGNORECASE)
 _OF_WHEN = (
     *("when", "rule", "at", "in", "every", "unit", "anchor", "jitter"),
     *("expression", "dialect", "dst", "start", "end", "max_runs"),
@@ -118,10 +120,13 @@ def _told_names() -> set[str]:
 
 
 def _target(task: str) -> Fields:
-    """An address is called; anything else is a prompt, as on the command line."""
+    """An address is called, a reminder is told; anything else is a prompt, as on the command
+    line."""
     if url := _URL.search(task):
         method = "GET" if _LOOKS.search(task) else "POST"
         return {"kind": "http", "url": url[0].rstrip(".,;)"), "method": method}
+    if _REMINDS.match(task):
+        return {"kind": "message", "message": task}
     return {"kind": "agent", "prompt": task}
 
 

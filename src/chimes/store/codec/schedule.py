@@ -16,6 +16,7 @@ from chimes.model.target import (
     AgentTarget,
     FlowTarget,
     HttpTarget,
+    MessageTarget,
     SyncTarget,
     Target,
     TaskTarget,
@@ -114,6 +115,8 @@ def target_to_plain(target: Target) -> Plain:
             )
         case ActionTarget():
             return _action_to_plain(target)
+        case MessageTarget():
+            return {"kind": target.kind, "text": target.text}
 
 
 def _http_to_plain(target: HttpTarget) -> Plain:
@@ -191,6 +194,10 @@ def _action_target(read: Reader) -> ActionTarget:
     )
 
 
+def _message_target(read: Reader) -> MessageTarget:
+    return MessageTarget(text=read.text("text"))
+
+
 #: One line per kind of target.
 TARGETS: Mapping[str, Callable[[Reader], Target]] = {
     "http": _http_target,
@@ -199,6 +206,7 @@ TARGETS: Mapping[str, Callable[[Reader], Target]] = {
     "sync": _sync_target,
     "agent": _agent_target,
     "action": _action_target,
+    "message": _message_target,
 }
 
 

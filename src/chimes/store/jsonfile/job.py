@@ -20,6 +20,7 @@ from chimes.model.target import (
     AgentTarget,
     FlowTarget,
     HttpTarget,
+    MessageTarget,
     SyncTarget,
     Target,
     TaskTarget,
@@ -47,6 +48,7 @@ TARGET_KEYS: Mapping[str, frozenset[str]] = {
     "sync": frozenset({"source", "collection"}),
     "agent": frozenset({"prompt", "pipeline", "model", "max_tokens"}),
     "action": frozenset({"action_type_id", "kn_id", "branch", "identities", "params"}),
+    "message": frozenset({"text"}),
 }
 SCHEDULE_KEYS: Mapping[str, frozenset[str]] = {
     "once": frozenset({"kind", "run_at"}),
@@ -166,6 +168,8 @@ def target_keys(target: Target) -> Plain:
                 "identities": [dict(each) for each in target.identities],
                 "params": dict(target.params),
             }
+        case MessageTarget():
+            return {"text": target.text}
 
 
 def given_texts(schedule: Schedule) -> Mapping[str, object]:

@@ -9,6 +9,7 @@ from chimes.model.target import (
     AgentTarget,
     FlowTarget,
     HttpTarget,
+    MessageTarget,
     SyncTarget,
     Target,
     TaskTarget,
@@ -52,3 +53,5 @@ def target_out(target: Target, *, literal: bool) -> dict[str, object]:
                 "params": dict(params),
             }
             return {"http": dict(_NO_HTTP), "action": action}
+        case MessageTarget():
+            return {"http": dict(_NO_HTTP), "message": {"text": target.text}}

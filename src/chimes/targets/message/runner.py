@@ -1,0 +1,27 @@
+"""Runs of messages: the text is the result, and whoever the schedule tells is told of it as of any
+other run. Nothing is sent from here, so nothing can be sent twice from here."""
+
+from __future__ import annotations
+
+from chimes.model.run import AttemptEnd, Outcome
+from chimes.model.target import MessageTarget
+from chimes.targets.base import Call
+
+
+class MessageRunner:
+    kind = "message"
+    resumable = False
+    #: It works for no time at all.
+    places = None
+    offers = frozenset({"message"})
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def execute(self, call: Call) -> Outcome:
+        target = call.run.target
+        assert isinstance(target, MessageTarget)
+        return Outcome(end=AttemptEnd.SUCCEEDED, result={"text": target.text})

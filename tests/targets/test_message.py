@@ -1,0 +1,84 @@
+"""Messages: a text that is told at its time, by the same outbox as every result (UX A.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chimes.errors import InvalidInput
+from chimes.model.run import AttemptEnd
+from chimes.model.target import MessageTarget
+from chimes.model.target_rules import MAX_MESSAGE_BYTES, check_target
+from chimes.store.codec.schedule import target_from_plain, target_to_plain
+from chimes.store.jsonfile.job import target_keys
+from chimes.targets.base import Call
+from chimes.targets.message import MessageRunner
+from tests.builders import NOW, a_run
+from tests.doors.rig import serving
+
+REMINDER = {
+    "name": "Stand-up",
+    "trigger": {"kind": "cron", "expression": "50 9 * * 1-5", "timezone": "Asia/Bangkok"},
+    "target": {"kind": "message", "text": "ประชุมใน **10** นาที"},
+}
+
+
+async def test_the_text_is_the_result_and_nothing_else_happens() -> None:
+    runner = MessageRunner()
+    run = a_run(target=MessageTarget(text="Hello"))
+    lines: list[str] = []
+    call = Call(run=run, triggered_at=NOW, log=lambda level, text: lines.append(text))
+    await runner.open()
+    outcome = await runner.execute(call)
+    await runner.close()
+    assert (outcome.end, outcome.result, lines) == (AttemptEnd.SUCCEEDED, {"text": "Hello"}, [])
+    assert run.target.needs in runner.offers
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "a\x00b", "x" * (MAX_MESSAGE_BYTES + 1)])
+def test_what_cannot_be_told_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        check_target(MessageTarget(text=text))
+    assert error.value.field == "text"
+
+
+def test_it_is_kept_as_it_is() -> None:
+    target = MessageTarget(text="ประชุม\n")
+    assert target_from_plain(target_to_plain(target)) == target
+    assert target_keys(target) == {"text": "ประชุม\n"}
+
+
+async def test_by_the_api_it_goes_to_the_inbox_unless_told_otherwise() -> None:
+    async with serving() as rig:
+        answer = await rig.client.post("/api/v1/schedules", json=REMINDER)
+        assert answer.status_code == 201, answer.text
+        made: dict[str, Any] = answer.json()
+        assert made["target"] == REMINDER["target"]
+        assert [each["channel"] for each in made["delivery"]] == ["inbox"]
+        path = f"/api/v1/schedules/{made['id']}"
+        changed = await rig.client.patch(path, json={"target": {"text": "Later"}})
+        assert changed.json()["target"] == {"kind": "message", "text": "Later"}
+        other = await rig.client.patch(path, json={"target": {"kind": "message", "url": "x"}})
+        assert other.status_code == 422
+        empty = await rig.client.patch(path, json={"target": {"text": " "}})
+        assert (empty.status_code, empty.json()["errors"][0]["pointer"]) == (422, "/target/text")
+        run = await rig.client.post(f"{path}/run", json={"params": {"a": 1}})
+        assert run.status_code == 422, "there is nothing in it to fill"
+        assert (await rig.client.post(f"{path}/run")).status_code == 202
+
+
+async def test_options_of_the_command_line_and_the_sdk_make_one() -> None:
+    from chimes.cli.targets import target_from_options
+    from chimes.client.requests import target_json
+
+    options = dict.fromkeys(
+        (
+            *("http", "task", "flow", "sync", "agent", "action", "message", "prompt", "model"),
+            *("method", "header", "body", "arg", "args", "input", "kn", "branch", "identity"),
+            *("param", "account"),
+        )
+    )
+    found = target_from_options(options | {"message": "Stand-up\nnow"})
+    assert found == ({"kind": "message", "text": "Stand-up\nnow"}, "Stand-up")
+    assert target_json(MessageTarget(text="x")) == {"kind": "message", "text": "x"}
