@@ -120,3 +120,14 @@ async def test_what_was_paused_deleted_or_skipped_meanwhile_is_not_told() -> Non
         three[2].id, lambda s, now: replace(s, next_slot=later, next_run_at=later)
     )
     assert told(await scene.coming()) == []
+
+
+async def test_a_zone_that_there_is_not_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    moved = await scene.add("30 2 * * *")
+
+    async def damaged(*_: Any) -> dict[str, tuple[ScheduleId, ...]]:
+        return {"No/Where": (ScheduleId("x"),), NEW_YORK: (moved.id,)}
+
+    monkeypatch.setattr(scene.store, "zones_in_use", damaged)
+    assert told(await scene.coming()) == [(moved.id, Effect.MOVED)]

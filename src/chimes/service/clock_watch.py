@@ -15,6 +15,7 @@ from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.store.port import Store
 from chimes.triggers.clock_changes import ClockChange, Touched, clock_changes, touched_by
+from chimes.triggers.zone import zone_names
 
 WITHIN = timedelta(days=7)
 #: For so many seconds it is believed.
@@ -87,6 +88,8 @@ class ClockWatch:
         zones = tuple(
             ZoneChange(change=change, schedules=len(ids))
             for zone, ids in sorted(in_use.items())
+            # A damaged row may name any.
+            if zone in zone_names()
             for change in clock_changes(zone, now, now + WITHIN)
         )
         zones = tuple(sorted(zones, key=lambda each: (each.change.at, each.change.zone)))
