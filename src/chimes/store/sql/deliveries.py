@@ -114,7 +114,7 @@ class SqlDeliveries(SqlBase):
         return await self._database.write(work)
 
     async def list_deliveries(self, query: DeliveryQuery) -> Page[Delivery]:
-        return await self._database.read(
+        return await self._database.look(
             lambda tx: page_of(
                 tx,
                 deliveries.c.created_at,

@@ -41,7 +41,7 @@ class SqlInbox(SqlBase):
         return await self._database.write(work)
 
     async def list_inbox(self, query: InboxQuery) -> Page[InboxItem]:
-        return await self._database.read(
+        return await self._database.look(
             lambda tx: page_of(
                 tx, inbox.c.created_at, query, inbox_conditions(query), item_of, descending=True
             )

@@ -69,7 +69,7 @@ class SqlRecords(SqlBase):
             statement = statement.where(audit.c.at <= micros(query.until))
         if query.before is not None:
             statement = statement.where(audit.c.number < query.before)
-        rows = await self._database.read(lambda tx: tx.rows(statement))
+        rows = await self._database.look(lambda tx: tx.rows(statement))
         return tuple(audit_of(row) for row in rows)
 
     async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
@@ -83,7 +83,7 @@ class SqlRecords(SqlBase):
         return await self._database.write(work)
 
     async def get_key(self, key_id: KeyId) -> ApiKey | None:
-        row = await self._database.read(lambda tx: tx.first(_KEY, {"key_id": key_id}))
+        row = await self._database.look(lambda tx: tx.first(_KEY, {"key_id": key_id}))
         return None if row is None else key_of(row)
 
     async def list_keys(self) -> tuple[ApiKey, ...]:

@@ -137,7 +137,7 @@ class SqlRuns(SqlBase):
 
     async def list_runs(self, query: RunQuery) -> Page[Run]:
         column = RUN_SORTS[query.sort]
-        return await self._database.read(
+        return await self._database.look(
             lambda tx: page_of(
                 tx,
                 column,
@@ -210,7 +210,7 @@ class SqlRuns(SqlBase):
         self, run_id: RunId, *, after: int = 0, limit: int = 1000
     ) -> tuple[LogEntry, ...]:
         given = {"run_id": run_id, "after": after, "most": limit}
-        rows = await self._database.read(lambda tx: tx.rows(_LOGS, given))
+        rows = await self._database.look(lambda tx: tx.rows(_LOGS, given))
         return tuple(log_of(row) for row in rows)
 
     async def last_logs(self, run_ids: Sequence[RunId]) -> dict[RunId, LogEntry]:

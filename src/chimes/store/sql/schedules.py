@@ -113,7 +113,9 @@ class SqlSchedules(SqlBase):
 
     async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
         column = SCHEDULE_SORTS[query.sort]
-        return await self._database.read(
+        # Those without a time are another question (`page_of`), about the same state.
+        asked = self._database.read if column.nullable else self._database.look
+        return await asked(
             lambda tx: page_of(
                 tx,
                 column,
@@ -125,7 +127,7 @@ class SqlSchedules(SqlBase):
         )
 
     async def count_schedules(self, query: ScheduleQuery) -> int:
-        return await self._database.read(lambda tx: _count(tx, query))
+        return await self._database.look(lambda tx: _count(tx, query))
 
     async def next_due(self) -> datetime | None:
         return maybe_moment(
