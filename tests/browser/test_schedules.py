@@ -21,11 +21,18 @@ from tests.browser.watching import accessible, fits, zoned
 from tests.builders import a_run, a_schedule
 
 LIST = "/ui/schedules"
+TODAY = f"{SystemClock().now():%Y-%m-%d}"
 #: Where the smaller pages are looked at: each in one language at least, and by phone.
 FURTHER = {
-    "en": (f"{LIST}/daily/log", f"{LIST}/daily/definition"),
-    "th": (f"{LIST}/daily/log", f"{LIST}/daily/copy", f"{LIST}/import"),
-    "zh": (),
+    "en": (f"{LIST}/daily/log", f"{LIST}/daily/definition", f"{LIST}?view=cards"),
+    "th": (
+        f"{LIST}/daily/log",
+        f"{LIST}/daily/copy",
+        f"{LIST}/import",
+        f"{LIST}?view=month",
+        f"{LIST}/daily/run",
+    ),
+    "zh": (f"{LIST}?view=month&day={TODAY}", f"{LIST}?view=cards"),
 }
 HOOK = {"kind": "http", "url": "http://127.0.0.1:9/hook"}
 
@@ -152,8 +159,17 @@ def test_pause_run_and_delete_from_the_list(
     expect(page.get_by_text("No schedules yet")).to_be_visible()
     page.get_by_role("button", name="Undo").click()
     expect(page.locator("[data-open-row]")).to_have_text(["report"])
-    page.get_by_role("button", name="Run report now").click()
+    page.get_by_role("link", name="Run report now").click()
+    asked = page.locator("#asking dialog, section.card")
+    expect(asked).to_contain_text("http://127.0.0.1:9/hook")
+    asked.get_by_text("With other parameters").click()
+    asked.get_by_label("body, for this run only").fill("only this once")
+    if scripts:
+        accessible(page)
+    asked.get_by_role("button", name="Run with these").click()
     expect(page).to_have_url(re.compile(r"/ui/runs/[0-9a-f-]+$"))
+    run = site.get(f"/runs/{page.url.rpartition('/')[2]}")
+    assert run["target"]["body"] == "only this once"
 
 
 def _daily(hour: int) -> dict[str, str]:
