@@ -82,17 +82,34 @@ async def test_buttons_are_signed_and_in_the_language_of_the_chat(api: BotApi) -
     async with channel(api.url) as telegram:
         await telegram.send(letter)
     buttons = api.requests[0].buttons
-    assert [each["text"] for each in buttons] == ["รันอีกครั้ง", "หยุดชั่วคราว", "เลื่อน 1 ชม."]
+    assert [each["text"] for each in buttons[:3]] == ["รันอีกครั้ง", "หยุดชั่วคราว", "เลื่อน 1 ชม."]
     pressed = [decode(each["callback_data"], chat=CHAT, token=TOKEN) for each in buttons]
-    assert [each.action for each in pressed if each] == [Action.RUN, Action.PAUSE, Action.SNOOZE]
-    assert {each.object_id for each in pressed if each} == {letter.message.schedule_id}
+    actions = [each.action for each in pressed if each]
+    assert actions == [Action.RUN, Action.PAUSE, Action.SNOOZE, Action.DONE]
+    assert {each.object_id for each in pressed[:3] if each} == {letter.message.schedule_id}
+    assert pressed[3] is not None
+    assert pressed[3].object_id == letter.message.run_id
+
+
+# UX A.7: Telegram takes no address that only this machine knows
+@pytest.mark.parametrize(
+    ("url", "shown"), [("https://chimes.example", True), ("http://127.0.0.1:8080", False)]
+)
+async def test_a_message_can_be_opened_where_it_can_be_reached(
+    api: BotApi, url: str, shown: bool
+) -> None:
+    letter = a_letter(public_url=url)
+    async with channel(api.url) as telegram:
+        await telegram.send(letter)
+    links = [each["url"] for each in api.requests[0].buttons if "url" in each]
+    assert links == [f"{url}/ui/runs/{letter.message.run_id}"] * shown
 
 
 async def test_a_run_without_a_schedule_can_be_run_again(api: BotApi) -> None:
     run = an_ended_run(schedule_id=None)
     async with channel(api.url) as telegram:
         await telegram.send(a_letter(run))
-    (button,) = api.requests[0].buttons
+    button = api.requests[0].buttons[0]
     pressed = decode(button["callback_data"], chat=CHAT, token=TOKEN)
     assert pressed is not None
     assert (pressed.action, pressed.object_id) == (Action.RETRY, run.id)

@@ -128,7 +128,7 @@ async def test_in_the_inbox_a_digest_is_one_item(rig: Rig) -> None:
     await rig.engine(senders=[Inbox()])
     items = await eventually(lambda: _inbox(rig.store), bool)
     (item,) = items
-    assert (item.title, item.run_id, item.status) == ("Digest: 4 runs", None, "")
+    assert (item.title, item.run_id, item.status) == ("Digest: 4 runs", None, "digest")
     assert "- [job 3: succeeded – " in item.text
     assert "](/ui/runs/run-3)" in item.text
 

@@ -442,3 +442,20 @@ async def test_a_digest_and_those_in_it_are_settled_together(store: Store) -> No
         member.id: DeliveryState.DELIVERED,
     }
     assert (await all_deliveries(store))[taken.id] == taken
+
+
+async def test_deliveries_of_several_runs_are_found_at_once(store: Store) -> None:
+    rows = [
+        a_delivery(id=DeliveryId(f"d{number}"), run_id=RunId(f"r{number // 2}"), owner=ALICE)
+        for number in range(6)
+    ]
+    test = a_delivery(id=DeliveryId("test"), run_id=None, owner=ALICE)
+    await store.load([*rows, test])
+    wanted = (RunId("r0"), RunId("r2"), RunId("none"))
+    for query in (
+        DeliveryQuery(run_ids=wanted),
+        DeliveryQuery(run_ids=wanted, owner=ALICE, states=(DeliveryState.PENDING,)),
+    ):
+        found = (await store.list_deliveries(query)).items
+        assert sorted(each.id for each in found) == ["d0", "d1", "d4", "d5"]
+    assert (await store.list_deliveries(DeliveryQuery(run_ids=()))).items == ()

@@ -150,3 +150,13 @@ async def test_the_unread_of_all_pages_are_counted(store: Store) -> None:
 async def test_a_long_message(store: Store) -> None:
     item = await store.add_inbox(an_item(text="น้ำ 水 \U0001f514\n" * 20_000))
     assert (await store.list_inbox(InboxQuery())).items == (item,)
+
+
+async def test_those_that_sleep_can_be_asked_for(store: Store) -> None:
+    awake, woken = an_item(), an_item(snoozed_until=NOW)
+    asleep = an_item(snoozed_until=NOW + timedelta(seconds=1))
+    await store.load([awake, woken, asleep])
+    found = (await store.list_inbox(InboxQuery(asleep_at=NOW))).items
+    assert found == (asleep,)
+    assert await store.count_unread(InboxQuery(asleep_at=NOW)) == 1
+    assert await store.count_unread(InboxQuery(awake_at=NOW)) == 2

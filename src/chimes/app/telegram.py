@@ -33,6 +33,7 @@ _VERBS = {
     Action.RETRY: Verb.RETRY,
     Action.PAUSE: Verb.PAUSE,
     Action.SNOOZE: Verb.SNOOZE,
+    Action.DONE: Verb.DONE,
 }
 
 

@@ -63,7 +63,7 @@ def _item(letter: Letter, kind: str, title: str, text: str) -> InboxItem:
         schedule_name=message.schedule_name,
         title=title,
         text=text,
-        status=message.status,
+        status=message.status if message.kind == "run" else message.kind,
         artifacts=message.artifacts,
         created_at=letter.now,
     )

@@ -73,6 +73,8 @@ class Message:
     facts: Mapping[str, object] = field(default_factory=dict)
     #: What it is about.
     kind: Kind = "run"
+    #: Where it can be read in a browser; empty where nobody knows the way.
+    link: str = ""
 
     @cached_property
     def text(self) -> str:
@@ -96,8 +98,9 @@ def message_of(
     files = artifacts[-MOST_FILES:]
     links = _links(artifacts[:-MOST_FILES], language)
     way: list[str] = []
-    if public_url:
-        open_there = say("Open: {url}", url=f"{public_url}/ui/runs/{delivery.run_id}")
+    link = f"{public_url}/ui/runs/{delivery.run_id}" if public_url else ""
+    if link:
+        open_there = say("Open: {url}", url=link)
         way.append(in_language(open_there, language))
     status = run.status.value if run is not None else ""
     said = _SEED_WORDS.get(run.status, status) if run and run.namespace == SEED else status
@@ -118,6 +121,7 @@ def message_of(
         files=files,
         artifacts=artifacts,
         facts=_facts(delivery, run, output),
+        link=link,
     )
 
 

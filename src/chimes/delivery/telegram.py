@@ -34,6 +34,10 @@ BAD_TOKEN = say("Telegram does not accept the bot's token: check CHIMES_TELEGRAM
 _UNKNOWN_CHAT = ("chat not found", "user is deactivated", "chat_id is empty", "peer_id_invalid")
 
 
+#: Of buttons.
+Row = list[dict[str, str]]
+
+
 class Telegram:
     channel = Channel.TELEGRAM
     places = 16
@@ -62,13 +66,13 @@ class Telegram:
         self._token_refused = False
         return Sent(receipt=receipt)
 
-    async def message(self, chat: str, text: str, buttons: list[dict[str, str]]) -> str:
+    async def message(self, chat: str, text: str, buttons: list[Row]) -> str:
         """Its number. A message that is refused as it is goes once more as nothing but text
         (F75)."""
         plain: dict[str, object] = {"chat_id": _chat(chat), "text": text}
         whole = plain | {"link_preview_options": {"is_disabled": True}}
         if buttons:
-            whole["reply_markup"] = {"inline_keyboard": [buttons]}
+            whole["reply_markup"] = {"inline_keyboard": buttons}
         try:
             return _number(await self._api.call("sendMessage", whole))
         except BotApiError as error:
@@ -127,11 +131,12 @@ class Telegram:
             logger.error(BAD_TOKEN)
         self._token_refused = True
 
-    def buttons(self, message: Message, chat: str) -> list[dict[str, str]]:
-        """Those whose object fits into one."""
-        wanted: list[tuple[Wording, Action, str]] = []
+    def buttons(self, message: Message, chat: str) -> list[Row]:
+        """Those whose object fits into one; what is to be read in a browser only where Telegram
+        takes the address (UX A.7)."""
         if message.kind != "run":
             return []
+        wanted: list[tuple[Wording, Action, str]] = []
         if message.schedule_id is not None:
             wanted += [
                 (say("Run again"), Action.RUN, message.schedule_id),
@@ -140,14 +145,25 @@ class Telegram:
             ]
         elif message.status and message.run_id is not None:
             wanted.append((say("Run again"), Action.RETRY, message.run_id))
-        made = [
-            (
-                in_language(name, message.language),
-                encode(action, about, chat=chat, token=self._token),
+        about = [self._button(each, message, chat) for each in wanted]
+        with_it: Row = []
+        if message.link.startswith("https://"):
+            with_it.append(
+                {"text": in_language(say("Open"), message.language), "url": message.link}
             )
-            for name, action, about in wanted
-        ]
-        return [{"text": text, "callback_data": data} for text, data in made if data is not None]
+        if message.run_id is not None:
+            done = self._button((say("Done"), Action.DONE, message.run_id), message, chat)
+            with_it += [done] if done else []
+        rows = [[each for each in about if each], with_it]
+        return [row for row in rows if row]
+
+    def _button(
+        self, wanted: tuple[Wording, Action, str], message: Message, chat: str
+    ) -> dict[str, str]:
+        """Empty: its object does not fit."""
+        name, action, about = wanted
+        data = encode(action, about, chat=chat, token=self._token)
+        return {"text": in_language(name, message.language), "callback_data": data} if data else {}
 
 
 class _Sending:
@@ -190,7 +206,7 @@ class _Sending:
         self._receipt = number or self._receipt
 
     async def _sent(self, text: str, with_buttons: bool) -> str:
-        buttons: list[dict[str, str]] = []
+        buttons: list[Row] = []
         if with_buttons:
             buttons = self._channel.buttons(self._letter.message, self._chat)
         return await self._channel.message(self._chat, text, buttons)

@@ -33,6 +33,8 @@ class Action(StrEnum):
     PAUSE = "p"
     #: The schedule of that id, for an hour.
     SNOOZE = "s"
+    #: Nothing but that the message about the run of that id is dealt with.
+    DONE = "d"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

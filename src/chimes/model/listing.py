@@ -117,6 +117,8 @@ class DeliveryQuery:
 
     owner: Owner | None = None
     run_id: RunId | None = None
+    #: Only of these, at most a thousand.
+    run_ids: tuple[RunId, ...] | None = None
     schedule_id: ScheduleId | None = None
     states: tuple[DeliveryState, ...] = ()
     channel: Channel | None = None
@@ -138,6 +140,8 @@ class InboxQuery:
     archived: bool | None = False
     #: Only those whose snooze has ended by then, or that have none; None: all.
     awake_at: datetime | None = None
+    #: Only those that are snoozed beyond then.
+    asleep_at: datetime | None = None
     after: Position | None = None
     limit: int | None = 50
 

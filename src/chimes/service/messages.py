@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NoReturn
@@ -9,7 +10,7 @@ from typing import NoReturn
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.model.access import Actor, Owner, Role
 from chimes.model.delivery import LONGEST_HOLD, Delivery, DeliveryState, InboxItem
-from chimes.model.ids import DeliveryId, InboxId
+from chimes.model.ids import DeliveryId, InboxId, RunId
 from chimes.model.inbox import READ, InboxChange, inbox_changed
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.model.recipient import Recipient
@@ -23,6 +24,7 @@ from chimes.wording import say
 #: Items that are marked as read in one request; the rest is for the next one.
 MOST_MARKED = 1000
 _PAGE = 200
+DEALT_WITH = InboxChange(read=True, archived=True)
 
 
 async def check_recipient(actor: Actor, recipient: Recipient) -> None:
@@ -130,6 +132,19 @@ class MessageService:
         except NotFound:
             # In the same words, whether it is somebody else's or nobody's (S04).
             raise _no_item(item_id) from None
+
+    async def dealt_with(self, actors: Sequence[Actor], run_id: RunId) -> None:
+        """Whoever pressed that under a message elsewhere need not read it in the inbox: what it
+        holds about the run is put away. It stands in the audit of the run, as every press does."""
+        run = await self._store.get_run(run_id)
+        for actor in actors:
+            query = InboxQuery(owner=actor.owner, run_id=run_id, limit=_PAGE)
+            for item in (await self._store.list_inbox(query)).items:
+                await self.change(actor, item.id, DEALT_WITH)
+        if run is not None and any(actor.may_see(run.owner) for actor in actors):
+            now = await self._store.now()
+            note = entry(actors[0], "done", "run", run_id, at=now, owner=run.owner)
+            await self._store.append_audit(note)
 
     async def read_all(self, actor: Actor, query: InboxQuery) -> int:
         """Marks what the question finds as read; how many."""

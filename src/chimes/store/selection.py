@@ -165,6 +165,7 @@ def matches_delivery(row: Delivery, query: DeliveryQuery) -> bool:
         and query.run_id in (None, row.run_id)
         and query.schedule_id in (None, row.schedule_id)
         and (not query.states or row.state in query.states)
+        and (query.run_ids is None or row.run_id in query.run_ids)
         and query.channel in (None, row.recipient.channel)
         and (query.ids is None or row.id in query.ids)
     )
@@ -182,6 +183,10 @@ def matches_inbox(row: InboxItem, query: InboxQuery) -> bool:
             query.awake_at is None
             or row.snoozed_until is None
             or row.snoozed_until <= query.awake_at
+        )
+        and (
+            query.asleep_at is None
+            or (row.snoozed_until is not None and row.snoozed_until > query.asleep_at)
         )
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 from chimes.delivery.telegram_buttons import Action, encode
 from chimes.doors.telegram.texts import EXAMPLE, LANGUAGES
 from chimes.model.access import Actor, Owner, OwnerType, Quota, Role
+from chimes.model.delivery import InboxItem
 from chimes.model.ids import ScheduleId
 from chimes.model.kept_state import KeptState
-from chimes.model.listing import AuditQuery, RunQuery, ScheduleQuery
+from chimes.model.listing import AuditQuery, InboxQuery, RunQuery, ScheduleQuery
 from chimes.model.recipient import Channel
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
@@ -22,6 +24,7 @@ from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Once
 from chimes.wording import in_language
+from tests.builders import a_run, an_item
 from tests.doors.telegram.bot_api import TOKEN
 from tests.doors.telegram.conftest import NOW, Chats, chats_on
 
@@ -229,6 +232,10 @@ async def test_the_quota_is_told(chats: Chats) -> None:
     assert "There are 2 active" in await chats.say("/schedule every day at 09:00 x")
 
 
+async def inbox_of(chats: Chats) -> tuple[InboxItem, ...]:
+    return (await chats.store.list_inbox(InboxQuery(archived=None))).items
+
+
 class TestButtons:
     async def pressed(self, chats: Chats, data: str, chat: int = 7) -> str:
         chats.number += 1
@@ -254,6 +261,27 @@ class TestButtons:
         assert schedule.pause_until == NOW + timedelta(hours=1)
         assert "Schedule paused" in await self.pressed(chats, data(Action.PAUSE))
         assert (await only(chats)).pause_until is None
+
+    # UX A.7: a press appears in the inbox, and in the audit
+    async def test_what_is_done_is_put_away(self, chats: Chats) -> None:
+        mine, theirs = Owner(type=OwnerType.CHAT, id="7"), Owner(type=OwnerType.CHAT, id="8")
+        run = replace(a_run(), owner=mine)
+        item, other = an_item(owner=mine, run_id=run.id), an_item(owner=theirs, run_id=run.id)
+        await chats.store.load([run, item, other])
+        made = encode(Action.DONE, run.id, chat="7", token=TOKEN)
+        assert made is not None
+        assert "Done" in await self.pressed(chats, made)
+        found = {each.id: each for each in await inbox_of(chats)}
+        assert found[item.id].archived_at is not None
+        assert found[item.id].read_at is not None
+        assert found[other.id] == other
+        audit = await chats.store.list_audit(AuditQuery(object_id=run.id))
+        assert [(each.verb, each.door) for each in audit] == [("done", "telegram")]
+        # Somebody else's run is not spoken of.
+        of_others = encode(Action.DONE, "no such run", chat="8", token=TOKEN)
+        assert of_others is not None
+        await self.pressed(chats, of_others, chat=8)
+        assert await chats.store.list_audit(AuditQuery(object_id="no such run")) == ()
 
     # S59
     async def test_data_that_was_edited_does_nothing(self, chats: Chats) -> None:

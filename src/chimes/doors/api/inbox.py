@@ -76,7 +76,7 @@ class InboxItemOut(Out):
     schedule_name: str
     title: str
     text: str = Field(description="Markdown, as data: whoever shows it makes it safe.")
-    status: str = Field(description="The run's; empty for a notice of another kind.")
+    status: str = Field(description="The run's; `digest`, `test`; empty for another notice.")
     artifacts: list[ArtifactOut]
     created_at: Moment
     read: bool

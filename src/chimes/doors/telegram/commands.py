@@ -20,6 +20,8 @@ class Verb(StrEnum):
     SNOOZE = "schedule_snooze"
     #: Only by a button: a run that has no schedule.
     RETRY = "run_again"
+    #: Only by a button: what a message tells is dealt with.
+    DONE = "done"
     START = "start"
     LINK = "link"
     UNLINK = "unlink"
@@ -36,7 +38,8 @@ class Verb(StrEnum):
         return self not in (Verb.LIST, Verb.RUNS, Verb.HELP, Verb.UNKNOWN)
 
 
-_NAMES = {verb.value: verb for verb in Verb if verb not in (Verb.WORDS, Verb.UNKNOWN)} | {
+_BY_BUTTON_OR_NONE = (Verb.WORDS, Verb.UNKNOWN, Verb.DONE)
+_NAMES = {verb.value: verb for verb in Verb if verb not in _BY_BUTTON_OR_NONE} | {
     # Other names of the seed's users.
     "schedule_disable": Verb.PAUSE,
     "schedule_enable": Verb.RESUME,

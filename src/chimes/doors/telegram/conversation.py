@@ -44,6 +44,7 @@ from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
+from chimes.service.messages import MessageService
 from chimes.service.preferences import PreferenceService
 from chimes.service.prompts import prompt_draft, run_id_for, short_id_for
 from chimes.service.runs import RunService
@@ -88,6 +89,7 @@ class Conversation:
         self._store = services.store
         self._schedules = services.schedules
         self._runs = services.runs
+        self._messages = MessageService(services.store)
         self.links = Links(services.store)
         self._door = Doorkeeper(
             services.store,
@@ -111,6 +113,7 @@ class Conversation:
             Verb.DELETE: self._delete,
             Verb.SNOOZE: self._snooze,
             Verb.RETRY: self._retry,
+            Verb.DONE: self._done,
             Verb.START: self._start,
             Verb.LINK: self._link,
             Verb.UNLINK: self._unlink,
@@ -291,6 +294,10 @@ class Conversation:
         if run is None:
             raise NotFound()
         return say("Run started: {run}", run=run.id)
+
+    async def _done(self, speaker: Speaker, argument: str) -> str:
+        await self._messages.dealt_with(speaker.actors, RunId(argument))
+        return say("Done: it is put away.")
 
     async def _delete(self, speaker: Speaker, argument: str) -> str:
         actor, schedule = await self._named(speaker, argument, Verb.DELETE)

@@ -249,6 +249,8 @@ def _delivery_facets(query: DeliveryQuery) -> list[list[str]]:
     groups: list[list[str]] = []
     if query.run_id is not None:
         groups.append([f"deliveries:run:{query.run_id}"])
+    if query.run_ids is not None:
+        groups.append([f"deliveries:run:{each}" for each in dict.fromkeys(query.run_ids)])
     if query.schedule_id is not None:
         groups.append([f"deliveries:schedule:{query.schedule_id}"])
     if query.owner is not None:

@@ -140,6 +140,8 @@ def delivery_conditions(query: DeliveryQuery) -> list[Condition]:
         found.append(deliveries.c.state.in_([state.value for state in query.states]))
     if query.channel is not None:
         found.append(deliveries.c.channel == query.channel.value)
+    if query.run_ids is not None:
+        found.append(deliveries.c.run_id.in_(query.run_ids))
     if query.ids is not None:
         found.append(deliveries.c.id.in_(query.ids))
     return found
@@ -163,6 +165,8 @@ def inbox_conditions(query: InboxQuery) -> list[Condition]:
     if query.awake_at is not None:
         until = inbox.c.snoozed_until
         found.append(or_(until.is_(None), until <= micros(query.awake_at)))
+    if query.asleep_at is not None:
+        found.append(inbox.c.snoozed_until > micros(query.asleep_at))
     return found
 
 
