@@ -1,0 +1,46 @@
+"""One run in a real browser: its values by keyboard, and a failure that somebody has looked at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from playwright.sync_api import expect
+
+from chimes.model.run import RunStatus
+from chimes.model.target import TaskTarget
+from tests.browser.conftest import Site, Visitor
+from tests.browser.test_runs import Hand, hand, now
+from tests.browser.watching import accessible
+from tests.builders import a_schedule
+from tests.dashboard.test_runs import HOSTILE, ended
+
+__all__ = ["hand"]
+
+
+def test_a_failure_is_looked_at_and_known(
+    site: Site, hand: Hand, visitor: Callable[..., Visitor]
+) -> None:
+    # UX A.6
+    schedule = a_schedule(name="broken", last_status=RunStatus.FAILED, last_error="HTTP 500")
+    given = TaskTarget(name="t", args={"deep": {"list": [{"name": HOSTILE}]}})
+    run = ended(now(), RunStatus.FAILED, schedule=schedule, error="HTTP 500", target=given)
+    hand.do(hand.store.load([schedule, run]))
+    page = visitor(site).open(f"/ui/runs/{run.id}?tab=data")
+    tree = page.get_by_role("group", name="Input")
+    item = tree.get_by_text("“<script>")
+    expect(item).to_be_hidden()
+    for name in ("deep", "list", "0"):
+        tree.locator("summary", has_text=re.compile(f"^{name}:")).focus()
+        page.keyboard.press("Enter")
+    expect(item).to_be_visible()
+    page.get_by_role("button", name="Mark as known").click()
+    asked = page.get_by_role("dialog")
+    accessible(page)
+    asked.get_by_label("Reason").fill("the supplier is told")
+    asked.get_by_role("button", name="Mark as known").click()
+    expect(page.locator("#run-head .note", has_text="the supplier is told")).to_be_visible()
+    accessible(page)
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("The failure counts again.")).to_be_visible()
+    expect(page.get_by_role("button", name="Mark as known")).to_be_visible()
