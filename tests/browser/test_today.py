@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import cycle
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
 from tests.browser.watching import accessible, fits, zoned
@@ -53,6 +54,20 @@ def schedule_on(site: Site, name: str, url: str, **given: Any) -> str:
     return str(site.post("/schedules", body)["id"])
 
 
+def stays_in_view(page: Page, names: str) -> None:
+    """Names beside a picture, however far it is scrolled sideways (UX A.0)."""
+    gone = page.evaluate(
+        """names => [...document.querySelectorAll(names)].filter(each => {
+            const region = each.closest(".scroll");
+            region.scrollLeft = 1000;
+            const [mine, its] = [each.getBoundingClientRect(), region.getBoundingClientRect()];
+            return region.scrollLeft === 0 || mine.left < its.left - 1 || mine.right > its.right;
+        }).length""",
+        names,
+    )
+    assert gone == 0
+
+
 def test_from_nothing_to_the_demo_and_back(site: Site, visitor: Callable[..., Visitor]) -> None:
     """The empty page, the demo by one button, each look, a card of the timeline, and away."""
     page = visitor(site).open("/ui/")
@@ -65,12 +80,15 @@ def test_from_nothing_to_the_demo_and_back(site: Site, visitor: Callable[..., Vi
     expect(page.locator(".toast")).to_contain_text("10 example schedules")
     expect(page.locator(".note.demo")).to_contain_text("their past is made up")
     assert page.locator(".tile").count() == 5
-    for language, theme, width in LOOKS:
-        looked = visitor(site, language=language, theme=theme, width=width).open("/ui/")
+    paths = cycle(["/ui/", "/ui/?lanes=label&span=7d&heat=14d&clock=utc"])
+    for path, (language, theme, width) in zip(paths, LOOKS, strict=False):
+        looked = visitor(site, language=language, theme=theme, width=width).open(path)
         expect(looked.locator(".chart.heat")).to_be_visible()
         accessible(looked)
         fits(looked)
         zoned(looked)
+        if width == PHONE:
+            stays_in_view(looked, ".chart.names")
     # A cell of the heat map is a list of runs.
     page.locator(".chart.heat a").first.focus()
     page.keyboard.press("Enter")
@@ -120,9 +138,8 @@ def test_what_runs_comes_and_goes_by_itself_and_can_be_canceled(
     running.get_by_role("button", name="Cancel the run of slow one").click()
     sure = page.get_by_role("dialog").get_by_role("button").first
     sure.click()
-    # It may end between the page and its stream: then it is the next look that shows it.
-    site.node.ended(made)
-    page.goto("/ui/")
+    # Also if it ends between the page and its stream, which goes on from before the page.
+    expect(page.locator(".toast")).to_be_visible()
     expect(page.locator("#today-running")).to_contain_text("Nothing is running.")
 
 
@@ -140,6 +157,9 @@ def test_what_fails_can_be_put_off_and_comes_back_by_undo(
     accessible(page)
     fits(page)
     need.get_by_label("More about broken").click()
+    # What is open stays open while the page goes on by itself.
+    with page.expect_response(lambda answer: "part=health" in answer.url):
+        page.evaluate("htmx.trigger(document.querySelector('#live'), 'nodes.changed')")
     need.get_by_role("button", name="Snooze 24 h").click()
     expect(page.locator(".health")).to_contain_text("All good")
     page.get_by_role("button", name="Undo").click()
