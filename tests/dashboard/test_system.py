@@ -110,7 +110,7 @@ async def test_the_audit_filters_exports_and_verifies() -> None:
         assert {"actor", "door", "address", "reason", "changes", "hash"} <= set(head)
         assert "ann" in row
         # Where it came from is a word, and every entry shows that its hash fits.
-        assert re.search(r'data-label="Source">web<', page.text)
+        assert re.search(r'data-label="Came through">web<', page.text)
         assert "its hash fits" in page.text
         assert "was not verified yet" in page.text
         day = browser.rig.clock.now().date()

@@ -71,14 +71,19 @@
         const y = plot.valToPos(data.limit, "y", true);
         rule(bbox.left, y, bbox.left + bbox.width, y, "bad");
       }
+      let last = -Infinity, row = 0;
       for (const mark of data.marks || []) {
         const x = plot.valToPos(mark.at, "x", true);
         if (x < bbox.left || x > bbox.left + bbox.width) continue;
         rule(x, bbox.top, x, bbox.top + bbox.height, "quiet");
+        // Marks close together stand below each other, and those at the end on the other side.
+        row = x - last < 80 * devicePixelRatio ? (row + 1) % 8 : 0;
+        last = x;
+        const left = x > bbox.left + bbox.width * 0.8;
         ctx.fillStyle = colour("muted");
         ctx.font = `${11 * devicePixelRatio}px system-ui`;
-        ctx.textAlign = "left";
-        ctx.fillText(mark.text.slice(0, 30), x + 3, bbox.top + 12 * devicePixelRatio);
+        ctx.textAlign = left ? "right" : "left";
+        ctx.fillText(mark.text.slice(0, 30), left ? x - 3 : x + 3, bbox.top + (12 + 13 * row) * devicePixelRatio);
       }
       ctx.restore();
     }

@@ -1,0 +1,67 @@
+"""System in a real browser: every tab in two looks, and a node that is drained while one watches
+(UX A.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from playwright.sync_api import expect
+
+from tests.browser.conftest import PHONE, Site, Visitor
+from tests.browser.watching import accessible, fits, fits_longer, zoned
+from tests.system.receiver import Receiver
+
+TABS = ("", "/audit", "/access", "/channels", "/settings?country=TH", "/about")
+#: A node hears of it within a second.
+SOON = {"CHIMES_LEASE": "3s", "CHIMES_HEARTBEAT": "500ms"}
+
+
+def test_every_tab_fits_and_can_be_used_by_all(
+    shared_site: Site, visitor: Callable[..., Visitor]
+) -> None:
+    somebody = visitor(shared_site, language="th", theme="dark", width=PHONE)
+    for tab in TABS:
+        page = somebody.open(f"/ui/system{tab}")
+        expect(page.locator("main h1")).to_be_visible()
+        accessible(page)
+        fits(page)
+        zoned(page)
+    page = visitor(shared_site).open("/ui/system/channels")
+    accessible(page)
+    fits_longer(page)
+
+
+def test_a_node_is_drained_and_resumed_while_one_watches(
+    serve: Callable[..., Site], visitor: Callable[..., Visitor]
+) -> None:
+    site = serve(**SOON)
+    page = visitor(site).open("/ui/system")
+    card = page.locator("article.node")
+    expect(card).to_contain_text("alive")
+    card.get_by_role("button", name="Drain").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Drain this node?")
+    accessible(page)
+    dialog.get_by_label("Reason").fill("new kernel")
+    dialog.get_by_role("button", name="Drain").click()
+    # Nobody loads the page again: the node tells, and the page hears of it.
+    expect(card).to_contain_text("drained")
+    expect(page.locator("main")).to_contain_text("Every node is drained")
+    with Receiver() as receiver:
+        target = {"kind": "http", "url": receiver.url("/x"), "method": "POST"}
+        every = {"kind": "every", "every": "8760h"}
+        made = site.post("/schedules", {"name": "waits", "trigger": every, "target": target})
+        site.post(f"/schedules/{made['id']}/run")
+        page.get_by_role("button", name="Undo").first.click()
+        expect(card).to_contain_text("alive")
+        expect(page.locator("main")).not_to_contain_text("Every node is drained")
+        receiver.wait_for("/x", 1)
+
+    # Without scripts the question is a page of its own.
+    plain = visitor(site, scripts=False).open("/ui/system")
+    plain.get_by_role("button", name="Drain").click()
+    expect(plain.locator("main")).to_contain_text("Drain this node?")
+    plain.get_by_role("button", name="Drain").click()
+    expect(plain.locator("article.node")).to_contain_text("drain")
+    audit = visitor(site).open("/ui/system/audit?verb=drain")
+    expect(audit.locator("#rows")).to_contain_text("new kernel")
