@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.doors.dashboard import times
+from chimes.doors.dashboard.clock_words import touched_in_words
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.views_system import CLOCK_WARNING
 from chimes.model.access import Actor
@@ -17,7 +18,6 @@ from chimes.model.recipient import Channel
 from chimes.retelling import retold
 from chimes.service.clock_watch import Coming, Noticing, ZoneChange
 from chimes.service.refusals import Refusal
-from chimes.triggers.clock_changes import Effect, Touched
 from chimes.wording import Wording, counted, say
 
 #: Of what somebody else said; the whole of it is in the log.
@@ -135,35 +135,6 @@ def _refused(refusal: Refusal, look: Look) -> Wording:
 
 
 # --- changes of the clocks ------------------------------------------------------------------------
-def touched_in_words(touched: Touched, look: Look, now: datetime) -> Wording:
-    zone = touched.change.zone
-    on = times.day(touched.change.at, zone, look, now=now)
-    clock = f"{touched.meant:%H:%M}"
-    match touched.effect:
-        case Effect.MOVED:
-            return say(
-                "{day}: {time} does not exist in {zone}; it fires at {fires}.",
-                day=on,
-                time=clock,
-                zone=zone,
-                fires=f"{touched.fires:%H:%M}",
-            )
-        case Effect.ONCE:
-            return say(
-                "{day}: {time} comes twice in {zone}; it fires once, the first time.",
-                day=on,
-                time=clock,
-                zone=zone,
-            )
-        case Effect.TWICE:
-            return say(
-                "{day}: {time} comes twice in {zone}; it fires both times.",
-                day=on,
-                time=clock,
-                zone=zone,
-            )
-
-
 def zones_in_words(coming: Coming, look: Look, now: datetime) -> tuple[Wording, ...]:
     return tuple(_zone_in_words(each, look, now) for each in coming.zones)
 

@@ -3,21 +3,21 @@ them, clock changes in words, how often, and when retries would come (UX A.4).""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import chain, islice
 
 from chimes.doors.dashboard.charts.drawing import Chart
+from chimes.doors.dashboard.clock_words import touched_in_words
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.times import absolute, day, zone_info
 from chimes.doors.dashboard.views_wizard_day import left_out, retry_picture
 from chimes.language import describe, note_in_words, warnings_in_words
 from chimes.language.cautions import cautions
 from chimes.model.policy import Policy
-from chimes.triggers import Cron, Every, Fire, Once, Trigger, parse_zone
-from chimes.triggers.zone import Segment
+from chimes.triggers import Every, Fire, Once, Trigger
+from chimes.triggers.clock_changes import clock_changes, touched_by
 from chimes.wording import in_language, say
 
 FIRES = 5
@@ -148,75 +148,11 @@ def clock_notes(trigger: Trigger, look: Look, now: datetime) -> Iterator[str]:
         yield in_language(said, look.language)
 
 
-def _segments(zone: str, now: datetime) -> Iterator[tuple[Segment, Segment]]:
-    """Each change of a zone's clock within the horizon: what was, and what is."""
-    first = int(now.timestamp())
-    last = int((now + HORIZON).timestamp())
-    table = parse_zone(zone).table(first)
-    place = bisect_right(table.instants, first)
-    while place < len(table.instants) and table.instants[place] <= last:
-        yield table.segments[place], table.segments[place + 1]
-        place += 1
-
-
 def _own_changes(trigger: Trigger, look: Look, now: datetime) -> Iterator[str]:
-    if isinstance(trigger, Every) or trigger.zone == "UTC":
-        return
-    for before, after in _segments(trigger.zone, now):
-        change = datetime.fromtimestamp(after.start, UTC)
-        skipped = after.offset > before.offset
-        width = timedelta(seconds=abs(after.offset - before.offset))
-        # Wall times from here were skipped, or come again.
-        wall = change + timedelta(seconds=min(before.offset, after.offset))
-        nominal = _nominal(trigger, wall, wall + width)
-        if nominal is None:
-            continue
-        fires = trigger.fires(change - width - _TICK, _MOST_NOTES)
-        noted = [fire for fire in fires if fire.note in _OF_CHANGES]
-        if not noted:
-            continue
-        on = day(change, trigger.zone, look, now=now)
-        clock = f"{nominal:%H:%M}"
-        if skipped:
-            yield say(
-                "{day}: {time} does not exist in {zone}; it fires at {fires}.",
-                day=on,
-                time=clock,
-                zone=trigger.zone,
-                fires=f"{noted[0].local:%H:%M}",
-            )
-        elif noted[0].note == "repeated_hour_once":
-            yield say(
-                "{day}: {time} comes twice in {zone}; it fires once, the first time.",
-                day=on,
-                time=clock,
-                zone=trigger.zone,
-            )
-        else:
-            yield say(
-                "{day}: {time} comes twice in {zone}; it fires both times.",
-                day=on,
-                time=clock,
-                zone=trigger.zone,
-            )
-
-
-_OF_CHANGES = ("moved_by_gap", "repeated_hour_first", "repeated_hour_second", "repeated_hour_once")
-
-
-def _nominal(trigger: Trigger, start: datetime, end: datetime) -> datetime | None:
-    """The first time of day between two wall times at which it means to fire. A wall time is
-    written as if it were in UTC, where no clock ever changes."""
-    if isinstance(trigger, Once):
-        local = trigger.at.removesuffix("Z")
-        wall = datetime.fromisoformat(local).replace(tzinfo=UTC)
-        return wall if not trigger.at.endswith("Z") and start <= wall < end else None
-    if not isinstance(trigger, Cron) or "@every" in trigger.expression:
-        return None
-    prefix, _, body = trigger.expression.partition(" ")
-    expression = body if "TZ=" in prefix else trigger.expression
-    found = Cron(expression, timezone="UTC", dialect=trigger.dialect).next_after(start - _TICK)
-    return found if found is not None and found < end else None
+    for change in clock_changes(trigger.zone, now, now + HORIZON):
+        touched = touched_by(trigger, change)
+        if touched is not None:
+            yield touched_in_words(touched, look, now)
 
 
 def _shifts_for_reader(trigger: Trigger, look: Look, now: datetime) -> Iterator[str]:
@@ -226,11 +162,12 @@ def _shifts_for_reader(trigger: Trigger, look: Look, now: datetime) -> Iterator[
     if trigger.count_between(now + _TICK, now + timedelta(days=7)) > 7 * 24:
         return
     here, there = zone_info(look.zone), zone_info(trigger.zone)
-    starts = {
-        after.start for zone in (look.zone, trigger.zone) for _, after in _segments(zone, now)
+    changes = {
+        each.at
+        for zone in (look.zone, trigger.zone)
+        for each in clock_changes(zone, now, now + HORIZON)
     }
-    for start in sorted(starts):
-        change = datetime.fromtimestamp(start, UTC)
+    for change in sorted(changes):
         before, after = trigger.previous_before(change), trigger.next_after(change - _TICK)
         if before is None or after is None or before <= now:
             continue
