@@ -10,7 +10,7 @@ import pytest
 from chimes.doors.dashboard.charts.points import Point, PointWords, points_chart, quantile
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.views_fire_log import cursor_of, log_lines, position_in
-from chimes.doors.dashboard.views_schedule import clock_changes, next_fires, next_slots
+from chimes.doors.dashboard.views_schedule import next_fires, next_slots
 from chimes.doors.dashboard.views_schedule_pictures import marks_of
 from chimes.errors import InvalidInput
 from chimes.model.ids import RunId, ScheduleId
@@ -210,13 +210,6 @@ def test_the_second_clock_is_the_readers_or_utc() -> None:
     assert (mine.there[-9:], mine.here[-9:]) == ("09:00 +07", "11:00 JST")
     (same, *_) = next_fires(schedule, Look(zone="Asia/Bangkok"), NOW)
     assert same.here.endswith("02:00 UTC")
-
-
-def test_clock_changes_are_found_to_the_minute() -> None:
-    start = datetime(2027, 3, 10, tzinfo=UTC)
-    changes = clock_changes(NEW_YORK, start, start + timedelta(days=7))
-    assert changes == (datetime(2027, 3, 14, 7, tzinfo=UTC),)
-    assert clock_changes("Asia/Bangkok", start, start + timedelta(days=300)) == ()
 
 
 def test_many_runs_become_hours() -> None:

@@ -72,28 +72,3 @@ def in_your_zone(schedule: Schedule, look: Look, now: datetime) -> Wording | Non
         return None
     here = times.absolute(at, look.zone, look, now=now)
     return say("In your zone ({zone}) the next one is {here}.", zone=look.zone, here=here)
-
-
-def clock_changes(zone: str, start: datetime, end: datetime) -> tuple[datetime, ...]:
-    """The moments at which the clocks of a zone change, to the minute."""
-    info = times.zone_info(zone)
-    found: list[datetime] = []
-    low = start
-    while low < end:
-        high = min(low + _HOUR * 24, end)
-        if low.astimezone(info).utcoffset() != high.astimezone(info).utcoffset():
-            found.append(_change_between(zone, low, high))
-        low = high
-    return tuple(found)
-
-
-def _change_between(zone: str, low: datetime, high: datetime) -> datetime:
-    info = times.zone_info(zone)
-    before = low.astimezone(info).utcoffset()
-    while high - low > timedelta(seconds=1):
-        middle = low + (high - low) / 2
-        if middle.astimezone(info).utcoffset() == before:
-            low = middle
-        else:
-            high = middle
-    return high.replace(second=0, microsecond=0) if high.second < 30 else high

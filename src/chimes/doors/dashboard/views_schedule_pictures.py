@@ -13,12 +13,12 @@ from chimes.doors.dashboard.charts.drawing import Chart, worst
 from chimes.doors.dashboard.charts.points import Point, PointWords, points_chart
 from chimes.doors.dashboard.charts.timeline import Fire, Lane, TimelineWords, timeline
 from chimes.doors.dashboard.look import Look, by_clock
-from chimes.doors.dashboard.views_schedule import clock_changes
 from chimes.doors.dashboard.views_schedules import plain_moment, state_word
 from chimes.model.insights import Result, Tally
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.service.slots import upcoming_fires
+from chimes.triggers.clock_changes import clock_changes
 from chimes.wording import Wording, in_language, say
 
 #: The timeline: so much of what was, and of what comes.
@@ -148,7 +148,7 @@ def week(
         end=end,
         now=now,
         ticks=[each for each in midnights if start < each < end],
-        changes=clock_changes(zone, start, end),
+        changes=[each.at for each in clock_changes(zone, start, end)],
         words=TimelineWords(
             title=said(say("Five days behind, two ahead")),
             description=said(
