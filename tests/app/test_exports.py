@@ -22,7 +22,8 @@ def test_the_list_is_what_it_is() -> None:
     assert sorted(chimes.__all__) == sorted(
         [
             "ActionTarget", "AgentTarget", "Calendar", "Cancel", "Chimes", "ChimesError", "Context",
-            "Cron", "Every", "Flow", "HttpTarget", "Once", "Recipient", "Reject", "Retry",
+            "Cron", "Every", "Flow", "HttpTarget", "MessageTarget", "Once", "Recipient", "Reject",
+            "Retry",
             "RunCanceled", "RunFailed", "RunHandle", "RunLost", "RunNotCarriedOut", "RunTimedOut",
             "ScheduleInfo", "Task", "TaskError", "__version__", "current_context",
         ]

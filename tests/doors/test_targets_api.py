@@ -140,8 +140,9 @@ async def test_the_document_knows_every_kind(rig: Rig) -> None:
             "sync",
             "agent",
             "action",
+            "message",
         }
-        assert len(target["oneOf"]) == 6
+        assert len(target["oneOf"]) == 7
     assert schemas["TaskTargetIn"]["required"] == ["kind", "name"]
     assert schemas["HttpTargetIn"]["required"] == ["url"]
 

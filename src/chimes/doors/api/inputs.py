@@ -19,8 +19,14 @@ from chimes.doors.api.fields import (
     without_defaults,
 )
 from chimes.doors.api.inputs_recipients import RecipientIn as RecipientIn
+from chimes.doors.api.inputs_targets import (
+    AccountIn,
+    ActionParams,
+    ActionTargetIn,
+    Identities,
+    MessageTargetIn,
+)
 from chimes.model.access import OwnerType, Role, Scope
-from chimes.model.action_rules import MAX_IDENTITIES
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
 from chimes.model.recipient_rules import MOST_RECIPIENTS
 from chimes.service.rules import ID_LIMIT
@@ -133,47 +139,6 @@ class AgentTargetIn(Body):
     max_tokens: int | None = Field(
         default=None, description="Of the answer; left out: as configured."
     )
-
-
-class AccountIn(Body):
-    id: str = ""
-    type: str = ""
-
-
-Identities = Annotated[
-    list[dict[str, JsonValue]],
-    Field(
-        max_length=MAX_IDENTITIES,
-        description="The objects that the action is for; also as `unique_identities` or"
-        " `_instance_identities`.",
-    ),
-]
-ActionParams = Annotated[dict[str, JsonValue], Field(description="Also as `dynamic_params`.")]
-
-
-class ActionTargetIn(ActionNames):
-    """An action type of a knowledge network, executed by the action service that is configured
-    (`CHIMES_ACTION_URL`). Values of `params` whose names look like secrets are answered as `***`
-    and kept where `***` comes back."""
-
-    kind: Literal["action"]
-    action_type_id: str
-    kn_id: str
-    branch: str = "main"
-    identities: Identities = Field(default_factory=list)
-    params: ActionParams = Field(default_factory=dict)
-    account: AccountIn = Field(
-        default_factory=AccountIn,
-        description="On whose behalf the action is executed: X-Account-Id, X-Account-Type.",
-    )
-
-
-class MessageTargetIn(Body):
-    """A text (Markdown) for whom the schedule tells, such as a reminder; of a schedule that tells
-    nobody it is for the inbox of its owner."""
-
-    kind: Literal["message"]
-    text: str
 
 
 AnyTargetIn = (

@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from chimes.doors.api.inputs import (
-    ActionTargetIn,
     AgentTargetIn,
     AnyTargetIn,
     FlowTargetIn,
     HttpTargetIn,
-    MessageTargetIn,
     SyncTargetIn,
     TargetPatch,
     TaskTargetIn,
 )
+from chimes.doors.api.inputs_targets import ActionTargetIn, MessageTargetIn
 from chimes.errors import InvalidInput
 from chimes.model.target import (
     ActionTarget,
