@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from chimes.delivery.base import Letter
+from chimes.delivery.inbox import Inbox
+from chimes.delivery.trial_message import trial_message
+from chimes.delivery.verdicts import verdict_of
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.markdown import safe_html
 from chimes.doors.dashboard.views_inbox import asked_in, laters
@@ -14,10 +20,13 @@ from chimes.errors import InvalidInput
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType, Role
 from chimes.model.delivery import DeliveryState, InboxItem
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.listing import InboxQuery
+from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery
 from chimes.model.recipient import Channel, Recipient
-from tests.builders import NOW, a_delivery, an_item
+from chimes.model.run import Run
+from chimes.model.target import AgentTarget, HttpTarget
+from tests.builders import NOW, a_delivery, an_entry, an_item
 from tests.dashboard.browsing import Browser, browsing
+from tests.delivery.letters import an_ended_run
 
 ANNA = Owner(type=OwnerType.USER, id="anna")
 HOSTILE = """# Report <script>alert(1)</script>
@@ -48,9 +57,130 @@ async def as_it_is(browser: Browser, item: InboxItem) -> InboxItem:
 async def test_an_empty_inbox_says_what_it_is_for_and_the_next_step() -> None:
     async with browsing() as browser:
         page = (await browser.get("/ui/inbox")).text
-        assert "Nothing yet" in page
-        assert "chimes telegram connect" in page
+        assert "Nothing yet – connect Telegram or send yourself a test" in page
+        assert 'href="/ui/telegram"' in page
         assert "Mark all as read" not in page
+
+
+# UX A.7: the button of the empty inbox sends one
+async def test_somebody_sends_themselves_a_test() -> None:
+    async with browsing() as browser:
+        store = browser.rig.store
+
+        async def delivered() -> None:
+            async with asyncio.timeout(10):
+                while not (found := (await store.list_deliveries(DeliveryQuery())).items):
+                    await store.wait_for_work(store.changes(), None)
+            (test,) = found
+            letter = Letter(
+                delivery_id=test.id,
+                recipient=test.recipient,
+                owner=test.owner,
+                message=trial_message(test, language="en", zone="UTC"),
+                now=NOW,
+            )
+            sent = await Inbox().send(letter)
+            await store.finish_deliveries([verdict_of(test, letter, sent)])
+
+        await browser.get("/ui/inbox")
+        answer, _ = await asyncio.gather(browser.send("/ui/inbox/test"), delivered())
+        page = (await browser.follow(answer)).text
+        assert "The test by inbox has arrived." in page
+        assert "<b>Test: messages arrive here</b>" in page
+        assert '<span class="badge">test</span>' in page
+
+
+def an_answer(**given: object) -> Run:
+    run = an_ended_run("The **answer** is 42", owner=SYSTEM_OWNER)
+    target = AgentTarget(prompt="What is six times seven?", model="big", max_tokens=99)
+    return replace(run, target=target, schedule_name="Deep thought", **given)
+
+
+# UX A.7: an agent's answer can be answered, by a run of the same agent that knows what was said
+async def test_a_reply_is_a_new_run_of_the_agent() -> None:
+    async with browsing() as browser:
+        store = browser.rig.store
+        run = an_answer()
+        await store.load([run])
+        item = await item_in(browser, run_id=run.id, title="Deep thought: succeeded")
+        address = f"/ui/inbox/{item.id}"
+        page = await browser.get(address)
+        assert "Reply to the agent" in page.text
+        answer = await browser.send(f"{address}/reply", text="And times two?")
+        assert answer.status_code == 303
+        new = await store.get_run(RunId(answer.headers["location"].rpartition("/")[2]))
+        assert new is not None
+        assert isinstance(new.target, AgentTarget)
+        assert (new.target.model, new.target.max_tokens) == ("big", 99)
+        said = new.target.prompt
+        places = [said.index(each) for each in ("six times", "is 42", "And times two?")]
+        assert places == sorted(places)
+        assert (new.owner, new.schedule_name) == (SYSTEM_OWNER, "Deep thought")
+        assert [each.channel for each in new.policy.delivery] == [Channel.INBOX]
+        audit = await store.list_audit(AuditQuery(object_id=new.id))
+        assert [each.verb for each in audit] == ["start"]
+        # The same form sent twice is one run.
+        browser.page = page.text
+        again = await browser.send(f"{address}/reply", text="And times two?")
+        assert again.headers["location"] == answer.headers["location"]
+
+
+@pytest.mark.parametrize("text", ["", "   ", "x" * 4001])
+async def test_a_reply_that_says_nothing_or_too_much_is_refused(text: str) -> None:
+    async with browsing() as browser:
+        run = an_answer()
+        await browser.rig.store.load([run])
+        item = await item_in(browser, run_id=run.id)
+        await browser.get(f"/ui/inbox/{item.id}")
+        answer = await browser.send(f"/ui/inbox/{item.id}/reply", text=text)
+        assert answer.status_code == 422
+
+
+async def test_only_agents_are_replied_to() -> None:
+    async with browsing() as browser:
+        plain = replace(an_answer(), target=HttpTarget(url="http://127.0.0.1:9/"))
+        await browser.rig.store.load([plain])
+        item = await item_in(browser, run_id=plain.id)
+        forgotten = await item_in(browser, run_id=RunId("gone"))
+        for each in (item, forgotten):
+            page = await browser.get(f"/ui/inbox/{each.id}")
+            assert page.status_code == 200
+            assert "Reply to the agent" not in page.text
+        token = re.findall(r'name="csrf" value="([^"]+)"', browser.page)[0]
+        answer = await browser.post(f"/ui/inbox/{item.id}/reply", {"csrf": token, "text": "x"})
+        assert answer.status_code == 403
+
+
+# UX A.7: sent, button pressed
+async def test_what_became_of_it_in_telegram_stands_with_it() -> None:
+    async with browsing() as browser:
+        store = browser.rig.store
+        run = RunId("run-1")
+        chat = Recipient(channel=Channel.TELEGRAM, to="4711")
+        sent = a_delivery(
+            run_id=run,
+            owner=SYSTEM_OWNER,
+            recipient=chat,
+            state=DeliveryState.DELIVERED,
+            finished_at=NOW,
+        )
+        await store.load([sent])
+        item = await item_in(browser, run_id=run, schedule_id=ScheduleId("s1"), created_at=NOW)
+        for verb, about, door in (
+            ("pause", "s1", "telegram"),
+            ("done", run, "telegram"),
+            ("pause", "s1", "web"),
+            ("edit", "s1", "telegram"),
+        ):
+            await store.append_audit(
+                an_entry(verb=verb, object_id=about, door=door, at=NOW + timedelta(minutes=1))
+            )
+        listed = (await browser.get("/ui/inbox")).text
+        assert re.search(r"Telegram: <span class=.status succeeded.>.*sent</span>", listed)
+        page = (await browser.get(f"/ui/inbox/{item.id}")).text
+        assert page.count("<b>Button pressed</b>") == 2
+        assert re.search(r"Button pressed</b> <span>Pause</span>", page)
+        assert re.search(r"Button pressed</b> <span>Done</span>", page)
 
 
 async def test_folders_are_in_the_address() -> None:
@@ -192,7 +322,7 @@ async def test_how_the_run_was_told_elsewhere_stands_beside_it() -> None:
         item = await item_in(browser, run_id=run)
         page = (await browser.get(f"/ui/inbox/{item.id}")).text
         assert "Also told by" in page
-        assert "telegram" in page
+        assert "<b>Telegram</b>" in page
         assert "blocked &lt;by&gt; the user" in page
         assert 'href="/ui/runs/run-1"' in page
 

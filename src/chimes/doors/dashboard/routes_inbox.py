@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 
 from starlette.responses import JSONResponse, Response
 
+from chimes.delivery.words import CHANNELS
 from chimes.doors.api.paging import cursor_to, position_from, question_of
 from chimes.doors.dashboard.markdown import safe_html
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.views_inbox import (
     FOLDERS,
     Asked,
+    Press,
     asked_in,
     elsewhere,
+    in_chats,
     laters,
     may_mark,
+    presses,
 )
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import InvalidInput, NotFound
 from chimes.model.access import Owner
-from chimes.model.delivery import Delivery, InboxItem
-from chimes.model.ids import InboxId
-from chimes.model.listing import DeliveryQuery
+from chimes.model.delivery import Delivery, DeliveryState, InboxItem
+from chimes.model.ids import InboxId, RunId
+from chimes.model.listing import AuditQuery, DeliveryQuery
+from chimes.model.recipient import Channel
+from chimes.model.recipient_rules import MOST_RECIPIENTS
 from chimes.model.schedule import Schedule
+from chimes.service.replies import may_reply
 from chimes.wording import counted
 
 pages = Pages()
 _TOLD = 20
+#: The door by which presses come.
+TELEGRAM = "telegram"
 
 
 @pages.get("/inbox")
@@ -69,11 +79,13 @@ async def _shown(visit: Visit, item: InboxItem | None) -> Response:
         url = visit.request.url.include_query_params(cursor=cursor_to(found.next, question))
         more = f"{url.path}?{url.query}"
     schedule = None if item is None else await _schedule(visit, item)
+    told = await _told(visit, item)
     return visit.page(
         "inbox/page.html",
         asked=asked,
         folders=FOLDERS,
-        items=asked.kept(found.items, visit.now),
+        items=found.items,
+        in_chats=await _in_chats(visit, found.items),
         unread=unread,
         more=more,
         newer=asked.address("newer", known=str(unread)),
@@ -82,7 +94,11 @@ async def _shown(visit: Visit, item: InboxItem | None) -> Response:
         schedule=schedule,
         may_edit=schedule is not None and visit.actor.may_write(schedule.owner),
         may_mark=may_mark(visit.actor, _owner_shown(visit, asked, item)),
-        told=await _told(visit, item),
+        told=told,
+        words_of=CHANNELS.__getitem__,
+        presses=await _presses(visit, item) if told else (),
+        may_reply=await _may_reply(visit, item),
+        reply_key=secrets.token_hex(8),
         laters=laters(visit.look, visit.now),
         name_of=_name_of(asked, found.items),
     )
@@ -106,6 +122,33 @@ async def _schedule(visit: Visit, item: InboxItem) -> Schedule | None:
         return await visit.door.schedules.get(visit.actor, item.schedule_id)
     except NotFound:
         return None
+
+
+async def _in_chats(visit: Visit, items: tuple[InboxItem, ...]) -> dict[RunId, DeliveryState]:
+    """One question for all of a page."""
+    ids = tuple({each.run_id for each in items if each.run_id is not None})
+    if not ids:
+        return {}
+    query = DeliveryQuery(run_ids=ids, channel=Channel.TELEGRAM, limit=len(ids) * MOST_RECIPIENTS)
+    return in_chats((await visit.door.messages.deliveries(visit.actor, query)).items)
+
+
+async def _presses(visit: Visit, item: InboxItem | None) -> tuple[Press, ...]:
+    if item is None or item.run_id is None:
+        return ()
+    about = (item.run_id, *((item.schedule_id,) if item.schedule_id else ()))
+    query = AuditQuery(object_ids=about, door=TELEGRAM, since=item.created_at, limit=_TOLD)
+    return presses(await visit.door.store.list_audit(query))
+
+
+async def _may_reply(visit: Visit, item: InboxItem | None) -> bool:
+    if item is None or item.run_id is None:
+        return False
+    try:
+        run = await visit.door.runs.get(visit.actor, item.run_id)
+    except NotFound:
+        return False
+    return may_reply(visit.actor, run)
 
 
 async def _told(visit: Visit, item: InboxItem | None) -> tuple[Delivery, ...]:

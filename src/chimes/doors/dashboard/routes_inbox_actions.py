@@ -10,9 +10,11 @@ from chimes.doors.dashboard.flash import Undo
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.views_inbox import HERE, asked_in, laters
 from chimes.doors.dashboard.visit import Visit
-from chimes.errors import InvalidInput
+from chimes.errors import InvalidInput, NotFound
 from chimes.model.ids import InboxId
 from chimes.model.inbox import READ, InboxChange, Wake
+from chimes.model.recipient import Channel, Recipient
+from chimes.service.replies import reply
 from chimes.triggers.moment import parse_moment
 from chimes.wording import Wording, counted, say
 
@@ -70,6 +72,32 @@ async def snooze(visit: Visit) -> Response:
 async def wake(visit: Visit) -> Response:
     change = InboxChange(snoozed_until=Wake())
     return await _marked(visit, change, say("Back in the inbox."), "")
+
+
+@pages.post("/inbox/test")
+async def test_message(visit: Visit) -> Response:
+    outcome = await visit.door.messages.send_test(visit.actor, Recipient(channel=Channel.INBOX))
+    return visit.done(outcome.words, to=visit.back(HERE), kind=outcome.kind)
+
+
+@pages.post("/inbox/{id}/reply")
+async def reply_to_agent(visit: Visit) -> Response:
+    item = await visit.door.messages.item(visit.actor, _id(visit))
+    if item.run_id is None:
+        raise NotFound(say("message {id} not found", id=item.id))
+    run = await visit.door.runs.get(visit.actor, item.run_id)
+    new = await reply(
+        visit.door.schedules,
+        visit.actor,
+        run,
+        visit.form.raw("text"),
+        about=item.id,
+        request=visit.form.text("request")[:64],
+        language=visit.look.language,
+    )
+    return visit.done(
+        say("The agent was told. Its answer comes to the inbox."), to=f"/ui/runs/{new.id}"
+    )
 
 
 @pages.post("/inbox/read-all")

@@ -4,7 +4,7 @@ elsewhere. Nothing here asks a store."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
@@ -12,8 +12,9 @@ from chimes.doors.dashboard import times
 from chimes.doors.dashboard.look import Look
 from chimes.errors import InvalidInput
 from chimes.model.access import Actor, Owner, OwnerType, Role
-from chimes.model.delivery import Delivery, InboxItem
-from chimes.model.ids import ScheduleId
+from chimes.model.audit import AuditEntry
+from chimes.model.delivery import Delivery, DeliveryState
+from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import InboxQuery
 from chimes.model.recipient import Channel
 from chimes.wording import Wording, say
@@ -47,8 +48,8 @@ class Asked:
     owner: Owner | None = None
 
     def query(self, now: datetime) -> InboxQuery:
-        """What is snoozed is left out, except where it was starred or put away, or is asked for
-        (`snoozed`: the store is asked for all, the page keeps those; see `kept`)."""
+        """What is snoozed is left out, except where it was starred or put away, or is asked
+        for."""
         asked = InboxQuery(owner=self.owner, schedule_id=self.schedule_id, limit=PAGE)
         match self.folder:
             case "unread":
@@ -58,14 +59,9 @@ class Asked:
             case "archived":
                 return _with(asked, archived=True)
             case "snoozed":
-                return asked
+                return replace(asked, asleep_at=now)
             case _:
                 return _with(asked, awake_at=now)
-
-    def kept(self, items: Iterable[InboxItem], now: datetime) -> tuple[InboxItem, ...]:
-        if self.folder != "snoozed":
-            return tuple(items)
-        return tuple(each for each in items if each.snoozed_until and each.snoozed_until > now)
 
     def address(self, item_id: str = "", **more: str) -> str:
         """Of the list, or of a message within it."""
@@ -135,6 +131,45 @@ def may_mark(actor: Actor, owner: Owner) -> bool:
 def elsewhere(deliveries: Iterable[Delivery]) -> tuple[Delivery, ...]:
     """How the same run was told by other channels."""
     return tuple(each for each in deliveries if each.recipient.channel is not Channel.INBOX)
+
+
+def in_chats(deliveries: Iterable[Delivery]) -> dict[RunId, DeliveryState]:
+    """What became of the same news in Telegram, by run; the best of several chats."""
+    found: dict[RunId, DeliveryState] = {}
+    for each in deliveries:
+        if each.run_id is not None and each.recipient.channel is Channel.TELEGRAM:
+            before = found.get(each.run_id, each.state)
+            found[each.run_id] = min(before, each.state, key=_BEST.index)
+    return found
+
+
+_BEST = (DeliveryState.DELIVERED, DeliveryState.PENDING, DeliveryState.DEAD)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Press:
+    """Of a button under the message in a chat."""
+
+    what: Wording
+    at: datetime
+    by: str
+
+
+def presses(entries: Iterable[AuditEntry]) -> tuple[Press, ...]:
+    """Newest first, from what the audit has of the run and its schedule."""
+    return tuple(
+        Press(what=_PRESSED[each.verb], at=each.at, by=each.actor)
+        for each in entries
+        if each.verb in _PRESSED and each.allowed
+    )
+
+
+_PRESSED = {
+    "run": say("Run again"),
+    "retry": say("Run again"),
+    "pause": say("Pause"),
+    "done": say("Done"),
+}
 
 
 # --- until when -----------------------------------------------------------------------------------
