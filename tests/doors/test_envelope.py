@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from email.utils import parsedate_to_datetime
 
 import pytest
 from fastapi import APIRouter
@@ -27,6 +28,16 @@ def trouble() -> APIRouter:
         await asyncio.Event().wait()
 
     return router
+
+
+@pytest.mark.parametrize("path", ["/health", "/nowhere", "/boom"])
+async def test_every_answer_has_its_date(path: str) -> None:
+    """uvicorn's own would be a second old, or wake the process up every second."""
+    async with serving(compat=[trouble()]) as rig:
+        answer = await rig.client.get(path)
+        now = rig.clock.now()
+    (date,) = answer.headers.get_list("date")
+    assert parsedate_to_datetime(date) == now.replace(microsecond=0)
 
 
 # S48

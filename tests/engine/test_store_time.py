@@ -72,3 +72,28 @@ def test_a_moment_here_is_a_moment_there() -> None:
     watch = Watch()
     watch.ask(0.0, 0.0)
     assert watch.time.at(watch.clock.monotonic()) == watch.time.now() == NOW + watch.skew
+
+
+def test_all_who_look_every_so_often_look_at_the_same_moments() -> None:
+    watch = Watch()
+    second, five = timedelta(seconds=1), timedelta(seconds=5)
+    watch.clock.advance(2.4)
+    assert watch.time.rest_of(second) == pytest.approx(0.6)
+    assert watch.time.rest_of(five) == pytest.approx(2.6)
+    watch.clock.advance(0.6)
+    assert watch.time.rest_of(second) == pytest.approx(1.0)
+    assert watch.time.rest_of(five) == pytest.approx(2.0)
+
+
+def test_who_wakes_a_little_early_does_not_look_twice() -> None:
+    watch = Watch()
+    watch.clock.advance(2.98)
+    assert watch.time.rest_of(timedelta(seconds=1)) == pytest.approx(1.02)
+
+
+def test_the_next_look_is_told_in_the_time_of_the_store() -> None:
+    watch = Watch()
+    watch.ask(0.0, 0.0)
+    watch.clock.advance(0.25)
+    look = watch.time.next_look(timedelta(seconds=1))
+    assert (look - watch.there).total_seconds() == pytest.approx(0.75)

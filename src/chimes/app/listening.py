@@ -32,9 +32,6 @@ from chimes.wording import say
 if TYPE_CHECKING:
     from chimes.app.telegram import Telegram
 
-#: How old the Date of an answer may be.
-DATE_SECONDS = 1.0
-
 
 def refuse_unsafe_bind(settings: Settings, services: Services) -> None:
     """RELIABILITY 8: without a key only this machine may call (S62)."""
@@ -121,6 +118,8 @@ def server_of(
         log_config=None,
         access_log=False,
         server_header=False,
+        # The envelope has it: uvicorn would wake up every second to keep it right.
+        date_header=False,
         timeout_keep_alive=75,
         h11_max_incomplete_event_size=16 * 1024,
         timeout_graceful_shutdown=5,
@@ -146,9 +145,7 @@ class Server(uvicorn.Server):
         self._serving = asyncio.create_task(self.serve(sockets=self._listeners))
 
     async def main_loop(self) -> None:
-        while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._told.wait(), DATE_SECONDS)
+        await self._told.wait()
 
     async def stop(self) -> None:
         self.should_exit = True

@@ -1,4 +1,5 @@
-"""What every answer has, errors included: a request id, security headers, a line in the log."""
+"""What every answer has, errors included: a date, a request id, security headers, a line in the
+log."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping
+from email.utils import format_datetime
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -55,7 +57,7 @@ class Envelope:
             state["head"] = True
         # Until the answer begins: a stream may then go on for as long as somebody listens.
         limit = asyncio.timeout(REQUEST_SECONDS)
-        answer = _Answer(scope, send, limit, without_body=method == "HEAD")
+        answer = _Answer(scope, send, self._clock, limit, without_body=method == "HEAD")
         try:
             async with limit:
                 await self._app(scope, receive, answer.send)
@@ -100,11 +102,18 @@ class Envelope:
 
 class _Answer:
     def __init__(
-        self, scope: Scope, send: Send, limit: asyncio.Timeout, *, without_body: bool
+        self,
+        scope: Scope,
+        send: Send,
+        clock: Clock,
+        limit: asyncio.Timeout,
+        *,
+        without_body: bool,
     ) -> None:
         self.status = 0
         self._scope = scope
         self._send = send
+        self._clock = clock
         #: Given up as soon as the answer begins.
         self.limit: asyncio.Timeout | None = limit
         self._without_body = without_body
@@ -115,6 +124,7 @@ class _Answer:
             if self.limit is not None and not self.limit.expired():
                 self.limit.reschedule(None)
             headers = MutableHeaders(scope=message)
+            headers["Date"] = format_datetime(self._clock.now(), usegmt=True)
             for name, value in SECURITY_HEADERS.items():
                 headers.setdefault(name, value)
             headers.setdefault("Cache-Control", "no-store")

@@ -8,6 +8,7 @@ run again, under the same run ids.
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 from chimes.engine.events import Events, StoreRegressed
 from chimes.engine.lifecycle import After, Rest, Told
@@ -18,8 +19,8 @@ from chimes.model.audit import AuditEntry
 from chimes.store.epoch import Epoch, WithEpoch, regress
 from chimes.store.port import Store
 
-#: Seconds between two looks.
-EVERY = 5.0
+#: Between two looks.
+EVERY = timedelta(seconds=5)
 
 
 class EpochWatch:
@@ -33,7 +34,7 @@ class EpochWatch:
         *,
         time: StoreTime,
         events: Events,
-        every: float = EVERY,
+        every: timedelta = EVERY,
     ) -> None:
         self._store = store
         self._epochs = epochs
@@ -67,4 +68,6 @@ class EpochWatch:
             )
             del self._unsaid[0]
         # A store without a history of its own cannot be exchanged for an older one unseen.
-        return After(self._every) if self._seen.history else Told(event=asyncio.Event())
+        if not self._seen.history:
+            return Told(event=asyncio.Event())
+        return After(self._time.rest_of(self._every))

@@ -88,7 +88,7 @@ class Maintenance:
             if self._prune_at is None or now >= self._prune_at:
                 await self.prune(now)
                 self._prune_at = now + PRUNE_EVERY
-        return After(self._poll.total_seconds())
+        return After(self._time.rest_of(self._poll))
 
     def _watch_clock(self) -> None:
         """By a clock that was put forward leases end early. Whose lease has time left renews it

@@ -110,7 +110,7 @@ class Scheduler:
         return taken > 0
 
     def _sleep(self, since: int, due: datetime | None, now: datetime) -> Rest:
-        poll = now + self._poll
+        poll = self._time.next_look(self._poll)
         look = due if due is None or self._outlook is None else self._outlook.next_look(due, now)
         if look is None or look > poll:
             return Until(since=since, moment=poll)

@@ -18,6 +18,8 @@ from chimes.store.port import Store
 TOLERATED = 5.0
 #: Seconds for which an answer is good enough to sleep by.
 RECENT = 5.0
+#: The part of an interval that a look may be early without being repeated at once.
+EARLY = 0.05
 
 
 class StoreTime:
@@ -29,6 +31,7 @@ class StoreTime:
         #: The answer that says most about how late it is there at least, and when it had come.
         self._least = (clock.now(), clock.monotonic())
         self._seen = False
+        self._began = clock.monotonic()
         self._jumps: list[float] = []
 
     async def ask(self) -> datetime:
@@ -76,6 +79,17 @@ class StoreTime:
 
     def now(self) -> datetime:
         return self.at(self._clock.monotonic())
+
+    def next_look(self, every: timedelta) -> datetime:
+        """The store's time after `rest_of(every)`."""
+        return self.at(self._clock.monotonic() + self.rest_of(every))
+
+    def rest_of(self, every: timedelta) -> float:
+        """Seconds until those look again who look so often whatever happens: all of this node at
+        the same moment, because waking up costs more than looking."""
+        period = every.total_seconds()
+        rest = period - (self._clock.monotonic() - self._began) % period
+        return rest if rest > period * EARLY else rest + period
 
     def at(self, moment: float) -> datetime:
         """What time it was there, or will be, at a moment of the monotonic clock."""

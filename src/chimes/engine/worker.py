@@ -42,9 +42,9 @@ class Worker:
         since = self._store.changes()
         if not self._membership.trusted:
             # Not until the store says so: it may be the one that does not answer (F21).
-            return After(self._poll.total_seconds())
+            return After(self._time.rest_of(self._poll))
         if not self._capacity.offers:
-            return After(self._poll.total_seconds())
+            return After(self._time.rest_of(self._poll))
         if not self._capacity.free:
             return Told(event=self._capacity.room)
         if not self._capacity.backlog:
@@ -70,7 +70,7 @@ class Worker:
         if available is not None and available <= now:
             now = await self._time.ask()
         in_vain, self._in_vain = self._in_vain, False
-        poll = now + self._poll
+        poll = self._time.next_look(self._poll)
         if available is None or available > now:
             return poll if available is None else min(available, poll)
         if not in_vain:
