@@ -43,7 +43,7 @@ from chimes.store.sql.rolling import PLANNED
 from chimes.store.sql.rows.mending import readable_schedule
 from chimes.store.sql.rows.parts import maybe_moment, micros, moment_of
 from chimes.store.sql.tables import CLAIMABLE, DUE, PRESENT, TROUBLED, runs, schedules
-from chimes.store.sql.windows import ANY_LATE
+from chimes.store.sql.windows import ANY_LATE, is_status
 
 _BAD = sorted(status.value for status in BAD)
 _JUDGED = sorted(status.value for status in JUDGED)
@@ -83,7 +83,7 @@ class Statements:
         of_slots = runs.c.origin == Origin.SCHEDULE.value
         self.themselves = _themselves(counting, mine)
         self.missed = _seen(
-            runs.c.status == RunStatus.MISSED.value,
+            is_status(RunStatus.MISSED),
             runs.c.created_at >= bindparam("missed_since"),
             mine=mine,
         )

@@ -19,8 +19,6 @@ from chimes.model.access import Owner
 from chimes.model.attention import Attentions
 from chimes.model.ids import NodeId, ScheduleId
 from chimes.model.insights import (
-    BAD,
-    ERROR_ROOM,
     EVERY_RUN,
     MOST_ERRORS,
     ErrorGroups,
@@ -53,14 +51,13 @@ from chimes.store.sql.rows.parts import STATUSES, micros, moment_of
 from chimes.store.sql.tables import DUE, HELD, runs, schedules
 from chimes.store.sql.windows import (
     Statement,
+    failures,
     given_for,
     lags,
-    matching,
     node_lags_of,
     tallies,
 )
 
-_BAD = sorted(status.value for status in BAD)
 _BEGUN = (
     select(runs)
     .where(
@@ -69,17 +66,6 @@ _BEGUN = (
         runs.c.started_at <= bindparam("now"),
     )
     .order_by(runs.c.started_at, runs.c.id)
-)
-_FAILURES = (
-    select(
-        runs.c.id,
-        runs.c.created_at,
-        runs.c.planned_at,
-        func.substr(runs.c.error, 1, ERROR_ROOM).label("error"),
-    )
-    .where(runs.c.status.in_(_BAD), runs.c.created_at >= bindparam("made_since"))
-    .order_by(runs.c.created_at.desc(), runs.c.id.desc())
-    .limit(MOST_ERRORS + 1)
 )
 
 
@@ -158,7 +144,8 @@ class SqlInsights(SqlBase):
     async def error_groups(
         self, window: Window, filter_: RunFilter = EVERY_RUN, *, limit: int
     ) -> ErrorGroups:
-        statement, given = _FAILURES.where(*matching(filter_)), given_for(window, filter_=filter_)
+        statement = failures(filter_)
+        given = {**given_for(window, filter_=filter_), "most": MOST_ERRORS + 1}
 
         def work(tx: Tx) -> ErrorGroups:
             found = [

@@ -21,7 +21,15 @@ from sqlalchemy import (
     union_all,
 )
 
-from chimes.model.insights import EVERY_RUN, MADE_BEFORE, RunFilter, Window
+from chimes.model.insights import (
+    BAD,
+    ERROR_ROOM,
+    EVERY_RUN,
+    MADE_BEFORE,
+    RunFilter,
+    Window,
+)
+from chimes.model.run import RunStatus
 from chimes.store.plain import MICROSECOND
 from chimes.store.sql.dialects.counting import Counting
 from chimes.store.sql.insight_tables import ALL, node_lags, run_lags, run_tallies
@@ -155,10 +163,37 @@ def status_statements() -> tuple[Select[Any], ...]:
     return STATUS_SUMS, *others
 
 
-def matching(filter_: RunFilter) -> Iterator[Condition]:
-    """Of runs."""
+def failures(filter_: RunFilter) -> Statement:
+    """Id, when made, when planned, error, of the newest (`most`) that ended badly."""
     of_schedule = ("schedule_id",) if filter_.schedule_id is not None else ()
-    yield from _matching(filter_.owner is not None, (*of_schedule, *_named(filter_)))
+    return _failures(filter_.owner is not None, (*of_schedule, *_named(filter_)))
+
+
+@cache
+def _failures(owned: bool, names: tuple[str, ...]) -> Statement:
+    """Of each status by itself, so that no more are read than are wanted: the index has each in
+    the order of time, and not all of them together."""
+    error = func.substr(runs.c.error, 1, ERROR_ROOM).label("error")
+    newest = [
+        select(runs.c.id, runs.c.created_at, runs.c.planned_at, error)
+        .where(
+            is_status(status),
+            runs.c.created_at >= bindparam("made_since"),
+            *_matching(owned, names),
+        )
+        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
+        .limit(bindparam("most"))
+        .subquery()
+        for status in sorted(BAD)
+    ]
+    together = union_all(*map(select, newest))
+    return together.order_by(text("created_at DESC"), text("id DESC")).limit(bindparam("most"))
+
+
+def is_status(status: RunStatus) -> Condition:
+    """Written out: an index of a part of the table is of no use to a plan that is made before the
+    status is known."""
+    return runs.c.status == literal_column(f"'{status.value}'")
 
 
 def _matching(owned: bool, names: Sequence[str] = ()) -> Iterator[Condition]:
