@@ -45,7 +45,7 @@ async def about(visit: Visit) -> Response:
         "Python": platform.python_version(),
         "tzdata": package_version("tzdata"),
         "platform": platform.platform(terse=True),
-        "store": f"{looked.status.kind}, schema {looked.status.schema}",
+        "store": f"{looked.status.kind} {looked.status.schema}",
         "schedules": str(looked.counts.schedules),
         "runs": str(sum(looked.counts.runs.values())),
         "nodes": ", ".join(

@@ -24,7 +24,7 @@ from chimes.wording import say
 
 pages = Pages()
 #: More than so many are not counted one by one.
-MOST_COUNTED = 100_000
+MOST_COUNTED = 50_000
 _LONGEST_DAYS = 36_500
 
 
