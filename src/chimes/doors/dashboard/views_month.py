@@ -14,12 +14,11 @@ from chimes.doors.dashboard.look import Look
 from chimes.model.insights import Tally
 from chimes.model.schedule import Schedule, due_time, runs_left
 
-#: Fires of one schedule on one day that are counted; of more is said that there are more.
-PER_DAY = 24
-_PER_DAY_LATER = 4
-#: Slots that are computed for one page. From the half on each schedule gets less of a day, so that
-#: a few that fire every minute do not hide all the others.
+#: Slots that are computed for one page.
 MOST_SLOTS = 12_000
+#: Fires of one schedule on one day that are counted, after so many slots; of more is said that
+#: there are more. It gets less and less, so that a few that fire every minute do not hide the rest.
+PER_DAY = ((0, 100), (MOST_SLOTS // 3, 24), (MOST_SLOTS * 2 // 3, 4))
 #: Names that fit into a day.
 NAMES = 3
 _BUDDHIST = 543
@@ -123,7 +122,7 @@ def planned_in(schedules: Sequence[Schedule], span: Span, zone: str) -> Planned:
     for place, schedule in enumerate(schedules):
         if spent >= MOST_SLOTS:
             return _planned(days, left_out=left_out + len(schedules) - place)
-        per_day = PER_DAY if spent < MOST_SLOTS // 2 else _PER_DAY_LATER
+        per_day = [count for since, count in PER_DAY if spent >= since][-1]
         walk = _Walk(schedule, span.start)
         for day, fires in _days_of(walk, span, zone, per_day):
             days.setdefault(day, []).append(fires)

@@ -13,7 +13,7 @@
       this.list = document.createElement("ul");
       Object.assign(this.list, { id: "filter-words", className: "words", hidden: true });
       this.list.setAttribute("role", "listbox");
-      this.list.setAttribute("aria-label", this.field.labels[0]?.textContent ?? "");
+      this.list.setAttribute("aria-label", this.dataset.words);
       this.status = document.createElement("span");
       this.status.className = "hidden";
       this.status.setAttribute("role", "status");

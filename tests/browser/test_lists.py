@@ -1,0 +1,87 @@
+"""Lists in a real browser: words that are completed, filters with a name, rows that stay true while
+somebody works with them (UX A.0, A.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Site, Visitor
+from tests.browser.watching import accessible, fits
+
+LIST = "/ui/schedules"
+HOOK = {"kind": "http", "url": "http://127.0.0.1:9/hook"}
+DAILY = {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Bangkok"}
+
+
+def test_a_filter_is_completed_saved_and_found_again_by_keyboard(
+    site: Site, visitor: Callable[..., Visitor]
+) -> None:
+    site.post("/schedules", {"name": "one", "trigger": DAILY, "target": HOOK, "enabled": False})
+    page = visitor(site).open(LIST)
+    field = page.get_by_role("combobox", name="Filter", exact=True)
+    field.focus()
+    field.press_sequentially("sta")
+    expect(page.get_by_role("option", name="status:")).to_be_visible()
+    accessible(page)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("option", name="status:paused")).to_be_visible()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    expect(field).to_have_value("status:paused ")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"q=status%3Apaused"))
+    expect(page.locator("tr[data-row]")).to_have_count(1)
+    page.get_by_text("Save this filter").press("Enter")
+    page.get_by_label("Name", exact=True).fill("Stopped ones")
+    page.get_by_label("Name", exact=True).press("Enter")
+    expect(page.locator(".toast")).to_contain_text("The filter is saved as Stopped ones.")
+    page.get_by_label("More for the filter Stopped ones").click()
+    expect(page.get_by_label("New name")).to_be_visible()
+    accessible(page)
+    page.goto("/ui/")
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox", name="Search pages").fill("stopped")
+    found = page.get_by_role("option", name="★ Stopped ones (schedules)")
+    expect(found).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/ui/schedules\?q=status%3Apaused$"))
+    page.get_by_role("link", name="Clear", exact=True).click()
+    expect(page).to_have_url(re.compile(r"/ui/schedules$"))
+
+
+def test_rows_stay_true_and_nothing_moves_under_the_hand(
+    site: Site, visitor: Callable[..., Visitor]
+) -> None:
+    ids = [
+        site.post("/schedules", {"name": name, "trigger": DAILY, "target": HOOK})["id"]
+        for name in ("one", "two")
+    ]
+    page = visitor(site).open(f"{LIST}?sort=name")
+    expect(page.locator("live-dot")).to_have_attribute("data-state", "live")
+    rows = page.locator("tr[data-row]")
+    page.get_by_label("Select one").check()
+    page.get_by_label("More for one").click()
+    site.post(f"/schedules/{ids[0]}/pause", {"reason": "a move"})
+    expect(rows.first).to_contain_text("a move")
+    expect(page.get_by_role("button", name="Resume one")).to_be_visible()
+    expect(page.get_by_label("Select one")).to_be_checked()
+    expect(page.get_by_role("link", name="Preview")).to_be_visible()
+    site.post(f"/schedules/{ids[1]}/run")
+    expect(rows.last.locator("td.results")).to_contain_text(re.compile("running|failed|queued"))
+    site.post("/schedules", {"name": "a new one", "trigger": DAILY, "target": HOOK})
+    expect(page.get_by_role("link", name="1 new schedule – show")).to_be_visible()
+    assert page.locator("[data-open-row]").all_inner_texts() == ["one", "two"]
+    site.node.call("DELETE", f"/api/v1/schedules/{ids[1]}")
+    expect(rows.last).to_have_class(re.compile("gone"))
+    page.goto(f"{LIST}?view=month")
+    page.get_by_role("link", name=re.compile("planned on")).last.click()
+    expect(page.locator("#day")).to_contain_text("a new one")
+    # What the head of the page covers cannot be measured.
+    page.wait_for_load_state("load")
+    page.evaluate("() => scrollTo(0, 0)")
+    accessible(page)
+    fits(page)
