@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import click
 import pytest
 from rich.cells import cell_len
@@ -9,9 +11,28 @@ from rich.cells import cell_len
 from chimes.cli.display import Formatter, beginning, columns_of, padded, wrapped
 from chimes.cli.language import speaking
 from chimes.cli.output import Column, Output, pick
+from chimes.cli.shapes import schedule_details
 
+AT = "shop/tasks.py:12"
 THAI = "ที่อยู่ของผู้รับ"
 CHINESE = "下一次运行的时间，以及它的时区。"
+
+
+@pytest.mark.parametrize(
+    ("declared", "shown"),
+    [
+        (None, None),
+        ({"at": AT, "detached": False}, AT),
+        ({"at": AT, "detached": True}, f"{AT}, edited since: the code no longer overwrites it"),
+    ],
+)
+def test_where_a_schedule_is_declared(declared: object, shown: str | None) -> None:
+    (column,) = [
+        each
+        for each in schedule_details(datetime(2030, 1, 1, tzinfo=UTC))
+        if each.title == "Declared in code"
+    ]
+    assert column.get({"declared": declared}) == shown
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from chimes.doors.dashboard.views_run import (
     usage_of,
     waterfall_of,
 )
+from chimes.doors.dashboard.views_run_error import failure_of
 from chimes.doors.dashboard.views_run_events import events_of
 from chimes.doors.dashboard.views_run_words import log_words
 from chimes.model.access import SYSTEM_OWNER, Actor, Owner, Role
@@ -318,6 +319,33 @@ def test_events_are_in_the_order_in_which_they_happened() -> None:
     waiting = replace(run, status=RunStatus.RUNNING, finished_at=None, attempts=(),
                       claimed_at=NOW, holder=NodeId("b"))  # fmt: skip
     assert [each.what for each in events_of(waiting, [], [])][-1] == "Attempt 2 began on b."
+
+
+def test_an_error_has_a_type_a_message_and_a_stack() -> None:
+    lines = [("info", "working"), ("error", "Traceback (most recent call last):\n old"),
+             ("info", "again"), ("error", f"Traceback (most recent call last):\n {HOSTILE}"),
+             ("error", "ValueError: no"), ("info", "after")]  # fmt: skip
+    log = [LogEntry(at=NOW, level=level, message=text) for level, text in lines]
+    run = ended(NOW, RunStatus.FAILED, target=TaskTarget(name="t"), error="ValueError: a: b\nc")
+    found = failure_of(run, log)
+    assert (found.type, found.message) == ("ValueError", "a: b\nc")
+    shown = HOSTILE.replace("\u202e", "⟨U+202E⟩")
+    assert found.stack == f"Traceback (most recent call last):\n {shown}\nValueError: no"
+    plain = failure_of(replace(run, target=HTTP, error="HTTP 500: gone"), log[:1])
+    assert (plain.type, plain.message, plain.stack) == ("", "HTTP 500: gone", "")
+
+
+async def test_the_stack_is_beside_the_error_however_long_the_log_is() -> None:
+    run = ended(NOW, RunStatus.FAILED, target=TaskTarget(name="t"), error="ValueError: no")
+    entries = [LogEntry(at=NOW, message=f"line {n}") for n in range(500)]
+    trace = 'Traceback (most recent call last):\n  File "x.py", line 3\nValueError: no'
+    entries.append(LogEntry(at=NOW, level="error", message=trace))
+    async with with_run(run) as browser:
+        await logged(browser, run, entries)
+        page = (await browser.get(page_of(run, "error"))).text
+        assert '<b class="mono">ValueError</b>' in page
+        assert "File &#34;x.py&#34;, line 3" in page
+        assert "line 499" not in page
 
 
 @pytest.mark.parametrize(

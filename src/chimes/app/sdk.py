@@ -216,7 +216,7 @@ class Chimes(Life):
         prompt may stand in the words), an ActionTarget, or a target as the API has it. `delivery`:
         who is told how runs end. Declared again (a new release), the same trigger keeps its
         next_run_at, a changed one is planned anew; the rest is replaced, except `enabled`, which
-        only counts for a new schedule.
+        only counts for a new schedule. One that somebody edited elsewhere stays as it is (ADR 33).
         """
         bounds = read_bounds(
             jitter=jitter, start_at=start_at, end_at=end_at, max_runs=max_runs, exclude=exclude

@@ -8,6 +8,7 @@ from chimes.doors.api.wire_runs import run_out
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.routes_run_history import (
     asked_by,
+    end_of_log,
     entries_about,
     known_of,
     retries_of,
@@ -28,6 +29,7 @@ from chimes.doors.dashboard.views_run import (
     usage_of,
     waterfall_of,
 )
+from chimes.doors.dashboard.views_run_error import failure_of
 from chimes.doors.dashboard.views_run_events import events_of
 from chimes.doors.dashboard.views_run_words import log_words
 from chimes.doors.dashboard.views_runs import duration_bar, duration_of, node_of, visible
@@ -124,7 +126,10 @@ async def _tab(
                 "output_tree": tree_of(left),
             }
         case "error":
-            return {"trouble": await trouble_of(visit, run)}
+            return {
+                "failure": failure_of(run, await end_of_log(visit, run)),
+                "trouble": await trouble_of(visit, run),
+            }
         case "events":
             entries = await entries_about(visit, run)
             return {"events": events_of(run, deliveries, entries)}

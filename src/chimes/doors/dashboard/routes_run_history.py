@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from chimes.doors.dashboard.views_run_error import LAST_ENTRIES
 from chimes.doors.dashboard.views_system_audit import Change, changes_of
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import NotFound
@@ -11,7 +12,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.insights import BAD, ERROR_ROOM
 from chimes.model.listing import AuditQuery, RunQuery
-from chimes.model.run import Run, RunStatus
+from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.service.askers import Asker, askers_of
 from chimes.service.known_failures import Known, KnownFailures, fingerprint
@@ -74,6 +75,17 @@ async def entries_about(visit: Visit, run: Run) -> tuple[AuditEntry, ...]:
     """What people did with it; from where they called is for those who see everything."""
     query = AuditQuery(object_id=run.id, owner=str(run.owner), limit=_ENTRIES)
     return tuple(await visit.door.store.list_audit(query))
+
+
+async def end_of_log(visit: Visit, run: Run) -> tuple[LogEntry, ...]:
+    """Its last entries; nothing of a run that has not failed."""
+    if run.status not in BAD:
+        return ()
+    last = (await visit.door.store.last_logs([run.id])).get(run.id)
+    if last is None:
+        return ()
+    after = max(0, last.number - LAST_ENTRIES)
+    return await visit.door.runs.logs(visit.actor, run.id, after=after, limit=LAST_ENTRIES)
 
 
 async def known_of(visit: Visit, run: Run, schedule: Schedule | None) -> Known | None:

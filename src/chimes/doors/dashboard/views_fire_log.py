@@ -94,12 +94,19 @@ def _why(entry: FireLogEntry, run: Run, who: str | None) -> Wording:
             return say("It was left out: {why}.", why=why)
         case Decision.MISSED if run.missed_count > 1:
             return counted(
-                "{count} time was missed: no node was there to begin in time.",
-                "{count} times were missed: no node was there to begin in time.",
+                "{count} time was missed: no node was there to begin in time, "
+                "and the rule for such times is {rule}.",
+                "{count} times were missed: no node was there to begin in time, "
+                "and the rule for such times is {rule}.",
                 run.missed_count,
+                rule=run.policy.misfire.value,
             )
         case Decision.MISSED:
-            return say("It was missed: no node was there to begin in time.")
+            return say(
+                "It was missed: no node was there to begin in time, "
+                "and the rule for such times is {rule}.",
+                rule=run.policy.misfire.value,
+            )
         case Decision.MANUAL if who:
             return say("{who} asked for it.", who=who)
         case Decision.MANUAL:
