@@ -98,6 +98,7 @@ class NeedsClarification(InvalidInput):
         *,
         missing: tuple[str, ...],
         examples: tuple[str, ...] = (),
+        answers: tuple[str, ...] = (),
         language: str = "en",
     ) -> None:
         super().__init__(message, field="text", code="needs_clarification")
@@ -105,6 +106,8 @@ class NeedsClarification(InvalidInput):
         self.missing = missing
         #: Texts of the same language that can be read.
         self.examples = examples
+        #: The text itself, made exact in the ways that it may be meant; may be empty.
+        self.answers = answers
         self.language = language
 
 

@@ -68,8 +68,10 @@ async def test_unclear_words_are_asked_about_once_with_examples_to_press() -> No
         page = await browser.get(f"{NEW}?words=every day call mum")
         assert "At what time?" in page.text
         (first, *_) = re.findall(r'value="words:([^"]+)"', page.text)
+        assert first == "every day 09:00 call mum", "their own words, made exact"
         page = await fill(browser, NEW, do_=f"words:{first}")
         assert "I understood:" in page.text
+        assert fields_on(page.text)["prompt"] == "call mum"
         assert 'id="question"' not in page.text
 
 

@@ -174,3 +174,26 @@ async def test_the_preview_shows_the_day_and_the_parts_of_cron() -> None:
         assert "day-strip" in part.text
         assert re.findall(r'data-part="(\d)"', part.text) == ["0", "1", "2", "3", "4"]
         assert "4 other schedules fire at the same moment" in part.text
+
+
+async def test_a_reminder_in_words_is_a_message_and_can_be_edited() -> None:
+    async with browsing() as browser:
+        await browser.get(NEW)
+        page = await fill(browser, NEW, do_="read", words="every day at 16:30 remind me to leave")
+        fields = fields_on(page.text)
+        assert (fields["kind"], fields["message"]) == ("message", "remind me to leave")
+        assert (await fill(browser, NEW, message="")).status_code == 422
+        assert 'aria-describedby="e-message" aria-invalid' in browser.page
+        assert (await fill(browser, NEW, message="Time to leave")).status_code == 303
+        made = await only(browser)
+        assert made["target"] == {"kind": "message", "text": "Time to leave"}
+        assert [each["channel"] for each in made["delivery"]] == ["inbox"]
+        edit = f"/ui/schedules/{made['id']}/edit"
+        page = await browser.get(edit)
+        assert "--message &#39;Time to leave&#39;" in page.text
+        page = await fill(browser, edit, do_="preview", message="Go home")
+        assert "<dt>Text</dt><dd><del>Time to leave</del> <ins>Go home</ins>" in page.text
+        assert (await fill(browser, edit)).status_code == 303
+        assert (await only(browser))["target"]["text"] == "Go home"
+        detail = await browser.get(f"/ui/schedules/{made['id']}")
+        assert "Message" in detail.text

@@ -48,3 +48,39 @@ def test_examples_can_be_read(row: Row) -> None:
         parse(row.text, now=row.now, timezone=row.timezone)
     for example in asked.value.examples:
         assert parse(example, now=row.now, timezone=row.timezone).task
+
+
+# UX A.4: one press answers the one question.
+@pytest.mark.parametrize(
+    ("text", "answers"),
+    [
+        ("ทุกวัน 3 โมง ส่งข่าว", ("ทุกวัน 09:00 ส่งข่าว", "ทุกวัน 15:00 ส่งข่าว")),
+        ("每天12点 同步数据", ("每天 00:00 同步数据", "每天 12:00 同步数据")),
+        ("every day at 12 call mum", ("every day 00:00 call mum", "every day 12:00 call mum")),
+        (
+            "ทุกวันจันทร์ ส่งรายงาน",
+            (
+                "ทุกวันจันทร์ 09:00 ส่งรายงาน",
+                "ทุกวันจันทร์ 12:00 ส่งรายงาน",
+                "ทุกวันจันทร์ 18:00 ส่งรายงาน",
+            ),
+        ),
+        ("every day at 9 EST send news", ()),
+    ],
+)
+def test_a_question_comes_with_the_text_made_exact(text: str, answers: tuple[str, ...]) -> None:
+    with pytest.raises(NeedsClarification) as asked:
+        parse(text, now=ASKED[0].now, timezone="Asia/Bangkok")
+    assert asked.value.answers == answers
+
+
+def test_every_answer_is_read_and_keeps_the_words_around_it() -> None:
+    found = 0
+    for row in ASKED:
+        with pytest.raises(NeedsClarification) as asked:
+            parse(row.text, now=row.now, timezone=row.timezone)
+        for answer in asked.value.answers:
+            found += 1
+            read = parse(answer, now=row.now, timezone=row.timezone)
+            assert read.task in " ".join(row.text.split()), (row.text, answer, read.task)
+    assert found >= 60

@@ -41,6 +41,7 @@ from chimes.doors.dashboard.views_wizard_zones import (
 from chimes.doors.dashboard.visit import Visit
 from chimes.doors.problems import FieldError, problem_of
 from chimes.errors import InvalidInput, NeedsClarification
+from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule, edited
@@ -237,7 +238,8 @@ async def composed(
     preview, too_long, neighbours = None, None, None
     if shown is not None:
         asked = None if stale else _asked(body["trigger"], shown)
-        too_long = await _usually(visit, edit, shown)
+        like = edit.schedule.id if edit else fields.get("source", "")
+        too_long = await _usually(visit, like, shown)
         preview = preview_of(shown, visit.look, visit.now, _policy(visit, body, edit), asked)
         but = edit.schedule.id if edit else None
         neighbours = neighbours_of(shown, others, visit.look, visit.now, but)
@@ -308,12 +310,13 @@ def _policy(visit: Visit, body: Mapping[str, object], edit: Edit | None) -> Poli
         return None
 
 
-async def _usually(visit: Visit, edit: Edit | None, trigger: Trigger) -> timedelta | None:
-    """How long it takes, where that is longer than the time from one fire to the next."""
+async def _usually(visit: Visit, like: str, trigger: Trigger) -> timedelta | None:
+    """How long runs of this schedule take, or of the one that it is a copy of, where that is longer
+    than the time from one fire to the next."""
     fires = [fire.at for fire in trigger.fires(visit.now, 2)]
-    if edit is None or len(fires) < 2:
+    if not like or len(fires) < 2:
         return None
-    schedule_id = edit.schedule.id
+    schedule_id = ScheduleId(like)
     found = await InsightService(visit.door.store).expected_durations(visit.actor, [schedule_id])
     length = found.get(schedule_id)
     return length if length is not None and length > fires[1] - fires[0] else None

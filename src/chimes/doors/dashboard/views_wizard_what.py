@@ -44,18 +44,24 @@ def target_fields(target: Mapping[str, object]) -> Fields:
         case "agent":
             put(prompt="prompt", pipeline="pipeline", model="model", max_tokens="max_tokens")
         case "message":
-            put(message="text")
+            found["message"] = str(target.get("text", ""))
         case "sync":
             found["pair"] = f"{target.get('source', '')}/{target.get('collection', '')}"
         case _:
             put(action="action_type_id", kn="kn_id", branch="branch")
-            found["identities"] = _shown(target.get("identities"))
-            found["params"] = _shown(target.get("params"))
-            account = target.get("account")
-            if isinstance(account, Mapping):
-                found["account_id"] = str(account.get("id", ""))
-                found["account_type"] = str(account.get("type", ""))
+            found |= _action_fields(target)
     return found
+
+
+def _action_fields(target: Mapping[str, object]) -> Fields:
+    account = target.get("account")
+    known = account if isinstance(account, Mapping) else {}
+    return {
+        "identities": _shown(target.get("identities")),
+        "params": _shown(target.get("params")),
+        "account_id": str(known.get("id", "")),
+        "account_type": str(known.get("type", "")),
+    }
 
 
 def target_plain(fields: Mapping[str, str]) -> Plain:

@@ -9,7 +9,8 @@ class Ask(Exception):
     """Something must be asked.
 
     `words` are what could not be read, in the folded text; `readings` the times that an hour may
-    be; `choice` what else there is to choose.
+    be; `choice` what else there is to choose. `place`: where in the folded text a time would answer
+    it.
     """
 
     def __init__(
@@ -24,3 +25,4 @@ class Ask(Exception):
         self.words = words
         self.readings = readings
         self.choice = choice
+        self.place: tuple[int, int] | None = None

@@ -80,7 +80,9 @@ def decide(text: Text) -> Decision:
     try:
         said = meaning(chosen)
     except Ask as ask:
-        raise _sharper(folded, ask, chosen, found) from None
+        sharper = _sharper(folded, ask, chosen, found)
+        sharper.place = _place_of_answer(sharper, chosen)
+        raise sharper from None
     if zone := _zone_at_end(folded, found, chosen):
         chosen = chosen.joined(zone)
         said = meaning(chosen)
@@ -99,6 +101,18 @@ def _sharper(text: str, ask: Ask, chosen: Phrase, found: list[Phrase]) -> Ask:
     if not between or len(between) > _NEAR or _ABOUT.search(between):
         return ask
     return Ask("date") if ask.missing[0] == "date" else Ask("residue", words=between)
+
+
+def _place_of_answer(ask: Ask, chosen: Phrase) -> tuple[int, int] | None:
+    """That of the hour that can be read in two ways, or behind the days where no time was said."""
+    if ask.readings:
+        open_ = (
+            place
+            for part, place in zip(chosen.parts, chosen.places, strict=False)
+            if isinstance(part, Clock) and part.sure == "open"
+        )
+        return next(open_, None)
+    return (chosen.end, chosen.end) if ask.missing == ("time",) else None
 
 
 def _trimmed(text: str, phrase: Phrase) -> Phrase:

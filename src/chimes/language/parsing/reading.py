@@ -8,6 +8,7 @@ from datetime import datetime
 
 from chimes.errors import InvalidInput, NeedsClarification
 from chimes.language.describing import describe
+from chimes.language.parsing.answers import answers_to
 from chimes.language.parsing.asking import Ask
 from chimes.language.parsing.build import build
 from chimes.language.parsing.decide import decide
@@ -79,7 +80,8 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
     except Ask as ask:
         known = reread(text, language)
         if known is None:
-            raise _clarification(ask, lang or language) from None
+            answers = answers_to(ask, folded, lambda each: _is_read(each, now, zone))
+            raise _clarification(ask, lang or language, answers) from None
         if known.next_after(now) is None:
             raise _clarification(Ask("past"), lang or language) from None
         return _described(known, zone, language)
@@ -118,10 +120,22 @@ def _described(trigger: Trigger, zone: str, language: str) -> Parsed:
     )
 
 
-def _clarification(ask: Ask, language: str) -> NeedsClarification:
+def _is_read(text: str, now: datetime, home: str) -> bool:
+    try:
+        _read(fold(text), now, home, "en")
+    except Ask:
+        return False
+    return len(text) <= LONGEST_TEXT
+
+
+def _clarification(ask: Ask, language: str, answers: tuple[str, ...] = ()) -> NeedsClarification:
     found = question(ask, language)
     return NeedsClarification(
-        found.message, missing=ask.missing, examples=found.examples, language=found.language
+        found.message,
+        missing=ask.missing,
+        examples=found.examples,
+        answers=answers,
+        language=found.language,
     )
 
 
