@@ -56,6 +56,7 @@ def pressed(data: str, chat: str) -> tuple[Verb, str] | None:
         Action.RETRY: Verb.RETRY,
         Action.PAUSE: Verb.PAUSE,
         Action.SNOOZE: Verb.SNOOZE,
+        Action.DONE: Verb.DONE,
     }
     found = decode(data, chat=chat, token=TOKEN)
     return (verbs[found.action], found.object_id) if found else None

@@ -14,7 +14,9 @@ from chimes.model.telling_times import WEEKDAYS, Period
 from chimes.wording import say
 
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-ZONE_LEFT_OUT = "Left out: that of the schedule where it goes by a wall clock, else the owner's."
+ZoneField = Annotated[
+    str, Field(max_length=64, description="Left out: that of the schedule, else the owner's.")
+]
 
 
 def _clock(value: object) -> time:
@@ -53,7 +55,7 @@ class QuietIn(Body):
 
     start: ClockField = Field(alias="from")
     end: ClockField = Field(alias="to")
-    zone: str = Field(default="", max_length=64, description=ZONE_LEFT_OUT)
+    zone: ZoneField = ""
     but: Occasions = Field(
         default_factory=list, alias="except", description="Sent all the same, such as failure."
     )
@@ -65,7 +67,7 @@ class DigestIn(Body):
     every: Annotated[Period, Field(strict=False)]
     at: ClockField = Field(default=time(8), description="Of an hourly one only the minute counts.")
     on: Weekday = Field(default="monday", description="Of a weekly one.")
-    zone: str = Field(default="", max_length=64, description=ZONE_LEFT_OUT)
+    zone: ZoneField = ""
     but: Occasions = Field(
         default_factory=list, alias="except", description="Told by themselves, at once."
     )
