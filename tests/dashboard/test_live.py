@@ -210,6 +210,17 @@ async def test_what_somebody_did_is_in_the_page_that_follows() -> None:
         assert await heard_first(browser.rig, carried(page)) == []
 
 
+async def test_a_form_that_comes_back_carries_it_too() -> None:
+    async with browsing() as browser:
+        await browser.rig.create()
+        before = carried((await browser.get("/ui/schedules/new")).text)
+        await browser.rig.create(name="another")
+        again = await browser.send("/ui/schedules/new", name="", cron="nonsense")
+        assert "<live-dot" in again.text, "it is a page, not a way to one"
+        assert carried(again.text) == before
+        assert await heard_first(browser.rig, before) == ["schedules.changed"]
+
+
 async def test_a_page_comes_although_nobody_could_look(monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: object) -> None:
         raise StoreUnavailable("gone for a moment")

@@ -101,6 +101,11 @@ class Watch:
                 return await self._looked()
             return self._latest
 
+    @property
+    def latest(self) -> str:
+        """The id of what was seen last, whenever that was."""
+        return "" if self._latest is None else self._latest.id
+
     def touch(self) -> None:
         """Somebody has done something: what was seen before that is old."""
         self._touched = True
@@ -163,6 +168,11 @@ class Live:
             return (await self._watch(actor).seen()).id
         except StoreError:
             return ""
+
+    def last_seen_by(self, actor: Actor) -> str:
+        """The same without looking, for a form that comes back: empty if nobody has looked yet."""
+        watch = self._watches.get(_owner_of(actor))
+        return watch.latest if watch is not None else ""
 
     def touch(self) -> None:
         """After an action, which the next page shows already."""

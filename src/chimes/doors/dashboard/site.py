@@ -142,6 +142,7 @@ class Site:
                 response = await page.handler(visit)
             else:
                 visit = await arrive_with_form(self._reception, request, public=page.public)
+                visit = replace(visit, seen=self._live.last_seen_by(visit.actor))
                 response = await page.handler(visit)
                 self._live.touch()
             if request.scope["state"].get("new_guard"):
