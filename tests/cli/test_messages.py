@@ -96,3 +96,14 @@ def test_all_dead_letters_are_tried_again(cli: Cli, store: str) -> None:
 @pytest.mark.parametrize("arguments", [("retry",), ("one", "two")])
 def test_what_is_meant_has_to_be_said(cli: Cli, store: str, arguments: tuple[str, ...]) -> None:
     assert cli("deliveries", *arguments, CHIMES_STORE=store).code == 2
+
+
+# The message itself goes the way of all others: see tests/service/test_trials.py
+def test_a_test_goes_to_whom_a_schedule_could_tell(cli: Cli, store: str) -> None:
+    done = cli("deliveries", "test", "email:nobody", CHIMES_STORE=store)
+    assert done.code != 0
+    assert "an address such as ada@example.com" in done.err
+    done = cli("deliveries", "test", "pigeon:7", CHIMES_STORE=store)
+    assert done.code != 0
+    done = cli("deliveries", "letter-dead", "x", CHIMES_STORE=store)
+    assert "test RECIPIENT" in done.err

@@ -12,6 +12,7 @@ from chimes.cli.lazy import Command
 from chimes.cli.options import Whole, client_options, output_options
 from chimes.cli.output import Column, Json, Output, echo, pick
 from chimes.cli.words import DELIVERY_STATES
+from chimes.model.recipient_text import recipient_from_text
 from chimes.redaction import escaped
 from chimes.wording import Wording, joined, say
 
@@ -105,7 +106,7 @@ def deliveries(
     limit: int,
 ) -> None:
     """List what was told to whom, newest first: of one RUN, or of all. With `retry` a dead letter,
-    or one that waits, is tried again at once.
+    or one that waits, is tried again at once; `test` sends a message to see whether it arrives.
 
     \b
     Examples:
@@ -113,14 +114,21 @@ def deliveries(
       chimes deliveries 0199ab
       chimes deliveries retry 5b9f0c
       chimes deliveries retry --dead --channel email
+      chimes deliveries test telegram:4711
     """
+    if run == "test" and delivery is not None:
+        sent = post(backend, "/deliveries/test", recipient_from_text(delivery))
+        output.rows([sent], _DELIVERY_COLUMNS)
+        return
     if run == "retry" and delivery is not None:
         found = find_delivery(backend, delivery)
         again = post(backend, path_of("deliveries", found["id"], "retry"), {})
         output.rows([again], _DELIVERY_COLUMNS)
         return
     if delivery is not None:
-        raise click.UsageError(say("Only `chimes deliveries retry ID` has a second argument."))
+        raise click.UsageError(
+            say("Only `chimes deliveries retry ID` and `test RECIPIENT` have a second argument.")
+        )
     if run == "retry" and dead:
         _retry_all(backend, output, channel)
         return
