@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
+    ScalarSelect,
     and_,
     bindparam,
     case,
@@ -73,7 +75,7 @@ class SqlInsights(SqlBase):
     async def schedule_counts(
         self, query: ScheduleQuery, *, failing: bool = True
     ) -> ScheduleCounts:
-        return await self._database.read(lambda tx: _schedule_counts(tx, query, bad=failing))
+        return await self._database.look(lambda tx: _schedule_counts(tx, query, bad=failing))
 
     async def count_runs(
         self, window: Window, filter_: RunFilter = EVERY_RUN, *, step: timedelta | None = None
@@ -170,28 +172,27 @@ def _tuples(tx: Tx, statement: Statement, given: Mapping[str, object]) -> Sequen
 def _schedule_counts(tx: Tx, query: ScheduleQuery, *, bad: bool) -> ScheduleCounts:
     conditions = schedule_conditions(query, tx.dialect)
     soon = schedules.c.next_run_at <= micros(tx.now() + HOUR)
+    due: ColumnElement[int] = func.count(case((and_(schedules.c.enabled == 1, soon), 1)))
+    if len(conditions) == 1:
+        # Of all that there are: each number from an index alone, and no row is looked at.
+        due = _number(text(DUE), soon)
     columns = [
         func.count().label("total"),
         func.count(case((schedules.c.enabled == 1, 1))).label("enabled"),
+        due.label("due_soon"),
+        *([_number(*conditions, *failing()).label("failing")] if bad else []),
     ]
-    if len(conditions) == 1:
-        # Of all that there are: each number from an index alone, and no row is looked at.
-        row = tx.first(select(*columns).where(*conditions))
-        due_soon = _number(tx, [text(DUE), soon])
-    else:
-        due = func.count(case((and_(schedules.c.enabled == 1, soon), 1))).label("due_soon")
-        row = tx.first(select(*columns, due).where(*conditions))
-        due_soon = row.due_soon if row is not None else 0
+    row = tx.first(select(*columns).select_from(schedules).where(*conditions))
     assert row is not None
     return ScheduleCounts(
         total=row.total,
         enabled=row.enabled,
-        due_soon=due_soon,
-        failing=_number(tx, [*conditions, *failing()]) if bad else None,
+        due_soon=row.due_soon,
+        failing=row.failing if bad else None,
     )
 
 
-def _number(tx: Tx, conditions: Sequence[Any]) -> int:
-    row = tx.first(select(func.count()).select_from(schedules).where(*conditions))
-    assert row is not None
-    return int(row[0])
+def _number(*conditions: Any) -> ScalarSelect[int]:
+    """By itself, whatever it stands in."""
+    found = select(func.count()).select_from(schedules).where(*conditions)
+    return found.correlate(None).scalar_subquery()
