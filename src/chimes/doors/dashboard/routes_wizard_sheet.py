@@ -50,7 +50,7 @@ from chimes.redaction import HIDDEN
 from chimes.service.insights import InsightService
 from chimes.service.rules import check_fires
 from chimes.triggers import Trigger, trigger_from_dict
-from chimes.triggers.calendar import holiday_days
+from chimes.triggers.calendar import calendar_from, holiday_days
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,7 +217,7 @@ async def composed(
     fields, zones = with_zone(visit, fields, known)
     if any(fields.get(f"ex{place}_kind") == "holidays" for place in range(MOST_EXCLUSIONS)):
         # The package of holidays takes a second to load, which nobody else is to wait for.
-        await to_thread(holiday_days, "TH", visit.now.year)
+        await to_thread(_know_holidays, visit.now.year)
     definition = definition_of(fields, visit.now, changing=edit is not None)
     body, found = definition.body, [*errors, *definition.wrong]
     if zones:
@@ -266,6 +266,11 @@ async def composed(
         neighbours=neighbours,
         edit=edit,
     )
+
+
+def _know_holidays(year: int) -> None:
+    calendar_from({"holidays": "TH"}, "exclude")
+    holiday_days("TH", year)
 
 
 def _complete(body: Mapping[str, object], *, told: bool) -> Plain:

@@ -47,6 +47,13 @@
     kept.value = kept.value.split(",").filter((each) => each && each !== name).join(",");
   });
 
+  /* --- a country is no date: what was meant for another kind of calendar goes ----------------------- */
+  form.addEventListener("input", (event) => {
+    const kind = /^(ex\d+)_kind$/.exec(event.target.name ?? "");
+    const value = kind && $(`#f-${kind[1]}_value`);
+    if (value) value.value = "";
+  });
+
   /* --- words: Enter reads them, Shift+Enter is a new line -------------------------------------- */
   $("#f-words").addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
