@@ -209,6 +209,24 @@ async def test_a_fire_opens_as_a_card_with_what_can_be_done() -> None:
         assert (await browser.get(fires[0].partition("?")[0])).status_code == 422
 
 
+async def test_a_mark_of_several_opens_a_card_of_all_of_them() -> None:
+    async with browsing() as browser:
+        await browser.rig.create(
+            trigger={"kind": "cron", "expression": "*/20 * * * *", "timezone": "Asia/Bangkok"}
+        )
+        page = (await browser.get("/ui/?span=7d")).text
+        marks = [
+            each.replace("&amp;", "&") for each in re.findall(r'href="(/ui/fires/[^"]+)"', page)
+        ]
+        several = next(each for each in marks if "until=" in each)
+        card = (await browser.get(several)).text
+        (count,) = re.findall(r"<dt>(\d+) in this mark</dt>", card)
+        assert len(re.findall(r"<li><time ", card)) == int(count) > 1
+        alone = (await browser.get(several.partition("&until=")[0])).text
+        assert "in this mark" not in alone
+        assert (await browser.get(f"{marks[0].partition('&')[0]}&until=never")).status_code == 422
+
+
 async def test_the_card_of_a_fire_has_both_zones_and_the_last_result() -> None:
     async with browsing() as browser:
         trigger = Cron("0 9 * * *", timezone="America/New_York")

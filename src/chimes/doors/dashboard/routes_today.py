@@ -52,7 +52,6 @@ from chimes.service.demo import DemoService
 from chimes.service.insights import InsightService, RunningNow
 from chimes.service.refusals import Refusal, refusals
 from chimes.service.snoozing import SnoozeService, awake
-from chimes.triggers.moment import parse_moment
 from chimes.wording import in_language, say
 
 pages = Pages()
@@ -254,23 +253,4 @@ def _empty(visit: Visit) -> Response:
         offers=offers(visit.look.language)[-SHOWN_TEMPLATES:],
         may_create=visit.actor.may_create(visit.actor.owner),
         may_load_demo=visit.actor.administers,
-    )
-
-
-@pages.get("/fires/{id}")
-async def fire(visit: Visit) -> Response:
-    """One mark of the timeline: what it is, and what can be done about it."""
-    schedule = await visit.door.schedules.get(visit.actor, ScheduleId(visit.path["id"]))
-    at = parse_moment(visit.query.get("at", ""), "UTC", field="at")
-    insights = InsightService(visit.door.store)
-    glances = await insights.glances(visit.actor, [schedule.id])
-    return visit.page_or_part(
-        "today/fire.html",
-        "part",
-        schedule=schedule,
-        at=at,
-        is_next=schedule.next_run_at == at,
-        glance=glances.get(schedule.id),
-        may_operate=visit.actor.may_operate(schedule.owner),
-        back=visit.back(),
     )

@@ -1,4 +1,5 @@
-"""What can be done on Today itself: put a sign off for a day, and load or remove the demo."""
+"""What can be done on Today itself: about a fire to come, put a sign off for a day, and load or
+remove the demo."""
 
 from __future__ import annotations
 
@@ -12,10 +13,37 @@ from chimes.errors import InvalidInput
 from chimes.model.attention import Cause
 from chimes.model.ids import ScheduleId
 from chimes.service.demo import DemoService
+from chimes.service.insights import InsightService
+from chimes.service.slots import upcoming_fires
 from chimes.service.snoozing import SnoozeService
+from chimes.triggers.moment import parse_moment
 from chimes.wording import counted, say
 
 pages = Pages()
+#: Fires that are walked through for the card of a mark that stands for several.
+MOST_IN_A_MARK = 100
+
+
+@pages.get("/fires/{id}")
+async def fire(visit: Visit) -> Response:
+    """One mark of the timeline: what it is, and what can be done about it."""
+    schedule = await visit.door.schedules.get(visit.actor, ScheduleId(visit.path["id"]))
+    at = parse_moment(visit.query.get("at", ""), "UTC", field="at")
+    until = parse_moment(visit.query.get("until") or visit.query["at"], "UTC", field="until")
+    found = upcoming_fires([schedule], until, limit=MOST_IN_A_MARK)
+    insights = InsightService(visit.door.store)
+    glances = await insights.glances(visit.actor, [schedule.id])
+    return visit.page_or_part(
+        "today/fire.html",
+        "part",
+        schedule=schedule,
+        at=at,
+        fires=tuple(each.at for each in found if each.at >= at),
+        is_next=schedule.next_run_at == at,
+        glance=glances.get(schedule.id),
+        may_operate=visit.actor.may_operate(schedule.owner),
+        back=visit.back(),
+    )
 
 
 @pages.post("/attention/{id}/snooze")

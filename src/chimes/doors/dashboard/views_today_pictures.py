@@ -134,6 +134,17 @@ def fire_address(schedule_id: ScheduleId, at: datetime) -> str:
     return f"/ui/fires/{schedule_id}?at={format_moment(at)}"
 
 
+def mark_address(fires: Sequence[Fire]) -> str | None:
+    """Of several fires to come of one schedule: a card of all of them."""
+    first, last = fires[0], fires[-1]
+    if first.address is None or first.status is not None:
+        return first.address
+    whose = first.address.partition("?")[0]
+    same = all((each.address or "").startswith(f"{whose}?") for each in fires)
+    alone = len(fires) == 1 or not same
+    return first.address if alone else f"{first.address}&until={format_moment(last.at)}"
+
+
 def ahead_chart(
     lanes: Sequence[Lane], ahead: Ahead, look: Look, now: datetime, *, by_label: bool = False
 ) -> Chart:
@@ -202,6 +213,7 @@ def ahead_chart(
             name=said(say("Schedule")),
             meanwhile=said(say("At the same time")),
             together=together,
+            address=mark_address,
         ),
     )
 

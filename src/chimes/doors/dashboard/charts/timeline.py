@@ -30,6 +30,10 @@ _WITHOUT_SIGN = (None, RunStatus.SUCCEEDED, RunStatus.RUNNING, RunStatus.QUEUED)
 _ROOMY = 24.0
 
 
+def first_address(fires: Sequence[Fire]) -> str | None:
+    return fires[0].address
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimelineWords:
     title: str
@@ -53,6 +57,8 @@ class TimelineWords:
     meanwhile: str = ""
     #: What an overlap says.
     together: Callable[[Overlap], str] = str
+    #: Where a mark of these leads.
+    address: Callable[[Sequence[Fire]], str | None] = first_address
 
 
 def timeline(
@@ -225,7 +231,7 @@ def _rest(last: Cluster, y: float) -> Markup:
 def _mark(
     cluster: Cluster, name: str, y: float, now: datetime, words: TimelineWords, *, more: bool
 ) -> Markup:
-    first, label = cluster.fires[0], words.mark(name, cluster.fires)
+    label = words.mark(name, cluster.fires)
     x, middle = _LEFT + cluster.x, y + _LANE / 2
     past = cluster.fires[-1].at < now
     ended = _worst_of(cluster.fires)
@@ -255,8 +261,8 @@ def _mark(
     if len(cluster.fires) > 1:
         pieces.append(_number(cluster, x, middle, more=more))
     group = element("g", *pieces, class_="past" if past else None)
-    if first.address:
-        return element("a", group, href=first.address, aria_label=label)
+    if address := words.address(cluster.fires):
+        return element("a", group, href=address, aria_label=label)
     return group
 
 
