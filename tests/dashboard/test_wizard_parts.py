@@ -4,6 +4,7 @@ and clocks, calendars, the day among other schedules, arguments by their types, 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import holidays
@@ -260,6 +261,8 @@ def test_the_day_is_counted_as_the_scheduler_fires() -> None:
     )
     # Noon of a Monday there: nothing until midnight, then every hour.
     assert by_hour(closed, NOW) == [0] * 12 + [1] * 12
+    often = replace(closed, expression="*/10 * * * *")
+    assert by_hour(often, NOW) == [0] * 12 + [6] * 12
 
 
 def test_others_at_the_same_moment_are_counted_and_itself_is_not() -> None:

@@ -92,18 +92,27 @@ def neighbours_of(
 
 
 def by_hour(trigger: Trigger, now: datetime) -> list[int]:
-    """How often it fires in each of the next 24 hours; an hour ends before the next begins."""
+    """How often it fires in each of the next 24 hours; an hour ends before the next begins. Of one
+    that fires often, an hour that its calendars only cut into is counted as a whole."""
     edges = [now + place * _AN_HOUR for place in range(HOURS + 1)]
-    if not trigger.exclude and trigger.count_between(now + _TICK, edges[-1]) > _MOST_FIRES:
+    bare = replace(trigger, exclude=()) if trigger.exclude else trigger
+    if bare.count_between(now + _TICK, edges[-1]) > _MOST_FIRES:
         return [
-            trigger.count_between(max(start, now + _TICK), end - _TICK)
+            bare.count_between(max(start, now + _TICK), end - _TICK)
+            if bare is trigger or _fires_between(trigger, max(start, now + _TICK), end)
+            else 0
             for start, end in pairwise(edges)
         ]
-    found = [0] * HOURS
-    for fire in trigger.fires(now, _MOST_FIRES):
-        if fire.at < edges[-1]:
-            found[(fire.at - now) // _AN_HOUR] += 1
+    found, at = [0] * HOURS, trigger.next_after(now)
+    while at is not None and at < edges[-1]:
+        found[(at - now) // _AN_HOUR] += 1
+        at = trigger.next_after(at)
     return found
+
+
+def _fires_between(trigger: Trigger, start: datetime, end: datetime) -> bool:
+    at = trigger.next_after(start - _TICK)
+    return at is not None and at < end
 
 
 def left_out(trigger: Trigger, look: Look, now: datetime) -> tuple[str, ...]:
