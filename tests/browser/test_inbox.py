@@ -1,0 +1,48 @@
+"""Telling people, in a real browser: a test to oneself, keys as in mail, whom to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PHONE, Site, Visitor
+from tests.browser.watching import accessible, fits
+
+
+def pressed(page: Page, key: str, told: str) -> None:
+    """On the first row; keys are heard as soon as there is a stream."""
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    page.keyboard.press("j")
+    page.keyboard.press(key)
+    expect(page.locator(".toast")).to_contain_text(told)
+
+
+def test_a_test_to_oneself_is_dealt_with_by_keys_and_times_can_be_chosen(
+    site: Site, visitor: Callable[..., Visitor]
+) -> None:
+    page = visitor(site).open("/ui/inbox")
+    page.get_by_role("button", name="Send yourself a test").click()
+    expect(page.locator(".toast")).to_contain_text("The test by inbox has arrived.")
+    expect(page.locator(".message .badge")).to_have_text("test")
+    pressed(page, "u", "Marked as read.")
+    pressed(page, "u", "Marked as unread.")
+    pressed(page, "s", "Starred")
+    pressed(page, "e", "Put away.")
+    # Whom to tell: what is chosen decides what is asked.
+    phone = visitor(site, width=PHONE, theme="dark").open("/ui/schedules/new")
+    phone.locator("#f-tell0_channel").select_option("telegram")
+    expect(phone.get_by_role("link", name="Connect a Telegram chat")).to_be_visible()
+    phone.locator("#tell summary").first.click()
+    expect(phone.locator("#f-tell0_digest_at")).to_be_hidden()
+    phone.locator("#f-tell0_digest").select_option("weekly")
+    expect(phone.locator("#f-tell0_digest_day")).to_be_visible()
+    phone.locator("#f-tell0_quiet_from").fill("22:00")
+    accessible(phone)
+    fits(phone)
+    phone.locator("#f-tell0_channel").select_option("inbox")
+    expect(phone.locator("#f-tell0_quiet_from")).to_be_hidden()
+    phone.goto("/ui/telegram")
+    expect(phone.get_by_text("CHIMES_TELEGRAM_TOKEN=… chimes serve")).to_be_visible()
+    accessible(phone)
+    fits(phone)
