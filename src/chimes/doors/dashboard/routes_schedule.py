@@ -12,6 +12,7 @@ from chimes.doors.api.paging import cursor_to, position_from, question_of
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.routes_schedule_actions import page_of, schedule_in
 from chimes.doors.dashboard.views_fire_log import cursor_of, log_lines, position_in, unexplained
+from chimes.doors.dashboard.views_runs import rows_of, visible
 from chimes.doors.dashboard.views_schedule import (
     NextFire,
     in_your_zone,
@@ -33,6 +34,7 @@ from chimes.model.insights import RunFilter, Tally, Window, glance_at
 from chimes.model.listing import RunQuery, RunSort
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.service.askers import askers_of
 from chimes.service.fire_log import FireLogPage
 from chimes.service.insights import InsightService
 
@@ -146,7 +148,13 @@ async def runs(visit: Visit) -> Response:
         more = (
             f"{page_of(schedule.id)}/runs?{urlencode({'cursor': cursor_to(found.next, question)})}"
         )
-    return show(visit, schedule, "runs", runs=found.items, more=more)
+    insights = InsightService(visit.door.store)
+    medians, askers = await gather(
+        insights.expected_durations(visit.actor, [schedule.id]),
+        askers_of(visit.door.store, found.items),
+    )
+    rows = rows_of(found.items, medians, askers, visit.now)
+    return show(visit, schedule, "runs", rows=rows, more=more, visible=visible)
 
 
 @pages.get("/schedules/{id}/log")
