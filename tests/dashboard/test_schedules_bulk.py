@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import httpx2
 import pytest
@@ -14,6 +15,7 @@ from chimes.doors.dashboard.views_bulk import Outcome, Outcomes, Verb
 from chimes.doors.dashboard.views_import import items_in
 from chimes.errors import InvalidInput
 from chimes.model.ids import ScheduleId
+from chimes.model.listing import ScheduleQuery
 from tests.dashboard.browsing import Browser, browsing
 
 LIST = "/ui/schedules"
@@ -52,6 +54,15 @@ async def test_500_that_match_are_paused_at_once_after_a_question() -> None:
         counts = await browser.get(f"{LIST}?q=status:paused")
         assert "501 schedules" in counts.text
         assert "move" in counts.text
+        page = await browser.rig.store.list_schedules(ScheduleQuery(enabled=False, limit=500))
+        token = re.findall(r'name="csrf" value="([^"]+)"', counts.text)[0]
+        fields = {"csrf": token, "verb": "resume", "which": "selected"}
+        selected: dict[str, Any] = fields | {"id": [*(each.id for each in page.items), "gone"]}
+        again = await browser.post(BULK, selected)
+        assert "Resume 500 schedules?" in again.text
+        resumed = await browser.post(BULK, selected | {"sure": "yes", "count": "500"})
+        assert "Done with 500 schedules." in resumed.text
+        assert await browser.rig.store.count_schedules(ScheduleQuery(enabled=False)) == 1
 
 
 async def test_each_verb_does_what_it_says_and_refusals_are_told_one_by_one() -> None:
