@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from chimes.app import Chimes
+from chimes.doors.dashboard.filters import Chip, Filter
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.routes_today import CODE
 from chimes.doors.dashboard.views_today import (
@@ -24,7 +25,7 @@ from chimes.doors.dashboard.views_today import (
     tiles,
 )
 from chimes.doors.dashboard.views_today_choices import SPANS, Choices, choices_in
-from chimes.doors.dashboard.views_today_heat import heat_cells, heat_chart, heat_since
+from chimes.doors.dashboard.views_today_heat import heat_cells, heat_chart, heat_since, runs_between
 from chimes.doors.dashboard.views_today_needs import (
     causes_in_words,
     needing_attention,
@@ -57,6 +58,7 @@ from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
 from chimes.triggers.clock_changes import ClockChange
+from chimes.triggers.moment import format_moment
 from tests.builders import MINUTE, NOW, a_node, a_run, a_schedule
 from tests.dashboard.browsing import Browser, browsing
 from tests.store_contract.scenes import running_run
@@ -642,6 +644,12 @@ def test_cells_are_days_and_hours_of_the_zone(zone: str, at: datetime, row: int,
     chart = heat_chart(cells, Look(zone=zone), now)
     assert cell.address.replace("&", "&amp;") in chart.svg
     assert f"<td>{hour:02d}:00</td>" in chart.table
+
+
+def test_the_address_of_a_cell_is_that_of_its_filter() -> None:
+    since, until = NOW, NOW + QUARTER / 7
+    chips = (Chip("since", format_moment(since)), Chip("until", format_moment(until)))
+    assert runs_between(since, until) == Filter(chips=chips).address("/ui/runs")
 
 
 def test_seven_days_are_each_weekday_once_and_the_twice_told_hour_is_one_cell() -> None:
