@@ -69,6 +69,10 @@ async def test_filters_narrow_and_a_chip_that_hides_everything_is_named() -> Non
         assert 'href="/ui/schedules?q=status%3Apaused"' in page
         both = (await browser.get(f"{LIST}?q=label:x+kind:flow")).text
         assert "All filters together" in both
+        broken = a_schedule(name="c", last_status=RunStatus.FAILED)
+        await browser.rig.store.load([broken])
+        assert names((await browser.get(f"{LIST}?q=status:failed+status:enabled")).text) == ["c"]
+        assert names((await browser.get(f"{LIST}?q=status:failed+status:paused")).text) == []
         wrong = (await browser.get(f"{LIST}?q=status:broken")).text
         assert "one of enabled, paused" in wrong
 

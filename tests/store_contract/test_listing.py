@@ -67,6 +67,17 @@ async def test_schedules_by_their_ids(store: Store) -> None:
     assert await store.count_schedules(ScheduleQuery(ids=ids)) == 2
 
 
+async def test_schedules_by_how_they_ended_last(store: Store) -> None:
+    for status in (RunStatus.FAILED, RunStatus.SUCCEEDED, RunStatus.TIMEOUT, None):
+        await store.add_schedule(a_schedule(name=str(status), last_status=status))
+    await store.add_schedule(a_schedule(name="paused", enabled=False, last_status=RunStatus.FAILED))
+    failed, timeout = RunStatus.FAILED, RunStatus.TIMEOUT
+    assert await listed(store, last_statuses=(failed,)) == ["failed", "paused"]
+    assert await listed(store, last_statuses=(failed, timeout)) == ["failed", "timeout", "paused"]
+    assert await listed(store, last_statuses=(failed,), enabled=True) == ["failed"]
+    assert await listed(store, last_statuses=(RunStatus.SKIPPED,)) == []
+
+
 async def test_an_owner_is_type_and_id(store: Store) -> None:
     await store.add_schedule(a_schedule(owner=ALICE))
     assert await listed(store, owner=replace(ALICE, type=OwnerType.CHAT)) == []

@@ -56,6 +56,8 @@ class ScheduleQuery:
     target: tuple[tuple[str, str], ...] = ()
     #: Only these, at most a thousand.
     ids: tuple[ScheduleId, ...] | None = None
+    #: Only those whose last run ended so; empty: however it ended.
+    last_statuses: tuple[RunStatus, ...] = ()
     #: Only those whose next run is then or earlier.
     due_by: datetime | None = None
     sort: ScheduleSort = ScheduleSort.CREATED_AT

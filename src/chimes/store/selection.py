@@ -123,6 +123,7 @@ def matches_schedule(row: Schedule, query: ScheduleQuery) -> bool:
     return (
         row.deleted_at is None
         and (query.ids is None or row.id in query.ids)
+        and (not query.last_statuses or row.last_status in query.last_statuses)
         and query.owner in (None, row.owner)
         and query.namespace in (None, row.namespace)
         and query.name in (None, row.name)

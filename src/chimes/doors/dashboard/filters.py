@@ -25,7 +25,8 @@ LONGEST = 500
 _FURTHEST = timedelta(days=36_500)
 _WORD = re.compile(r'(?:(?P<name>[a-z]+):)?(?:"(?P<quoted>[^"]*)"|(?P<plain>\S+))')
 _DAYS = re.compile(r"([0-9]{1,5})d")
-SCHEDULE_STATES = ("enabled", "paused")
+_SWITCH = ("enabled", "paused")
+SCHEDULE_STATES = (*_SWITCH, *(each.value for each in RunStatus if each.terminal))
 KINDS = ("http", "task", "flow", "agent", "sync", "action", "message")
 SCHEDULE_NAMES = ("status", "label", "kind", "owner", "next", "namespace")
 RUN_NAMES = (
@@ -180,8 +181,12 @@ def _text(query: ScheduleQuery, value: str, actor: Actor) -> ScheduleQuery:
     return replace(query, text=value if query.text is None else f"{query.text} {value}")
 
 
-def _enabled(query: ScheduleQuery, value: str, actor: Actor) -> ScheduleQuery:
-    return replace(query, enabled=_one_of(value, SCHEDULE_STATES) == "enabled")
+def _state(query: ScheduleQuery, value: str, actor: Actor) -> ScheduleQuery:
+    """Whether it is on, or how its last run ended."""
+    if _one_of(value, SCHEDULE_STATES) in _SWITCH:
+        return replace(query, enabled=value == "enabled")
+    last = dict.fromkeys((*query.last_statuses, RunStatus(value)))
+    return replace(query, last_statuses=tuple(last))
 
 
 def _kind(query: ScheduleQuery, value: str, actor: Actor) -> ScheduleQuery:
@@ -228,7 +233,7 @@ def _node(query: RunQuery, value: str, actor: Actor) -> RunQuery:
 
 _SCHEDULE_PARTS: Mapping[str, SchedulePart] = {
     "": _text,
-    "status": _enabled,
+    "status": _state,
     "kind": _kind,
     "label": _label,
     "owner": _schedule_owner,

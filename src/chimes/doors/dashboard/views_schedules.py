@@ -28,6 +28,7 @@ _BUDDHIST = 543
 HINTS = (
     "status:enabled",
     "status:paused",
+    "status:failed",
     "kind:http",
     "kind:task",
     "kind:flow",

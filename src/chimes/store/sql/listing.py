@@ -57,6 +57,8 @@ def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Conditio
     found: list[Condition] = [and_(text(PRESENT))]
     if query.ids is not None:
         found.append(schedules.c.id.in_(query.ids))
+    if query.last_statuses:
+        found.append(schedules.c.last_status.in_([each.value for each in query.last_statuses]))
     if query.owner is not None:
         found.append(owned(schedules.c, query.owner))
     if query.namespace is not None:
