@@ -46,6 +46,13 @@ def test_fields_say_what_the_api_has() -> None:
     assert recipients_plain(recipient_fields([FULL, BARE])) == [FULL, BARE]
 
 
+def test_what_an_inbox_has_not_is_not_sent() -> None:
+    """It is hidden as soon as the channel is chosen, and may have been filled in before."""
+    fields = recipient_fields([FULL | {"channel": "inbox"}])
+    (plain,) = recipients_plain(fields)
+    assert (plain["to"], "quiet" in plain, "digest" in plain) == ("", False, True)
+
+
 @pytest.mark.parametrize(
     ("name", "place"),
     [

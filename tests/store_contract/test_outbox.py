@@ -4,6 +4,7 @@ the run ends: once, whatever ends it and however often that is said (R1.11, ADR 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import time
 
 import pytest
 
@@ -14,6 +15,7 @@ from chimes.model.policy import Misfire, OnLost, Overlap, Policy
 from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.run import AttemptEnd, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import deleted, edited, passed
+from chimes.model.telling_times import Digest, Period, Quiet
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -88,6 +90,39 @@ async def test_a_verdict_brings_its_delivery(
     assert (delivery,) == outbox(after, None, now)
     assert store.changes() > before, "whoever sends is woken"
     assert await store.next_delivery() == now
+
+
+# ADR 32: every way into the outbox knows when people want to be told
+async def test_quiet_hours_and_digests_are_written_with_the_verdict(
+    store: Store, clock: SettableClock
+) -> None:
+    now = clock.now()
+    quiet = Quiet(
+        start=(now - HOUR).time().replace(second=0, microsecond=0),
+        end=(now + 3 * HOUR).time().replace(second=0, microsecond=0),
+        zone="UTC",
+    )
+    sleeper = replace(CHAT, on=(Occasion.ALWAYS,), quiet=quiet)
+    reader = replace(INBOX, digest=Digest(every=Period.HOUR, at=time(), zone="UTC"))
+    late = replace(HOOK, on=(Occasion.LATE,), late_after=SECOND)
+    policy = Policy(delivery=(sleeper, reader, late))
+    _, run = await running_slot(store, policy=policy, owner=ALICE)
+    run_b = (await running_slot(store, policy=policy, owner=ALICE))[1]
+    now = clock.advance(2.5)
+    accepted = (await store.finish([a_verdict(run, now), a_verdict(run_b, now)])).accepted
+    wanted = {each.id: each for after in accepted for each in outbox(after, None, now)}
+    assert await all_deliveries(store) == wanted
+    why = sorted(each.occasion for each in wanted.values())
+    assert why.count(Occasion.DIGEST) == 1, "both runs have the same"
+    assert {each.available_at for each in wanted.values() if each.recipient == sleeper} == {
+        quiet.until(now)
+    }
+    assert (
+        await store.claim_deliveries(
+            [Channel.INBOX, Channel.TELEGRAM], limit=9, hold=MINUTE, overdue=HOUR
+        )
+        == ()
+    )
 
 
 async def test_a_run_without_recipients_tells_nobody(store: Store, clock: SettableClock) -> None:

@@ -38,6 +38,11 @@ class Recipient:
     quiet: Quiet | None = None
     digest: Digest | None = None
 
+    @property
+    def by_the_clock(self) -> bool:
+        """Whether it depends on the moment when something is told."""
+        return self.quiet is not None or self.digest is not None
+
     def wants(self, occasion: Occasion) -> bool:
         if Occasion.ALWAYS in self.on or occasion in self.on:
             return True

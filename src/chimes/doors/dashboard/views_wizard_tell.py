@@ -28,6 +28,7 @@ PARTS = (
 )
 #: Those with several boxes to tick.
 TICKED = r"tell[0-9]+_(?:on|quiet_but|digest_but)"
+_NOT_OF_AN_INBOX = ("to", "secrets", "quiet_from", "quiet_to", "quiet_zone", "quiet_but")
 #: Fields of a row by the API's, where they have another name.
 _PLACES = {
     "signing_secrets": "secrets",
@@ -90,8 +91,12 @@ def rows_of(fields: Mapping[str, str]) -> list[int]:
 
 
 def recipient_plain(fields: Mapping[str, str], row: int) -> Plain:
+    inbox = fields.get(f"tell{row}_channel") == "inbox"
+
     def said(part: str) -> str:
-        return fields.get(f"tell{row}_{part}", "").strip()
+        # What the form hides is not there, whatever stood in it before.
+        hidden = inbox and part in _NOT_OF_AN_INBOX
+        return "" if hidden else fields.get(f"tell{row}_{part}", "").strip()
 
     def ticked(part: str) -> list[str]:
         return [each for each in said(part).split(",") if each]

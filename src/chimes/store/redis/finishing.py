@@ -120,6 +120,9 @@ class RedisFinishing(RedisBase):
 
 def _plain(run: Run, verdict: Verdict) -> bool:
     """It ends, and nothing hangs on it but its schedule and those of its key."""
+    if any(told.by_the_clock for told in run.policy.delivery):
+        # When somebody is told depends on the moment, which only the server knows.
+        return False
     return (
         accepts(run, verdict.fence)
         and verdict.retry_in is None

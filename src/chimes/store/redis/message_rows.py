@@ -75,7 +75,7 @@ def posted(run: Run) -> list[Wire]:
     """What a script posts because this run has ended: who is told, who is told instead if the run
     of its schedule before it ended as one of these words. The script knows when that is, and how
     that one ended."""
-    # About the moment of the script, which is the one that counts for what goes out at once.
+    # For what waits; what goes out at once has the moment of the script.
     now = run.finished_at or run.created_at
     usual = outbox(run, None, now)
     if run.status is not RunStatus.SUCCEEDED or not run.policy.delivery:
