@@ -16,6 +16,7 @@ from chimes.model.attention import (
     Sign,
     stopped_by_error,
 )
+from chimes.model.change import made
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
     BAD,
@@ -87,8 +88,7 @@ def tallied(
             counts = numbers.setdefault(place, {})
             counts[status] = counts.get(status, 0) + number
     return tuple(
-        Tally(at=at, statuses=numbers.get(place, {}))
-        for place, at in enumerate(window.starts(step))
+        [made(Tally, (at, numbers.get(place, {}))) for place, at in enumerate(window.starts(step))]
     )
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from urllib.parse import urlencode
+from urllib.parse import quote_plus
 
 from chimes.errors import InvalidInput
 from chimes.model.access import Actor, Owner, OwnerType
@@ -83,7 +83,9 @@ class Filter:
 
     def address(self, path: str, **more: str) -> str:
         found = {"q": self.text, **more} if self.chips else more
-        return f"{path}?{urlencode(found)}" if found else path
+        # Names are ours; there are hundreds of these on a page.
+        pairs = [f"{name}={quote_plus(value)}" for name, value in found.items()]
+        return f"{path}?{'&'.join(pairs)}" if pairs else path
 
     def all(self, name: str) -> tuple[str, ...]:
         return tuple(chip.value for chip in self.chips if chip.name == name)

@@ -21,6 +21,7 @@ from chimes.model.attention import (
     Sign,
     gravest,
 )
+from chimes.model.change import made
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
     BAD,
@@ -187,8 +188,8 @@ class _Asked:
         for row in found:
             at = _failing_since(row.judged or "")
             if at is not None:
-                schedule_id = ScheduleId(row.id)
-                yield Sign(schedule_id=schedule_id, cause=Cause.FAILING, at=at, count=FAILING)
+                # By position, as in `Sign`: there may be thousands.
+                yield made(Sign, (row.id, Cause.FAILING, at, FAILING, None, None))
 
     def missed(self) -> list[Sign]:
         seen = [

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     ScalarSelect,
+    Select,
     and_,
     bindparam,
     case,
@@ -50,7 +51,7 @@ from chimes.store.sql.newest import newest_results
 from chimes.store.sql.rolling import anything_to_roll_up, roll_up
 from chimes.store.sql.rows.mending import readable_run
 from chimes.store.sql.rows.parts import STATUSES, micros, moment_of
-from chimes.store.sql.tables import DUE, HELD, runs, schedules
+from chimes.store.sql.tables import DUE, HELD, PRESENT, runs, schedules
 from chimes.store.sql.windows import (
     Statement,
     failures,
@@ -171,18 +172,8 @@ def _tuples(tx: Tx, statement: Statement, given: Mapping[str, object]) -> Sequen
 
 def _schedule_counts(tx: Tx, query: ScheduleQuery, *, bad: bool) -> ScheduleCounts:
     conditions = schedule_conditions(query, tx.dialect)
-    soon = schedules.c.next_run_at <= micros(tx.now() + HOUR)
-    due: ColumnElement[int] = func.count(case((and_(schedules.c.enabled == 1, soon), 1)))
-    if len(conditions) == 1:
-        # Of all that there are: each number from an index alone, and no row is looked at.
-        due = _number(text(DUE), soon)
-    columns = [
-        func.count().label("total"),
-        func.count(case((schedules.c.enabled == 1, 1))).label("enabled"),
-        due.label("due_soon"),
-        *([_number(*conditions, *failing()).label("failing")] if bad else []),
-    ]
-    row = tx.first(select(*columns).select_from(schedules).where(*conditions))
+    statement = _counted(conditions, bad=bad) if bad or len(conditions) > 1 else _ALL_COUNTED
+    row = tx.first(statement, {"soon": micros(tx.now() + HOUR)})
     assert row is not None
     return ScheduleCounts(
         total=row.total,
@@ -192,7 +183,25 @@ def _schedule_counts(tx: Tx, query: ScheduleQuery, *, bad: bool) -> ScheduleCoun
     )
 
 
+def _counted(conditions: Sequence[Any], *, bad: bool) -> Select[Any]:
+    soon = schedules.c.next_run_at <= bindparam("soon")
+    due: ColumnElement[int] = func.count(case((and_(schedules.c.enabled == 1, soon), 1)))
+    if len(conditions) == 1:
+        # Of all that there are: each number from an index alone, and no row is looked at.
+        due = _number(text(DUE), soon)
+    columns: list[Any] = [
+        func.count().label("total"),
+        func.count(case((schedules.c.enabled == 1, 1))).label("enabled"),
+        due.label("due_soon"),
+        *([_number(*conditions, *failing()).label("failing")] if bad else []),
+    ]
+    return select(*columns).select_from(schedules).where(*conditions)
+
+
 def _number(*conditions: Any) -> ScalarSelect[int]:
     """By itself, whatever it stands in."""
     found = select(func.count()).select_from(schedules).where(*conditions)
     return found.correlate(None).scalar_subquery()
+
+
+_ALL_COUNTED = _counted([text(PRESENT)], bad=False)
