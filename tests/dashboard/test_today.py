@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from chimes.app import Chimes
+from chimes.doors.dashboard.clock_words import touched_in_words
 from chimes.doors.dashboard.filters import Chip, Filter
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.routes_today import CODE
@@ -57,7 +58,7 @@ from chimes.service.snoozing import SNOOZED_FOR, SnoozeService, awake
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
-from chimes.triggers.clock_changes import ClockChange
+from chimes.triggers.clock_changes import ClockChange, clock_changes, touched_by
 from chimes.triggers.moment import format_moment
 from tests.builders import MINUTE, NOW, a_node, a_run, a_schedule
 from tests.dashboard.browsing import Browser, browsing
@@ -451,6 +452,21 @@ def test_causes_are_said_whole_and_in_the_readers_words() -> None:
     one, two = zones_in_words(Coming(zones=(back, forward)), LOOK, NOW)
     assert "the clocks of Europe/Paris go back by 1 h; 2 schedules go by them." in one
     assert "the clocks of Europe/Paris go forward by 30 min; 2 schedules" in two
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("30 1 * * *", "Sun 1 Nov: 01:30 comes twice in {}; it fires once, the first time."),
+        ("*/20 1 * * *", "Sun 1 Nov: 01:00 comes twice in {}; it fires both times."),
+    ],
+)
+def test_hours_that_come_twice_are_told(expression: str, said: str) -> None:
+    zone, now = "America/New_York", datetime(2026, 10, 30, tzinfo=UTC)
+    (change,) = clock_changes(zone, now, now + timedelta(days=7))
+    touched = touched_by(Cron(expression, timezone=zone), change)
+    assert touched is not None
+    assert touched_in_words(touched, LOOK, now) == said.format(zone)
 
 
 def test_nodes_that_are_gone_count() -> None:

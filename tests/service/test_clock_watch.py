@@ -64,6 +64,15 @@ async def test_what_a_change_moves_is_told_and_all_that_go_by_that_clock_are_cou
     assert (sign.cause, sign.at) == (Cause.CLOCK_CHANGE, zone.change.at)
 
 
+async def test_each_goes_by_its_own_clock() -> None:
+    scene = Scene()
+    chicago = await scene.add("30 2 * * *", "America/Chicago")
+    new_york = await scene.add("30 2 * * *")
+    found = await scene.coming()
+    assert told(found) == [(new_york.id, Effect.MOVED), (chicago.id, Effect.MOVED)]
+    assert [each.schedules for each in found.zones] == [1, 1]
+
+
 async def test_not_earlier_than_a_week_before_and_not_after_it() -> None:
     scene = Scene()
     await scene.add("30 2 * * *")

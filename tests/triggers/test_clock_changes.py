@@ -67,6 +67,7 @@ def test_a_fire_that_is_moved_or_repeated(
         Cron("@every 1h", timezone=NEW_YORK),
         Every("1h"),
         Once("2026-03-08T02:30:00Z"),
+        Once("2026-03-08T07:30:00Z", timezone=NEW_YORK),
         Once("2026-03-08T09:00:00", timezone=NEW_YORK),
     ],
 )

@@ -54,10 +54,9 @@ def clock_changes(zone: str, start: datetime, end: datetime) -> tuple[ClockChang
     found: list[ClockChange] = []
     while place < len(table.instants) and table.instants[place] <= last:
         before, after = table.segments[place], table.segments[place + 1]
-        if before.offset != after.offset:
-            at = datetime.fromtimestamp(after.start, UTC)
-            by = timedelta(seconds=after.offset - before.offset)
-            found.append(ClockChange(zone=zone, at=at, by=by))
+        at = datetime.fromtimestamp(after.start, UTC)
+        by = timedelta(seconds=after.offset - before.offset)
+        found.append(ClockChange(zone=zone, at=at, by=by))
         place += 1
     return tuple(found)
 
