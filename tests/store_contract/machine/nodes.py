@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from chimes.model.ids import NodeId
-from chimes.model.node import Beat
+from chimes.model.node import Beat, NodeFacts
 from chimes.model.run import Reason, RunStatus
 from tests.builders import LEASE, a_node
 from tests.store_contract.machine.draws import index
@@ -30,8 +30,10 @@ class NodeRules(TwoStores):
 
     def _beat(self, node: NodeId, skew: int = 0) -> Beat:
         clock = self._now() + timedelta(seconds=skew)
-        answer: Beat = self._both("beat", node, LEASE, clock=clock)
+        facts = NodeFacts(running=len(node), draining=skew > 0) if skew else None
+        answer: Beat = self._both("beat", node, LEASE, clock=clock, facts=facts)
         self.reached["beat refused"] += not answer.alive
+        self.reached["drain heard"] += answer.drain
         self.reached["cancel heard"] += bool(answer.cancel)
         return answer
 
@@ -41,6 +43,18 @@ class NodeRules(TwoStores):
         node = self._pick(self.nodes, number)
         self.nodes.remove(node)
         self._both("leave", node)
+
+    @rule(number=index, drain=st.booleans())
+    def drain(self, number: int, drain: bool) -> None:
+        """Whether it is alive or not: a refusal is an answer, too."""
+        self._both("drain_node", self._pick(self.nodes, number), drain)
+
+    @rule(number=index)
+    def forget(self, number: int) -> None:
+        listed = self._both("nodes")
+        if listed:
+            self._both("forget_node", self._pick(listed, number).id)
+            self._both("node_marks", self._now() - timedelta(days=1))
 
     @precondition(lambda self: len(self.nodes) > 1)
     @rule(number=index)
