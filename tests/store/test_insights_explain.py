@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, text
 
-from chimes.model.ids import ScheduleId
+from chimes.model.delivery import DeliveryState
+from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import QUARTER, RunFilter, Window
-from chimes.model.listing import ScheduleQuery
-from chimes.model.run import Origin
+from chimes.model.listing import DeliveryQuery, RunQuery, ScheduleQuery
+from chimes.model.run import Origin, RunStatus
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
 from chimes.store.sql.database import Tx
 from chimes.testing import SettableClock
@@ -59,6 +60,21 @@ QUESTIONS: dict[str, tuple[Question, set[str]]] = {
     "schedules": (
         lambda store: store.schedule_counts(ScheduleQuery(owner=ALICE)),
         {"schedules_owned", "runs_by_schedule"},
+    ),
+    "last lines": (
+        lambda store: store.last_logs([RunId(f"run {number}") for number in range(20)]),
+        {"run_logs USING PRIMARY KEY"},
+    ),
+    # What `service/refusals.py` looks at.
+    "newest failures": (
+        lambda store: store.list_runs(
+            RunQuery(statuses=(RunStatus.FAILED,), created_since=NOW - 24 * HOUR, limit=50)
+        ),
+        {"runs_by_status"},
+    ),
+    "dead letters": (
+        lambda store: store.list_deliveries(DeliveryQuery(states=(DeliveryState.DEAD,), limit=50)),
+        {"deliveries_by_state"},
     ),
     "rolling up": (lambda store: store.roll_up(limit=1), {"runs_ended"}),
 }
@@ -106,7 +122,14 @@ async def test_a_question_walks_indexes(opened: SqlStore, name: str) -> None:
     assert asked
     used = " ".join(plan)
     assert {index for index in indexes if index not in used} == set(), plan
-    whole = ("SCAN runs", "SCAN run_tallies", "SCAN run_lags", "SCAN node_lags")
+    whole = (
+        "SCAN run_logs",
+        "SCAN deliveries",
+        "SCAN runs",
+        "SCAN run_tallies",
+        "SCAN run_lags",
+        "SCAN node_lags",
+    )
     assert [line for line in plan if line.startswith(whole)] == []
 
 
