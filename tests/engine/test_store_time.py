@@ -89,11 +89,3 @@ def test_who_wakes_a_little_early_does_not_look_twice() -> None:
     watch = Watch()
     watch.clock.advance(2.98)
     assert watch.time.rest_of(timedelta(seconds=1)) == pytest.approx(1.02)
-
-
-def test_the_next_look_is_told_in_the_time_of_the_store() -> None:
-    watch = Watch()
-    watch.ask(0.0, 0.0)
-    watch.clock.advance(0.25)
-    look = watch.time.next_look(timedelta(seconds=1))
-    assert (look - watch.there).total_seconds() == pytest.approx(0.75)

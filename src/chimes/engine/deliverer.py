@@ -76,7 +76,7 @@ class Deliverer:
         self._clock = clock
         self._time = time
         self._tell = tell
-        self._poll = settings.poll_interval.total_seconds()
+        self._poll = settings.poll_interval
         self.recorder = DeliveryRecorder(store, tell, self._again_later)
         #: Set when there may be something to do.
         self._stirred = asyncio.Event()
@@ -169,7 +169,8 @@ class Deliverer:
     def _rest(self) -> Rest:
         """Looks at the counter of changes once a poll, which costs the store nothing."""
         left = self._look_from - self._clock.monotonic()
-        return Told(event=self._stirred, seconds=max(0.0, min(self._poll, left)))
+        poll = self._time.rest_of(self._poll)
+        return Told(event=self._stirred, seconds=max(0.0, min(poll, left)))
 
     def _stir(self) -> None:
         self._told = True

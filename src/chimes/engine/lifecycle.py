@@ -30,6 +30,14 @@ class Until:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Within:
+    """Something changed in the store after `since`, or the seconds are over."""
+
+    since: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Told:
     """Somebody in this process sets the event, or the seconds are over."""
 
@@ -44,7 +52,7 @@ class After:
     seconds: float
 
 
-Rest = AtOnce | Until | Told | After
+Rest = AtOnce | Until | Within | Told | After
 
 
 class Duty(Protocol):
@@ -126,6 +134,10 @@ class Poller:
                     await asyncio.sleep(0)
                 case Until():
                     await self._store.wait_for_work(rest.since, rest.moment)
+                case Within():
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(rest.seconds):
+                            await self._store.wait_for_work(rest.since, None)
                 case Told():
                     await _told(rest)
                 case After():

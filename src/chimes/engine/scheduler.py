@@ -12,7 +12,7 @@ from chimes.engine.capacity import Capacity, Reserved
 from chimes.engine.dispatch_cap import DispatchCap
 from chimes.engine.events import Events, ScheduleBroken, SchedulesFired
 from chimes.engine.hands import Hands
-from chimes.engine.lifecycle import After, AtOnce, Rest, Until
+from chimes.engine.lifecycle import After, AtOnce, Rest, Until, Within
 from chimes.engine.membership import Membership
 from chimes.engine.outlook import LAST_CALL
 from chimes.engine.storetime import StoreTime
@@ -110,10 +110,10 @@ class Scheduler:
         return taken > 0
 
     def _sleep(self, since: int, due: datetime | None, now: datetime) -> Rest:
-        poll = self._time.next_look(self._poll)
+        rest = self._time.rest_of(self._poll)
         look = due if due is None or self._outlook is None else self._outlook.next_look(due, now)
-        if look is None or look > poll:
-            return Until(since=since, moment=poll)
+        if look is None or (look - now).total_seconds() > rest:
+            return Within(since=since, seconds=rest)
         if look == due:
             # On waking there is no need to ask again what is due, unless something has changed.
             self._due, self._due_since = due, since

@@ -80,10 +80,6 @@ class StoreTime:
     def now(self) -> datetime:
         return self.at(self._clock.monotonic())
 
-    def next_look(self, every: timedelta) -> datetime:
-        """The store's time after `rest_of(every)`."""
-        return self.at(self._clock.monotonic() + self.rest_of(every))
-
     def rest_of(self, every: timedelta) -> float:
         """Seconds until those look again who look so often whatever happens: all of this node at
         the same moment, because waking up costs more than looking."""

@@ -4,11 +4,11 @@ process; what it brings fans out in memory (PERFORMANCE)."""
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from chimes.engine.capacity import Capacity
 from chimes.engine.hands import Hands
-from chimes.engine.lifecycle import After, AtOnce, Rest, Told, Until
+from chimes.engine.lifecycle import After, AtOnce, Rest, Told, Until, Within
 from chimes.engine.membership import Membership
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
@@ -49,9 +49,9 @@ class Worker:
             return Told(event=self._capacity.room)
         if not self._capacity.backlog:
             # Nothing was left at the last claim: looking is cheaper than trying to take.
-            wake_at = await self._nothing_until()
-            if wake_at is not None:
-                return Until(since=since, moment=wake_at)
+            rest = await self._nothing(since)
+            if rest is not None:
+                return rest
         with self._capacity.reserve() as reserved:
             if not reserved.free:
                 return Told(event=self._capacity.room)
@@ -63,16 +63,18 @@ class Worker:
         self._in_vain = not runs
         return AtOnce()
 
-    async def _nothing_until(self) -> datetime | None:
-        """When to look again; None: there is something to claim now."""
+    async def _nothing(self, since: int) -> Rest | None:
+        """Until when to rest; None: there is something to claim now."""
         now = await self._time.recent()
         available = await self._store.next_available()
         if available is not None and available <= now:
             now = await self._time.ask()
         in_vain, self._in_vain = self._in_vain, False
-        poll = self._time.next_look(self._poll)
+        poll = Within(since=since, seconds=self._time.rest_of(self._poll))
+        if available is not None and now < available < now + timedelta(seconds=poll.seconds):
+            return Until(since=since, moment=available)
         if available is None or available > now:
-            return poll if available is None else min(available, poll)
+            return poll
         if not in_vain:
             return None
         # What the last claim left over is of a kind that this node does not know, or that has
