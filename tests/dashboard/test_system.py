@@ -307,6 +307,8 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
         page = (await browser.get("/ui/system")).text
         assert "Every node is drained" in page
         assert "4 runs are in hand" in page
+        await browser.rig.create()
+        assert "Every node is drained" in (await browser.get("/ui/")).text
         assert "web-1-77-abc was asked to drain" in page
         await store.beat(
             node.id, LEASE, clock=clock.now(), facts=replace(facts, running=0, draining=True)
@@ -321,7 +323,7 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
         assert (await browser.send(f"{at}/forget")).status_code == 303
         page = (await browser.get("/ui/system")).text
         assert "No node is alive" in page
-        trail = await store.list_audit(AuditQuery())
+        trail = await store.list_audit(AuditQuery(object_id=node.id))
         assert [(each.verb, each.reason, each.door) for each in trail] == [
             ("forget", "", "dashboard"),
             ("resume", "", "dashboard"),

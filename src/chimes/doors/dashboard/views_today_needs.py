@@ -39,6 +39,8 @@ class Nodes:
 
     gone: tuple[NodeId, ...] = ()
     none_alive: bool = False
+    #: Some are alive, and an operator has asked all of those to drain.
+    all_drained: bool = False
     skewed: tuple[Skewed, ...] = ()
     #: What the store says about itself.
     degraded: str = ""
@@ -46,7 +48,8 @@ class Nodes:
     @property
     def troubles(self) -> int:
         nobody = self.none_alive and not self.gone
-        return len(self.gone) + nobody + len(self.skewed) + bool(self.degraded)
+        others = nobody + self.all_drained + bool(self.degraded)
+        return len(self.gone) + len(self.skewed) + others
 
 
 def nodes_seen(nodes: Iterable[Node], degraded: str, now: datetime) -> Nodes:
@@ -57,7 +60,14 @@ def nodes_seen(nodes: Iterable[Node], degraded: str, now: datetime) -> Nodes:
         for node in known
         if node.lease_until > now and abs(node.clock_offset) > CLOCK_WARNING
     )
-    return Nodes(gone=gone, none_alive=len(gone) == len(known), skewed=skewed, degraded=degraded)
+    alive = [node for node in known if node.lease_until > now]
+    return Nodes(
+        gone=gone,
+        none_alive=not alive,
+        all_drained=bool(alive) and all(node.drain for node in alive),
+        skewed=skewed,
+        degraded=degraded,
+    )
 
 
 # --- schedules ------------------------------------------------------------------------------------
