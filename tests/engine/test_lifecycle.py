@@ -10,7 +10,7 @@ import pytest
 
 from chimes.engine import lifecycle
 from chimes.engine.events import DutyFailed, DutyRecovered, Event, Events
-from chimes.engine.lifecycle import After, AtOnce, Poller, Rest, Told, Until
+from chimes.engine.lifecycle import After, AtOnce, Poller, Rest, Told, Until, Within
 from chimes.errors import StoreUnavailable
 from chimes.store.memory import MemoryStore
 from tests.engine.rig import until
@@ -56,6 +56,8 @@ async def test_each_kind_of_rest_ends_in_another_pass() -> None:
         Told(event=asyncio.Event(), seconds=0.001),
         Until(since=store.changes(), moment=now),
         Until(since=-1, moment=now.replace(year=now.year + 1)),
+        Within(since=store.changes(), seconds=0.001),
+        Within(since=-1, seconds=3600),
     )
     duty = Passes(*rests)
     loop = poller(duty, [])
