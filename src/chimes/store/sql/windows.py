@@ -172,21 +172,25 @@ def failures(filter_: RunFilter) -> Statement:
 @cache
 def _failures(owned: bool, names: tuple[str, ...]) -> Statement:
     """Of each status by itself, so that no more are read than are wanted: the index has each in
-    the order of time, and not all of them together."""
+    the order of time, and not all of them together. Those of one schedule are few, and its own
+    index has them."""
     error = func.substr(runs.c.error, 1, ERROR_ROOM).label("error")
-    newest = [
-        select(runs.c.id, runs.c.created_at, runs.c.planned_at, error)
-        .where(
-            is_status(status),
-            runs.c.created_at >= bindparam("made_since"),
-            *_matching(owned, names),
+
+    def newest(*these: Condition) -> Select[Any]:
+        return (
+            select(runs.c.id, runs.c.created_at, runs.c.planned_at, error)
+            .where(
+                *these,
+                runs.c.created_at >= bindparam("made_since"),
+                *_matching(owned, names),
+            )
+            .order_by(runs.c.created_at.desc(), runs.c.id.desc())
+            .limit(bindparam("most"))
         )
-        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
-        .limit(bindparam("most"))
-        .subquery()
-        for status in sorted(BAD)
-    ]
-    together = union_all(*map(select, newest))
+
+    if "schedule_id" in names:
+        return newest(runs.c.status.in_([status.value for status in sorted(BAD)]))
+    together = union_all(*(select(newest(is_status(each)).subquery()) for each in sorted(BAD)))
     return together.order_by(text("created_at DESC"), text("id DESC")).limit(bindparam("most"))
 
 
