@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import (
@@ -30,11 +30,12 @@ from chimes.model.listing import (
     ScheduleQuery,
     ScheduleSort,
 )
+from chimes.model.run import RunStatus
 from chimes.store.sql.database import Tx
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.message_tables import deliveries, inbox
 from chimes.store.sql.rows.parts import encode, micros
-from chimes.store.sql.tables import PRESENT, SYNC, runs, schedules
+from chimes.store.sql.tables import PRESENT, SYNC, TROUBLED, runs, schedules
 
 T = TypeVar("T")
 Condition = ColumnElement[bool]
@@ -58,7 +59,7 @@ def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Conditio
     if query.ids is not None:
         found.append(schedules.c.id.in_(query.ids))
     if query.last_statuses:
-        found.append(schedules.c.last_status.in_([each.value for each in query.last_statuses]))
+        found.extend(_last_ended(query.last_statuses))
     if query.owner is not None:
         found.append(owned(schedules.c, query.owner))
     if query.namespace is not None:
@@ -78,6 +79,13 @@ def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Conditio
     if query.label is not None:
         found.append(dialect.has_entry(schedules.c.labels, query.label, query.label_value))
     return found
+
+
+def _last_ended(statuses: Collection[RunStatus]) -> Iterator[Condition]:
+    yield schedules.c.last_status.in_([each.value for each in statuses])
+    if RunStatus.SUCCEEDED not in statuses:
+        # Says nothing new, but in the words of the index over them.
+        yield and_(text(TROUBLED))
 
 
 def _in_target(dialect: Dialect, name: str, value: str) -> Condition:
