@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import re
 from datetime import timedelta
 from typing import Any
+
+import pytest
 
 from chimes.doors.telegram.links import Links
 from chimes.model.access import Actor
@@ -197,3 +200,28 @@ async def test_a_reminder_in_words_is_a_message_and_can_be_edited() -> None:
         assert (await only(browser))["target"]["text"] == "Go home"
         detail = await browser.get(f"/ui/schedules/{made['id']}")
         assert "Message" in detail.text
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("en", "Every weekday at 09:00, Asia/Bangkok time"),
+        ("th", "ทุกวันทำการ เวลา 09:00 น. ตามเวลา Asia/Bangkok"),
+        ("zh", "工作日 09:00，Asia/Bangkok 时间"),
+    ],
+)
+async def test_cron_is_told_in_words_while_it_is_typed(language: str, words: str) -> None:
+    """UX D.1 row 3."""
+    async with browsing() as browser:
+        browser.client.cookies.set("chimes_look", f"zone=Asia%2FBangkok&language={language}")
+        await browser.get(NEW)
+        sent = fields_on(browser.page) | {"do": "preview", "when": "cron"}
+        for typed in ("0 9 * * 1-5", "0 9 * *"):
+            answer = await browser.client.post(
+                NEW, data=sent | {"expression": typed, "last": sent["last"]}, headers=HTMX
+            )
+            said = re.search(r"<p class=\"words\" data-head>([^<]+)</p>", answer.text)
+            assert said is not None
+            assert said[1] == words, "what is not valid leaves what was valid last"
+            (sent["last"],) = re.findall(r'name="last" value="([^"]*)"', answer.text)
+            sent["last"] = html.unescape(str(sent["last"]))
