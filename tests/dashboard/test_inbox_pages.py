@@ -205,6 +205,39 @@ async def test_folders_are_in_the_address() -> None:
             assert {title for title in every if f"<b>{title}</b>" in page} == wanted, query
 
 
+EVERY_TITLE = (
+    "a failed",
+    "a timeout",
+    "a succeeded",
+    "a digest",
+    "a test",
+    "a notice",
+    "read failure",
+)
+
+
+async def test_kinds_of_messages_are_in_the_address_and_go_with_the_folder() -> None:
+    async with browsing() as browser:
+        for status in ("failed", "timeout", "succeeded", "digest", "test", ""):
+            await item_in(browser, title=f"a {status or 'notice'}", status=status)
+        await item_in(browser, title="read failure", status="failed", read_at=NOW)
+        shown = {
+            "?of=alerts": {"a failed", "a timeout", "read failure"},
+            "?show=unread&of=alerts": {"a failed", "a timeout"},
+            "?of=results": {"a succeeded"},
+            "?of=digests": {"a digest"},
+            "?of=nonsense": set(EVERY_TITLE),
+        }
+        every = shown["?of=nonsense"]
+        for query, wanted in shown.items():
+            page = (await browser.get(f"/ui/inbox{query}")).text
+            assert {title for title in every if f"<b>{title}</b>" in page} == wanted, query
+        assert (
+            'href="/ui/inbox?show=unread&amp;of=digests"'
+            in (await browser.get("/ui/inbox?of=digests")).text
+        )
+
+
 async def test_the_messages_of_one_schedule() -> None:
     async with browsing() as browser:
         await item_in(

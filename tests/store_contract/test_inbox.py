@@ -152,6 +152,14 @@ async def test_a_long_message(store: Store) -> None:
     assert (await store.list_inbox(InboxQuery())).items == (item,)
 
 
+async def test_those_of_some_kinds_can_be_asked_for(store: Store) -> None:
+    failed, digest, notice = an_item(status="failed"), an_item(status="digest"), an_item(status="")
+    await store.load([failed, digest, notice])
+    found = (await store.list_inbox(InboxQuery(statuses=("failed", "timeout")))).items
+    assert found == (failed,)
+    assert await store.count_unread(InboxQuery(statuses=("digest", "failed"))) == 2
+
+
 async def test_those_that_sleep_can_be_asked_for(store: Store) -> None:
     awake, woken = an_item(), an_item(snoozed_until=NOW)
     asleep = an_item(snoozed_until=NOW + timedelta(seconds=1))

@@ -144,6 +144,8 @@ class InboxQuery:
     awake_at: datetime | None = None
     #: Only those that are snoozed beyond then.
     asleep_at: datetime | None = None
+    #: Only those with one of these words (`InboxItem.status`); none: all.
+    statuses: tuple[str, ...] = ()
     after: Position | None = None
     limit: int | None = 50
 

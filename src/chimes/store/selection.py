@@ -180,6 +180,7 @@ def matches_inbox(row: InboxItem, query: InboxQuery) -> bool:
         and query.unread in (None, row.read_at is None)
         and query.starred in (None, row.starred)
         and query.archived in (None, row.archived_at is not None)
+        and (not query.statuses or row.status in query.statuses)
         and (
             query.awake_at is None
             or row.snoozed_until is None

@@ -13,6 +13,7 @@ from chimes.doors.dashboard.markdown import safe_html
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.views_inbox import (
     FOLDERS,
+    KINDS,
     Asked,
     Press,
     asked_in,
@@ -84,6 +85,7 @@ async def _shown(visit: Visit, item: InboxItem | None) -> Response:
         "inbox/page.html",
         asked=asked,
         folders=FOLDERS,
+        kinds=KINDS,
         items=found.items,
         in_chats=await _in_chats(visit, found.items),
         unread=unread,

@@ -13,10 +13,11 @@ from chimes.doors.dashboard.look import Look
 from chimes.errors import InvalidInput
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
-from chimes.model.delivery import Delivery, DeliveryState
+from chimes.model.delivery import Delivery, DeliveryState, occasion_of
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import InboxQuery
-from chimes.model.recipient import Channel
+from chimes.model.recipient import Channel, Occasion
+from chimes.model.run import RunStatus
 from chimes.wording import Wording, say
 
 HERE = "/ui/inbox"
@@ -40,28 +41,57 @@ FOLDERS = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """Of messages, by what they tell."""
+
+    name: str
+    title: Wording
+    statuses: tuple[str, ...] = ()
+
+
+KINDS = (
+    Kind(name="", title=say("Everything")),
+    Kind(
+        name="alerts",
+        title=say("Alerts"),
+        statuses=tuple(
+            each.value
+            for each in RunStatus
+            if each.terminal and occasion_of(each, None) is Occasion.FAILURE
+        ),
+    ),
+    Kind(name="results", title=say("Results"), statuses=(RunStatus.SUCCEEDED.value,)),
+    Kind(name="digests", title=say("Digests"), statuses=("digest",)),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
     """As it stands in the address."""
 
     folder: str = "inbox"
+    kind: str = ""
     schedule_id: ScheduleId | None = None
     owner: Owner | None = None
 
     def query(self, now: datetime) -> InboxQuery:
         """What is snoozed is left out, except where it was starred or put away, or is asked
         for."""
-        asked = InboxQuery(owner=self.owner, schedule_id=self.schedule_id, limit=PAGE)
+        statuses = next(each.statuses for each in KINDS if each.name == self.kind)
+        asked = InboxQuery(
+            owner=self.owner, schedule_id=self.schedule_id, statuses=statuses, limit=PAGE
+        )
         match self.folder:
             case "unread":
-                return _with(asked, unread=True, awake_at=now)
+                return replace(asked, unread=True, awake_at=now)
             case "starred":
-                return _with(asked, starred=True, archived=None)
+                return replace(asked, starred=True, archived=None)
             case "archived":
-                return _with(asked, archived=True)
+                return replace(asked, archived=True)
             case "snoozed":
                 return replace(asked, asleep_at=now)
             case _:
-                return _with(asked, awake_at=now)
+                return replace(asked, awake_at=now)
 
     def address(self, item_id: str = "", **more: str) -> str:
         """Of the list, or of a message within it."""
@@ -74,6 +104,8 @@ class Asked:
         found: dict[str, str] = {}
         if self.folder != "inbox":
             found["show"] = self.folder
+        if self.kind:
+            found["of"] = self.kind
         if self.schedule_id is not None:
             found["schedule"] = self.schedule_id
         if self.owner is not None:
@@ -81,35 +113,20 @@ class Asked:
         return found
 
     def in_folder(self, name: str) -> Asked:
-        return Asked(folder=name, schedule_id=self.schedule_id, owner=self.owner)
+        return replace(self, folder=name)
+
+    def of_kind(self, name: str) -> Asked:
+        return replace(self, kind=name)
 
     def of_schedule(self, schedule_id: ScheduleId | None) -> Asked:
-        return Asked(folder=self.folder, schedule_id=schedule_id, owner=self.owner)
-
-
-def _with(
-    query: InboxQuery,
-    *,
-    unread: bool | None = None,
-    starred: bool | None = None,
-    archived: bool | None = False,
-    awake_at: datetime | None = None,
-) -> InboxQuery:
-    return InboxQuery(
-        owner=query.owner,
-        schedule_id=query.schedule_id,
-        unread=unread,
-        starred=starred,
-        archived=archived,
-        awake_at=awake_at,
-        limit=query.limit,
-    )
+        return replace(self, schedule_id=schedule_id)
 
 
 def asked_in(query: Mapping[str, str]) -> Asked:
     """Folders that there are not are the inbox; InvalidInput for an owner that cannot be one."""
-    folder, owner = query.get("show", ""), query.get("owner", "")
+    folder, owner, kind = query.get("show", ""), query.get("owner", ""), query.get("of", "")
     return Asked(
+        kind=kind if any(each.name == kind for each in KINDS) else "",
         folder=folder if any(each.name == folder for each in FOLDERS) else "inbox",
         schedule_id=ScheduleId(query["schedule"]) if query.get("schedule") else None,
         owner=_owner(owner) if owner else None,

@@ -175,6 +175,8 @@ def inbox_conditions(query: InboxQuery) -> list[Condition]:
     if query.awake_at is not None:
         until = inbox.c.snoozed_until
         found.append(or_(until.is_(None), until <= micros(query.awake_at)))
+    if query.statuses:
+        found.append(inbox.c.status.in_(query.statuses))
     if query.asleep_at is not None:
         found.append(inbox.c.snoozed_until > micros(query.asleep_at))
     return found
