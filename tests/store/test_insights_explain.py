@@ -14,7 +14,7 @@ from sqlalchemy import Engine, event, text
 from chimes.model.delivery import DeliveryState
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import QUARTER, RunFilter, Window
-from chimes.model.listing import DeliveryQuery, RunQuery, ScheduleQuery
+from chimes.model.listing import AuditQuery, DeliveryQuery, RunQuery, ScheduleQuery
 from chimes.model.run import Origin, RunStatus
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
 from chimes.store.sql.database import Tx
@@ -57,6 +57,17 @@ QUESTIONS: dict[str, tuple[Question, set[str]]] = {
         {"runs_by_schedule", "runs_by_status", "runs_planned", "schedules_due"},
     ),
     "errors": (lambda store: store.error_groups(WINDOW, limit=5), {"runs_by_status"}),
+    "errors of a schedule": (
+        lambda store: store.error_groups(WINDOW, RunFilter(schedule_id=IDS[0]), limit=5),
+        {"runs_by_schedule"},
+    ),
+    # Who asked for the runs of a page.
+    "askers": (
+        lambda store: store.list_audit(
+            AuditQuery(object_ids=tuple(IDS), verbs=("run",), since=NOW - HOUR, until=NOW)
+        ),
+        {"audit_by_object"},
+    ),
     "schedules": (
         lambda store: store.schedule_counts(ScheduleQuery(owner=ALICE)),
         {"schedules_owned", "runs_by_schedule"},
@@ -143,6 +154,7 @@ ON_POSTGRES: dict[str, set[str]] = {
     "newest results": {"runs_of_schedule"},
     "attention": {"runs_of_schedule", "runs_unusual", "runs_claimable", "schedules_due"},
     "errors": {"runs_unusual"},
+    "errors of a schedule": {"runs_of_schedule"},
     "schedules": {"runs_of_schedule"},
     "rolling up": {"runs_ended_at"},
 }
