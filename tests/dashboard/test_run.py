@@ -32,7 +32,7 @@ from chimes.doors.dashboard.views_run_words import log_words
 from chimes.model.access import SYSTEM_OWNER, Actor, Owner, Role
 from chimes.model.delivery import DeliveryState
 from chimes.model.ids import NodeId, RunId
-from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
+from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Reason, Run, RunStatus
 from chimes.model.target import AgentTarget, HttpTarget, TaskTarget
 from chimes.store.port import RunLog
 from tests.builders import (
@@ -257,6 +257,16 @@ async def test_a_failure_is_marked_as_known_and_taken_back() -> None:
         assert "1 needs attention" in (await browser.get("/ui/")).text
 
 
+async def test_a_run_that_was_left_out_says_why_and_which_run_stood_in_its_way() -> None:
+    run = ended(
+        NOW, RunStatus.SKIPPED, reason=Reason.OVERLAP, result={"in_the_way": "r7"}, attempts=()
+    )
+    async with with_run(run) as browser:
+        page = (await browser.get(page_of(run))).text
+        assert "the run before it was still under way" in page
+        assert '<a href="/ui/runs/r7">That run</a>' in page
+
+
 async def test_what_has_not_failed_cannot_be_known() -> None:
     schedule = a_schedule(owner=SYSTEM_OWNER)
     run = ended(NOW, schedule=schedule, owner=SYSTEM_OWNER)
@@ -405,7 +415,7 @@ async def test_dead_letters_can_be_sent_again() -> None:
         path = f"{page_of(run)}/deliveries/{dead.id}/retry"
         done = await browser.send(path, on=page_of(run, "deliveries"))
         assert done.status_code == 303
-        assert "pending" in (await browser.follow(done)).text
+        assert "</span>waits</span>" in (await browser.follow(done)).text
 
 
 # --- the log ----------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from chimes.delivery.words import CHANNELS
+from chimes.delivery.words import reason as reason_words
 from chimes.doors.api.wire_runs import run_out
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.routes_run_history import (
@@ -20,6 +22,7 @@ from chimes.doors.dashboard.views_run import (
     TABS,
     curl_of,
     exchange_of,
+    in_the_way,
     input_of,
     output_of,
     plain_line,
@@ -94,6 +97,8 @@ async def _head(visit: Visit, run: Run, deliveries: tuple[Delivery, ...]) -> dic
         "waterfall": waterfall_of(stretches, visit.look, zone, visit.now),
         "usage": usage_of(run),
         "trace": trace_of(run),
+        "why": reason_words(run.reason),
+        "in_the_way": in_the_way(run),
         "known": await known_of(visit, run, schedule),
         "may_know": schedule is not None
         and run.status in BAD
@@ -133,7 +138,9 @@ async def _tab(
         case "events":
             entries = await entries_about(visit, run)
             return {"events": events_of(run, deliveries, entries)}
-        case "attempts" | "deliveries":
+        case "deliveries":
+            return {"channels": CHANNELS}
+        case "attempts":
             return {}
         case "raw":
             return {"raw": pretty(run_out(run, visit.look.language))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from chimes.delivery.words import CHANNELS
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.routes_schedule import LOG_PAGE, show
 from chimes.doors.dashboard.routes_schedule_actions import page_of, schedule_in
@@ -35,6 +36,7 @@ async def deliveries(visit: Visit) -> Response:
         destinations=destinations_of(schedule.policy.delivery, found.items),
         deliveries=[(each, to_shown(each.recipient)) for each in found.items],
         more=found.next is not None,
+        channels=CHANNELS,
     )
 
 

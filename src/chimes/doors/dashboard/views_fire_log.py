@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.delivery.words import reason as reason_words
+from chimes.doors.dashboard.views_run import in_the_way
 from chimes.doors.dashboard.views_system_audit import Change, changes_of
 from chimes.errors import InvalidInput
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
-from chimes.model.planning import IN_THE_WAY
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.service.fire_log import Decision, FireLogEntry, FireLogPosition
 from chimes.wording import Wording, counted, say
@@ -134,9 +134,9 @@ def unexplained(entries: Sequence[FireLogEntry]) -> Run | None:
 def _in_the_way(skipped: Run, runs: Sequence[Run]) -> RunId | None:
     """As it is on record; of older rows, the newest that was under way then, among those that are
     known here."""
-    recorded = (skipped.result or {}).get(IN_THE_WAY)
-    if recorded:
-        return RunId(str(recorded))
+    recorded = in_the_way(skipped)
+    if recorded is not None:
+        return recorded
     then = skipped.created_at
     for run in runs:
         under_way = run.created_at < then and (run.finished_at is None or run.finished_at > then)

@@ -16,6 +16,8 @@ from chimes.doors.dashboard.charts.waterfall import Stretch, WaterfallWords, wat
 from chimes.doors.dashboard.look import Look, by_clock
 from chimes.doors.dashboard.views_runs import UNSEEN, visible
 from chimes.model.delivery import Delivery, DeliveryState
+from chimes.model.ids import RunId
+from chimes.model.planning import IN_THE_WAY
 from chimes.model.run import AttemptEnd, LogEntry, Run, RunStatus
 from chimes.model.target import HttpTarget
 from chimes.wording import Wording, in_language, say
@@ -199,6 +201,14 @@ def input_of(run: Run) -> Mapping[str, object]:
 
 def output_of(run: Run) -> Mapping[str, object] | None:
     return None if run.result is None else dict(run.result)
+
+
+def in_the_way(run: Run) -> RunId | None:
+    """The run because of which this one was skipped, where that is on record."""
+    if run.status is not RunStatus.SKIPPED:
+        return None
+    found = (run.result or {}).get(IN_THE_WAY)
+    return RunId(str(found)) if found else None
 
 
 def trace_of(run: Run) -> str:
