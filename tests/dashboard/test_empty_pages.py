@@ -18,7 +18,7 @@ EMPTY = (
     ("/ui/schedules?q=enabled:no", "enabled:no", "Clear"),
     ("/ui/schedules/new", "Or start from a template", "preset"),
     ("/ui/runs", "No runs", "7"),
-    ("/ui/inbox", "Nothing yet", "chimes telegram connect"),
+    ("/ui/inbox", "Nothing yet", "/ui/telegram"),
     ("/ui/system", "No node is alive", "chimes serve"),
     ("/ui/system/audit", "Nothing has been done yet", "/ui/schedules/new"),
     ("/ui/system/audit?verb=x", "No entry matches", "/ui/system/audit"),
