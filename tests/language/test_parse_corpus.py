@@ -65,6 +65,15 @@ def test_examples_can_be_read(row: Row) -> None:
                 "ทุกวันจันทร์ 18:00 ส่งรายงาน",
             ),
         ),
+        (
+            "every day at 9am EST send news",
+            ("every day at 9am America/New_York send news",),
+        ),
+        (
+            "每天 09:00 CST 总结",
+            ("每天 09:00 America/Chicago 总结", "每天 09:00 Asia/Shanghai 总结"),
+        ),
+        # Two questions: neither answer would do.
         ("every day at 9 EST send news", ()),
     ],
 )

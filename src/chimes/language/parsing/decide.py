@@ -104,7 +104,8 @@ def _sharper(text: str, ask: Ask, chosen: Phrase, found: list[Phrase]) -> Ask:
 
 
 def _place_of_answer(ask: Ask, chosen: Phrase) -> tuple[int, int] | None:
-    """That of the hour that can be read in two ways, or behind the days where no time was said."""
+    """That of the hour, or of the zone, that can be read in several ways; behind the days where no
+    time was said."""
     if ask.readings:
         open_ = (
             place
@@ -112,6 +113,13 @@ def _place_of_answer(ask: Ask, chosen: Phrase) -> tuple[int, int] | None:
             if isinstance(part, Clock) and part.sure == "open"
         )
         return next(open_, None)
+    if ask.choice == "zone":
+        unsure = (
+            place
+            for part, place in zip(chosen.parts, chosen.places, strict=False)
+            if isinstance(part, Problem) and part.choice == "zone"
+        )
+        return next(unsure, None)
     return (chosen.end, chosen.end) if ask.missing == ("time",) else None
 
 
