@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from chimes.errors import InvalidInput
+from chimes.model.payload import payload_name, payload_of, same_but_payload
 from chimes.model.run import AttemptEnd
-from chimes.model.target import MessageTarget
+from chimes.model.target import HttpTarget, MessageTarget
 from chimes.model.target_rules import MAX_MESSAGE_BYTES, check_target
 from chimes.store.codec.schedule import target_from_plain, target_to_plain
 from chimes.store.jsonfile.job import target_keys
@@ -47,6 +48,13 @@ def test_it_is_kept_as_it_is() -> None:
     target = MessageTarget(text="ประชุม\n")
     assert target_from_plain(target_to_plain(target)) == target
     assert target_keys(target) == {"text": "ประชุม\n"}
+
+
+def test_one_run_may_say_something_else() -> None:
+    one, other = MessageTarget(text="a"), MessageTarget(text="b")
+    assert (payload_of(one), payload_name(one)) == ("a", "text")
+    assert same_but_payload(one, other)
+    assert not same_but_payload(one, HttpTarget(url="http://localhost/"))
 
 
 async def test_by_the_api_it_goes_to_the_inbox_unless_told_otherwise() -> None:
