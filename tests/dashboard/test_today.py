@@ -165,7 +165,7 @@ async def test_a_snooze_hides_it_for_a_day_for_this_reader_only() -> None:
         done = await browser.send(snooze, on="/ui/")
         page = (await browser.follow(done)).text
         assert "All good" in page
-        assert "1 is put off for you." in page
+        assert "1 is known or put off for you." in page
         service = SnoozeService(browser.rig.store)
         other = Actor(owner=ANNA, role=Role.OPERATOR)
         assert await service.of(other, browser.rig.clock.now()) == {}
