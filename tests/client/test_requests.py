@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -19,6 +20,8 @@ from chimes.client.requests import (
     trigger_json,
 )
 from chimes.client.values import cron_spec, schedule_info
+from chimes.doors.api.inputs_recipients import RecipientIn
+from chimes.doors.api.wire_recipients import recipients_from
 from chimes.errors import InvalidInput
 from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, TaskTarget
@@ -200,3 +203,10 @@ def test_prompts_and_recipients_are_handed_over_whole() -> None:
             "signing_secrets": [],
         },
     ]
+
+
+def test_when_somebody_is_told_goes_along() -> None:
+    """As the server reads it: the same recipient comes out there."""
+    told = replace(FULL_HOOK, signing_secrets=())
+    (sent,) = delivery_json([told])
+    assert recipients_from([RecipientIn.model_validate(sent)]) == (told,)

@@ -108,7 +108,7 @@ class InboxItem:
     title: str
     #: Markdown, as data: whoever shows it makes it safe.
     text: str = ""
-    #: The run's, as a word; empty for a notice of another kind.
+    #: The run's, as a word; `digest`, `test`; empty for a notice of another kind.
     status: str = ""
     artifacts: tuple[Artifact, ...] = ()
     created_at: datetime
