@@ -129,7 +129,7 @@ async def test_run_now_shows_what_is_run_and_lands_on_the_run() -> None:
     # UX A.2, D.1 row 9
     target = {
         "kind": "http",
-        "url": "http://127.0.0.1:9/hook",
+        "url": "http://127.0.0.1:9/hook?token=hush",
         "headers": {"Authorization": "Bearer hush", "X-Day": "monday"},
         "body": f'{{"name": "{HOSTILE[:4]}"}}',
     }

@@ -19,6 +19,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.payload import payload_name
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget, HttpTarget, Target
+from chimes.redaction import masked_url
 from chimes.wording import say
 
 pages = Pages()
@@ -44,6 +45,19 @@ def payload_shown(target: Target) -> Payload:
     if isinstance(plain, str):
         return Payload(name=name, text=plain, json=False)
     return Payload(name=name, text=json.dumps(plain, ensure_ascii=False, indent=2), json=True)
+
+
+def facts_of(target: Target) -> dict[str, str]:
+    """What else a target says, field by field; nothing secret."""
+    found = {
+        name: masked_url(value) if name == "url" and isinstance(value, str) else value
+        for name, value in target_out(target).items()
+        if name not in (payload_name(target), "kind") and value not in ("", [], {}, None)
+    }
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in found.items()
+    }
 
 
 def target_with(before: Target, text: str) -> Target:
@@ -103,23 +117,13 @@ async def _schedule(visit: Visit) -> Schedule:
 
 
 def _asked(visit: Visit, schedule: Schedule, *, error: InvalidInput | None = None) -> Response:
-    target = schedule.target
-    shown = target_out(target)
-    payload = payload_shown(target)
-    facts = {
-        name: value
-        for name, value in shown.items()
-        if name not in (payload.name, "kind") and value not in ("", [], {}, None)
-    }
+    payload = payload_shown(schedule.target)
     return visit.page_or_part(
         "schedules/run.html",
         "part",
         status=200 if error is None else 422,
         schedule=schedule,
-        facts={
-            name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            for name, value in facts.items()
-        },
+        facts=facts_of(schedule.target),
         payload=payload,
         typed=visit.form.raw("payload") if error else payload.text,
         error=error,
