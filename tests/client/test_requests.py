@@ -26,7 +26,7 @@ from chimes.errors import InvalidInput
 from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, TaskTarget
 from chimes.triggers import Cron, Every
-from tests.builders import ACTION, ODD_JSON
+from tests.builders import ACTION, FULL_HOOK, ODD_JSON
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
