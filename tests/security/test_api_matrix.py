@@ -16,7 +16,7 @@ from chimes.doors.description import describe_api
 from chimes.model.access import Role
 from chimes.model.delivery import DeliveryState
 from chimes.service.access import USERS
-from tests.builders import ALICE, BOB, a_delivery, an_item
+from tests.builders import ALICE, BOB, LEASE, a_delivery, a_node, an_item
 from tests.doors.rig import CRON, HTTP, Rig, definition, serving
 
 SOFTNIX = "/schedules/"
@@ -71,6 +71,11 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("get", "/api/v1/templates"): READ_LIST,
     ("get", "/api/v1/system"): OPERATORS,
     ("get", "/api/v1/nodes"): OPERATORS,
+    ("get", "/api/v1/nodes/{node_id}"): OPERATORS,
+    ("post", "/api/v1/nodes/{node_id}/drain"): OPERATORS,
+    ("post", "/api/v1/nodes/{node_id}/resume"): OPERATORS,
+    # It is alive.
+    ("delete", "/api/v1/nodes/{node_id}"): (401, 403, 403, 409, 409, 403),
     ("get", "/api/v1/audit"): OPERATORS,
     ("get", "/api/v1/audit/verify"): OPERATORS,
     ("post", "/api/v1/parse"): READ_LIST,
@@ -225,6 +230,7 @@ async def scene() -> AsyncIterator[Scene]:
             "name": "zoe",
             "task_id": "x",
             "chat_id": "1",
+            "node_id": (await rig.store.join(a_node(), LEASE)).id,
         }
         yield Scene(rig=rig, headers=headers, ids=ids)
 
