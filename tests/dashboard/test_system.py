@@ -15,10 +15,13 @@ from typing import cast
 
 import pytest
 
+from chimes.clock import SystemClock
 from chimes.config import Settings
+from chimes.doors.dashboard.reaching import reach_url
 from chimes.doors.dashboard.views_system import changes_of, nobody_works, node_cards
 from chimes.doors.dashboard.views_system_about import licences
-from chimes.doors.dashboard.views_system_audit import audit_rows, csv_lines
+from chimes.doors.dashboard.views_system_audit import Verified, audit_rows, csv_lines, verified_from
+from chimes.doors.dashboard.views_system_channels import bare_host
 from chimes.doors.dashboard.views_system_lag import happenings, lag_data, lag_rows, lags_by_node
 from chimes.model.audit import AuditEntry, chained
 from chimes.model.ids import NodeId
@@ -264,6 +267,36 @@ async def test_a_test_message_is_sent_and_what_was_wrong_is_told_at_the_field() 
         done = await sending
         assert done.status_code == 303
         assert "on its way" in (await browser.get(here)).text
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "ftp://example.com", "http://h:99999", "http://["])
+async def test_an_address_that_cannot_be_read_is_told(url: str) -> None:
+    found = await reach_url("It", url, SystemClock())
+    assert (found.ok, str(found.text)) == (False, "It: its address cannot be read.")
+    assert bare_host(url) in ("", "ftp://example.com")
+
+
+async def test_nobody_waits_long_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chimes.doors.dashboard.reaching.PATIENCE", 0.05)
+    done = asyncio.Event()
+
+    async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await done.wait()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        # It never says hello, as TLS wants it.
+        found = await reach_url("It", f"https://127.0.0.1:{port}", SystemClock())
+        done.set()
+    assert (found.ok, str(found.text)) == (False, f"It: no answer from 127.0.0.1:{port}.")
+
+
+def test_what_was_kept_of_the_chain_may_be_unreadable() -> None:
+    kept = Verified(ok=False, checked=9, first_bad=4)
+    assert verified_from(kept.packed(), NOW) == replace(kept, at=NOW)
+    for text in ("", "[]", "{}", '{"ok": 1, "checked": "x", "first_bad": null}'):
+        assert verified_from(text, NOW) is None
 
 
 def test_nodes_that_are_gone_come_last_and_clocks_are_judged() -> None:

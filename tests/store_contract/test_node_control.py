@@ -13,6 +13,7 @@ from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import Beat, NodeFacts, NodeMark, NodeState
 from chimes.model.run import lost
+from chimes.store.codec.node import facts_from_text, facts_to_text
 from chimes.store.node_control import MARKS_KEPT
 from chimes.store.port import Store
 from chimes.testing import SettableClock
@@ -160,6 +161,29 @@ async def test_a_store_tells_its_size_if_it_has_one(store: Store) -> None:
     kind = (await store.status()).kind
     assert (size is None) == (kind == "memory")
     assert size is None or size > 0
+
+
+def test_what_cannot_be_read_of_a_node_is_as_if_it_had_told_nothing() -> None:
+    assert facts_from_text(facts_to_text(FACTS)) == FACTS
+    assert facts_from_text(facts_to_text(None)) is None
+    # A newer node may tell more, or less.
+    assert facts_from_text('{"running": 2, "humidity": 0.5}') == NodeFacts(running=2)
+    for text in ("", "null", "{", "[1]", '{"running": "many"}', '{"queues": 5}'):
+        assert facts_from_text(text) is None, text
+
+
+async def test_steps_of_a_flow_that_goes_on_are_not_counted(
+    store: Store, clock: SettableClock
+) -> None:
+    flow = await running_run(store)
+    step = await running_run(store, a_run(parent_id=flow.id, step="one"))
+    await store.finish([a_verdict(step, clock.now())])
+    later = clock.advance(5)
+    assert await store.count_prunable(later, most=10) == 0
+    assert await store.prune_runs(before=later, limit=10) == 0
+    await store.finish([a_verdict(flow, later)])
+    after = clock.advance(5)
+    assert await store.count_prunable(after, most=10) == 2
 
 
 def test_the_state_of_a_node() -> None:
