@@ -121,6 +121,32 @@ async def test_results_and_durations_are_drawn() -> None:
         assert 'href="/ui/runs/r1"' in page
 
 
+async def test_of_many_results_the_worst_of_each_share_is_drawn() -> None:
+    # UX A.2: above 30 a day
+    async with browsing() as browser:
+        made = await browser.rig.create(name="often")
+        now = browser.rig.clock.now()
+        moments = [now - timedelta(minutes=10 * number) for number in range(1, 101)]
+        runs = [
+            a_run(
+                id=RunId(f"r{number:03}"),
+                schedule_id=ScheduleId(made["id"]),
+                origin=Origin.SCHEDULE,
+                status=RunStatus.FAILED if number == 80 else RunStatus.SUCCEEDED,
+                created_at=at,
+                planned_at=at,
+                started_at=at,
+                finished_at=at + timedelta(seconds=2),
+            )
+            for number, at in enumerate(moments)
+        ]
+        await browser.rig.store.load(runs)
+        page = (await browser.get(LIST)).text
+        assert page.count('class="s-succeeded"') == 29
+        assert page.count('class="s-failed"') == 1, "though it is not among the last 30"
+        assert "failed, the worst of 3 runs from" in page
+
+
 async def page_of(browser: Browser, **given: object) -> str:
     return f"{LIST}/{(await browser.rig.create(**given))['id']}"
 

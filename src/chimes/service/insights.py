@@ -70,6 +70,12 @@ class InsightService:
         medians = {name: median_duration(results) for name, results in found.items()}
         return {name: length for name, length in medians.items() if length is not None}
 
+    async def results(
+        self, actor: Actor, schedule_ids: Collection[ScheduleId], *, each: int
+    ) -> dict[ScheduleId, tuple[Result, ...]]:
+        """Of each its newest runs, newest first: more than a glance has."""
+        return await self._newest(actor, schedule_ids, each)
+
     async def points(
         self, actor: Actor, schedule_id: ScheduleId, *, limit: int = 200
     ) -> tuple[Result, ...]:

@@ -20,7 +20,7 @@ from chimes.doors.dashboard.list_choices import COLUMNS, chosen_in, remembered, 
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.routes_lists import saved_in
 from chimes.doors.dashboard.routes_schedules_month import month_page
-from chimes.doors.dashboard.views_schedules import HINTS, Row, Sorting, rows_of, sorting_from
+from chimes.doors.dashboard.views_schedules import HINTS, Row, Sorting, busy, rows_of, sorting_from
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import InvalidInput
 from chimes.model.ids import ScheduleId
@@ -36,6 +36,8 @@ LIST = ListName.SCHEDULES
 PAGE = 25
 #: Rows that are looked at again with one question.
 MOST_AGAIN = 100
+#: Results of those that run often, for strips that reach further back.
+_MOST_BUSY, _OF_BUSY = 50, 90
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +117,9 @@ async def _rows(visit: Visit, found: Sequence[Schedule]) -> tuple[Row, ...]:
     insights = InsightService(visit.door.store)
     ids = [each.id for each in found]
     glances = await insights.glances(visit.actor, ids) if ids else {}
-    return rows_of(found, glances, visit.actor, visit.look)
+    often = busy(glances)[:_MOST_BUSY]
+    longer = await insights.results(visit.actor, often, each=_OF_BUSY) if often else {}
+    return rows_of(found, glances, visit.actor, visit.look, longer)
 
 
 @pages.get("/schedules/rows")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
+from types import MappingProxyType
 
 from chimes.doors.dashboard import times
 from chimes.doors.dashboard.charts import small
@@ -14,16 +15,17 @@ from chimes.doors.dashboard.filters import Filter
 from chimes.doors.dashboard.look import Look, by_clock
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
-from chimes.model.insights import Glance, Result
+from chimes.model.insights import GLANCE_RESULTS, Glance, Result
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.triggers import Cron, Every, Once, Trigger
 from chimes.triggers.duration import format_duration_go
-from chimes.wording import Wording, in_language, say
+from chimes.wording import Wording, counted, in_language, say
 
 NO_RUNS = Glance()
 _BUDDHIST = 543
+_A_DAY = timedelta(days=1)
 #: What can be typed into the box, as hints.
 HINTS = (
     "status:enabled",
@@ -109,16 +111,33 @@ class Row:
     may_write: bool
 
 
+def busy(glances: Mapping[ScheduleId, Glance]) -> list[ScheduleId]:
+    """Those with more runs a day than a strip has marks."""
+    return [
+        schedule_id
+        for schedule_id, glance in glances.items()
+        if len(glance.results) >= GLANCE_RESULTS
+        and glance.results[0].created_at - glance.results[-1].created_at < _A_DAY
+    ]
+
+
 def rows_of(
     schedules: Iterable[Schedule],
     glances: Mapping[ScheduleId, Glance],
     actor: Actor,
     look: Look,
+    longer: Mapping[ScheduleId, Sequence[Result]] = MappingProxyType({}),
 ) -> tuple[Row, ...]:
-    return tuple(row_of(each, glances.get(each.id, NO_RUNS), actor, look) for each in schedules)
+    """`longer`: more results than a glance has, of those that are `busy`."""
+    return tuple(
+        row_of(each, glances.get(each.id, NO_RUNS), actor, look, longer.get(each.id, ()))
+        for each in schedules
+    )
 
 
-def row_of(schedule: Schedule, glance: Glance, actor: Actor, look: Look) -> Row:
+def row_of(
+    schedule: Schedule, glance: Glance, actor: Actor, look: Look, longer: Sequence[Result] = ()
+) -> Row:
     lengths = lengths_of(glance.results)
     return Row(
         schedule=schedule,
@@ -126,7 +145,7 @@ def row_of(schedule: Schedule, glance: Glance, actor: Actor, look: Look) -> Row:
         state=state_of(schedule),
         expression=expression_of(schedule.trigger),
         last=glance.results[0] if glance.results else None,
-        strip=strip_of(glance.results, look, schedule.trigger.zone),
+        strip=strip_of(longer or glance.results, look, schedule.trigger.zone),
         spark=spark_of(lengths, look),
         median=glance.median,
         last_length=timedelta(seconds=lengths[-1]) if lengths else None,
@@ -142,17 +161,27 @@ def lengths_of(results: Iterable[Result]) -> list[float]:
 
 
 def strip_of(results: Iterable[Result], look: Look, zone: str) -> Chart:
-    """How the last runs ended, oldest at the left."""
+    """How the last runs ended, oldest at the left; of many the worst of each share (UX A.2)."""
     language, shown_in = look.language, by_clock(look, zone)
     words = state_words(language)
-    return small.result_strip(
-        [
-            small.Result(
-                status=each.status,
-                label=f"{words[each.status]} · {plain_moment(each.planned_at, shown_in, look)}",
+    oldest_first = tuple(reversed(tuple(results)))
+    marks, place = [], 0
+    for status, count in small.buckets([each.status for each in oldest_first]):
+        when = plain_moment(oldest_first[place].planned_at, shown_in, look)
+        label = f"{words[status]} · {when}"
+        if count > 1:
+            told = counted(
+                "{state}, the worst of {count} run from {when}",
+                "{state}, the worst of {count} runs from {when}",
+                count,
+                state=words[status],
+                when=when,
             )
-            for each in reversed(tuple(results))
-        ],
+            label = in_language(told, language)
+        marks.append(small.Result(status=status, label=label))
+        place += count
+    return small.result_strip(
+        marks,
         title=in_language(say("Last results"), language),
         heads=(in_language(say("When"), language), in_language(say("Result"), language)),
     )
