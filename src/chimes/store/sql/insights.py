@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,10 +20,11 @@ from sqlalchemy import (
 
 from chimes.model.access import Owner
 from chimes.model.attention import Attentions
-from chimes.model.ids import NodeId, ScheduleId
+from chimes.model.ids import ScheduleId
 from chimes.model.insights import (
     EVERY_RUN,
     MOST_ERRORS,
+    QUARTER,
     ErrorGroups,
     LagBucket,
     Result,
@@ -86,7 +87,7 @@ class SqlInsights(SqlBase):
 
         def work(tx: Tx) -> tuple[Tally, ...]:
             found = [
-                (int(place), STATUSES[status], int(number))
+                (place, STATUSES[status], number)
                 for place, status, number in _tuples(tx, statement, given)
             ]
             return tallied(found, window, step)
@@ -103,22 +104,19 @@ class SqlInsights(SqlBase):
     ) -> tuple[LagBucket, ...]:
         window.starts(step)
         check_by_node(owner, by_node=by_node)
-
         given = given_for(window, step, RunFilter(owner=owner))
+        by_quarter = step == QUARTER
 
         def work(tx: Tx) -> tuple[LagBucket, ...]:
             counting = tx.dialect.counting
             if by_node:
-                found: Iterable[tuple[int, NodeId | None, int, int]] = (
-                    (int(place), NodeId(node), bracket, int(number))
-                    for place, bracket, number, node in _tuples(tx, node_lags_of(counting), given)
-                )
+                found = _tuples(tx, node_lags_of(counting, by_quarter=by_quarter), given)
             else:
-                statement = lags(counting, owned=owner is not None)
-                found = (
-                    (int(place), None, bracket, int(number))
+                statement = lags(counting, owned=owner is not None, by_quarter=by_quarter)
+                found = [
+                    (place, None, bracket, number)
                     for place, bracket, number in _tuples(tx, statement, given)
-                )
+                ]
             return lag_buckets(found, window, step, by_node=by_node)
 
         return await self._database.look(work)
@@ -165,7 +163,7 @@ class SqlInsights(SqlBase):
         return await self._database.write(lambda tx: roll_up(tx, limit))
 
 
-def _tuples(tx: Tx, statement: Statement, given: Mapping[str, object]) -> Sequence[Sequence[Any]]:
+def _tuples(tx: Tx, statement: Statement, given: Mapping[str, object]) -> Sequence[Any]:
     """Rows to be taken apart by position: thousands of them, and names take longer."""
     return tx.rows(statement, given)
 

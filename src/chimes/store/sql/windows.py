@@ -14,6 +14,7 @@ from sqlalchemy import (
     CompoundSelect,
     Select,
     bindparam,
+    cast,
     func,
     literal_column,
     select,
@@ -87,7 +88,7 @@ def tallies(filter_: RunFilter) -> Statement:
 @cache
 def _tallies(owned: bool, names: tuple[str, ...]) -> Statement:
     columns = run_tallies.c
-    number = func.sum(columns.number).label("number")
+    number = _sum(columns.number)
     sums = select(_place(columns.quarter), columns.status, number)
     wanted = [*_sums_of(columns), *(columns[name] == bindparam(name) for name in names)]
     others = [_tally([*each, *_matching(owned, names)]) for each in _NOT_IN_SUMS]
@@ -107,37 +108,41 @@ def _tally(conditions: Sequence[Any]) -> Select[Any]:
 
 
 @cache
-def lags(counting: Counting, *, owned: bool) -> Statement:
-    """Bucket, bracket, number; one of them can come several times."""
+def lags(counting: Counting, *, owned: bool, by_quarter: bool) -> Statement:
+    """Bucket, bracket, number; one of them can come several times. `by_quarter`: a bucket is no
+    longer than one, so that there is nothing to sum up."""
     columns = run_lags.c
-    number = func.sum(columns.number).label("number")
+    number = columns.number if by_quarter else _sum(columns.number)
     sums = select(_place(columns.quarter), columns.bracket, number).where(*_sums_of(columns))
+    sums = sums if by_quarter else sums.group_by(text("1"), text("2"))
     names = (_place(runs.c.planned_at), counting.bracket.label("bracket"), func.count())
     others = [
         select(*names).where(*each, HAS_LAG, *_matching(owned)).group_by(text("1"), text("2"))
         for each in _NOT_IN_SUMS
     ]
-    return union_all(sums.group_by(text("1"), text("2")), *others)
+    return union_all(sums, *others)
 
 
 @cache
-def node_lags_of(counting: Counting) -> Statement:
-    """Bucket, bracket, number, node; one of them can come several times."""
+def node_lags_of(counting: Counting, *, by_quarter: bool) -> Statement:
+    """Bucket, node, bracket, number; as `lags`."""
     columns = node_lags.c
-    number = func.sum(columns.number).label("number")
-    order = [text("1"), text("2"), text("4")]
-    sums = select(_place(columns.quarter), columns.bracket, number, columns.node)
+    number = columns.number if by_quarter else _sum(columns.number)
+    order = [text("1"), text("2"), text("3")]
+    sums = select(_place(columns.quarter), columns.node, columns.bracket, number)
+    sums = sums.where(*_quarters(columns))
+    sums = sums if by_quarter else sums.group_by(*order)
     names = (
         _place(runs.c.planned_at),
+        counting.node.label("node"),
         counting.bracket.label("bracket"),
         func.count(),
-        counting.node.label("node"),
     )
     others = [
         select(*names).where(*each, HAS_LAG, *_matching(owned=False)).group_by(*order)
         for each in _NOT_IN_SUMS
     ]
-    return union_all(sums.where(*_quarters(columns)).group_by(*order), *others)
+    return union_all(sums, *others)
 
 
 def _any_late() -> Statement:
@@ -222,10 +227,16 @@ def _quarters(columns: Any) -> Iterator[Condition]:
     yield columns.quarter < bindparam("until")
 
 
+def _sum(column: ColumnElement[int]) -> ColumnElement[int]:
+    """As a whole number: the sum of such is a decimal to some databases, which costs thousands of
+    rows some milliseconds."""
+    return cast(func.sum(column), BigInteger).label("number")
+
+
 def _place(column: ColumnElement[int]) -> ColumnElement[int]:
     """The number of the bucket: as whole numbers, otherwise they would be divided as decimals."""
     first, length = (bindparam(name, type_=BigInteger) for name in ("first", "length"))
-    return ((column - first) // length).label("place")
+    return cast((column - first) // length, BigInteger).label("place")
 
 
 #: Whether any run of a window was late, or may have been: by `late` microseconds, which is in the
