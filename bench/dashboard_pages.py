@@ -203,6 +203,8 @@ async def addresses(store: SqlStore) -> list[str]:
         "/ui/schedules",
         "/ui/schedules?q=status%3Afailed",
         "/ui/schedules?q=label%3Ateam%3Dteam-3+next%3A%3C1h",
+        "/ui/schedules?view=cards",
+        "/ui/schedules?view=month",
         "/ui/schedules/new",
         schedule,
         f"{schedule}/runs",

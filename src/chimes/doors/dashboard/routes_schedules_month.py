@@ -20,7 +20,7 @@ from chimes.service.insights import InsightService
 
 HERE = "/ui/schedules"
 #: Those that fire soonest; whoever wants to see others narrows the filter.
-MOST_SCHEDULES = 200
+MOST_SCHEDULES = 100
 _HOUR = timedelta(hours=1)
 
 

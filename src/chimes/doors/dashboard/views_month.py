@@ -15,7 +15,7 @@ from chimes.model.insights import Tally
 from chimes.model.schedule import Schedule, due_time, runs_left
 
 #: Slots that are computed for one page.
-MOST_SLOTS = 12_000
+MOST_SLOTS = 9_000
 #: Fires of one schedule on one day that are counted, after so many slots; of more is said that
 #: there are more. It gets less and less, so that a few that fire every minute do not hide the rest.
 PER_DAY = ((0, 100), (MOST_SLOTS // 3, 24), (MOST_SLOTS * 2 // 3, 4))
