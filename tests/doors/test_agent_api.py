@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from chimes.config.file import parsed_yaml
+from chimes.doors.api.inputs_recipients import RecipientIn
+from chimes.doors.api.wire_recipients import recipients_from
 from chimes.doors.compat.ksana.wire import job_from_schedule
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.agent_run import Handover, heard_name, kept_name
@@ -89,6 +92,15 @@ async def test_when_people_are_told_is_kept_and_comes_back(rig: Rig) -> None:
             digest=Digest(every=Period.WEEK, at=time(9, 15), weekday=4, zone=zone),
         ),
     )
+
+
+def test_recipients_can_be_written_in_yaml_as_people_do() -> None:
+    """`on` and 22:00 without quotes mean something else in YAML 1.1."""
+    text = b"{channel: email, to: a@b.example, on: [late], quiet: {from: 22:00, to: 7:30}}"
+    found = parsed_yaml(text, "a file")
+    (recipient,) = recipients_from([RecipientIn.model_validate(found)])
+    assert recipient.on == (Occasion.LATE,)
+    assert recipient.quiet == Quiet(start=time(22), end=time(7, 30))
 
 
 @pytest.mark.parametrize(

@@ -187,12 +187,24 @@ def _where(error: Exception) -> str:
     )
 
 
+_BOOL, _INT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:int"
+
+
+def _as_written(node: yaml.Node, read_as: str, *, having: str = "") -> None:
+    """Text, if YAML 1.1 would make something else of it."""
+    if isinstance(node, yaml.ScalarNode) and node.tag == read_as and having in node.value:
+        node.tag = "tag:yaml.org,2002:str"
+
+
 class _Loader(yaml.SafeLoader):
-    """The safe loader, which also refuses a key that is given twice."""
+    """The safe loader, which also refuses a key that is given twice, and takes people at their
+    word: a key `on` is no truth value, and 22:00 is no number."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         seen: set[object] = set()
-        for key_node, _ in node.value:
+        for key_node, value_node in node.value:
+            _as_written(key_node, _BOOL)
+            _as_written(value_node, _INT, having=":")
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
             if key is not None and key in seen:
                 raise yaml.MarkedYAMLError(
