@@ -1,0 +1,56 @@
+"""Further parts of a schedule's page in a real browser: code and edits, who is told, a backfill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from playwright.sync_api import expect
+
+from chimes.model.code_mark import marked
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Recipient
+from chimes.triggers import Cron
+from tests.browser.conftest import DESK, PHONE, Site, Visitor
+from tests.browser.test_runs import Hand, hand, now
+from tests.browser.watching import accessible, fits, zoned
+from tests.builders import a_schedule
+
+__all__ = ["hand"]
+HOOK = Recipient(channel=Channel.WEBHOOK, to="https://example.com/x?token=abc")
+
+
+@pytest.mark.parametrize(
+    ("language", "theme", "width"), [("en", "light", DESK), ("th", "dark", PHONE)]
+)
+def test_the_rest_of_the_page_is_for_everybody(
+    site: Site,
+    hand: Hand,
+    visitor: Callable[..., Visitor],
+    language: str,
+    theme: str,
+    width: int,
+) -> None:
+    # UX A.3
+    schedule = a_schedule(
+        trigger=Cron("0 * * * *", timezone="America/New_York"),
+        policy=Policy(delivery=(Recipient(channel=Channel.INBOX), HOOK)),
+        next_slot=None,
+    )
+    hand.do(hand.store.load([marked(schedule, "shop/tasks.py:12")]))
+    own = f"/ui/schedules/{schedule.id}"
+    somebody = visitor(site, language=language, theme=theme, width=width)
+    for path, shown in (("definition", "shop/tasks.py:12"), ("deliveries", "token=***")):
+        page = somebody.open(f"{own}/{path}")
+        expect(page.locator("main")).to_contain_text(shown)
+        for check in (fits, accessible, zoned):
+            check(page)
+    page = somebody.open(f"{own}/backfill")
+    page.locator("#backfill-from").fill(f"{now() - timedelta(hours=30):%Y-%m-%dT%H:%M}")
+    page.locator("#backfill-to").fill(f"{now() - timedelta(hours=8):%Y-%m-%dT%H:%M}")
+    page.locator("#backfill-concurrency").fill("2")
+    page.locator("form.card button[type=submit]").click()
+    expect(page.locator(".slots li").first).to_be_visible()
+    for check in (fits, accessible, zoned):
+        check(page)
