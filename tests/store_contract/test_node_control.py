@@ -76,6 +76,16 @@ async def test_a_node_keeps_its_drain_when_it_tells_what_it_offers(store: Store)
     assert (await store.beat(NodeId("new"), LEASE, clock=NOW)).drain
 
 
+async def test_a_node_that_has_not_heard_of_its_resume_does_not_undo_it(store: Store) -> None:
+    await joined(store)
+    await store.drain_node(NODE, True)
+    assert (await store.beat(NODE, LEASE, clock=NOW)).drain
+    await store.drain_node(NODE, False)
+    again = await store.join(a_node(offers=("http",), drain=True), LEASE)
+    assert not again.drain
+    assert not (await store.beat(NODE, LEASE, clock=NOW)).drain
+
+
 async def test_what_a_node_tells_is_kept_until_the_next_beat(store: Store) -> None:
     await joined(store)
     await store.beat(NODE, LEASE, clock=NOW, facts=FACTS)

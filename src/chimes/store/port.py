@@ -296,8 +296,8 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:
         """Register a node, or what it offers now; its lease runs from the store's now. One that
-        was there already keeps its `started_at` and what it has told, and is to drain if either
-        says so."""
+        was there already keeps its `started_at`, what it has told and whether it is to drain: what
+        an operator has asked for since is not undone by what the node has not heard yet."""
 
     async def beat(
         self,

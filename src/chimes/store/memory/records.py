@@ -30,7 +30,7 @@ class MemoryRecords(MemoryBase):
                 started_at=now if before is None else before.started_at,
                 heartbeat_at=now,
                 lease_until=now + lease,
-                drain=node.drain or (before is not None and before.drain),
+                drain=node.drain if before is None else before.drain,
                 facts=node.facts if before is None else before.facts,
             )
             self._state.nodes[node.id] = joined

@@ -64,16 +64,15 @@ function verbs.forget_runs()
   return {NOW, tostring(#old)}
 end
 
--- Nodes. args: node, lease, body, offset, whether it is to drain, facts, version, microseconds for
--- which marks are kept.
+-- Nodes. args: node, lease, body, offset, whether a new one is to drain, facts, version,
+-- microseconds for which marks are kept.
 function verbs.join()
   local key = C .. 'node:' .. args[1]
   local until_ = whole(now + tonumber(args[2]))
   local before = call('HMGET', key, 'started', 'drain', 'facts')
   local since, drain, facts = before[1] or NOW, args[5], args[6]
   if before[1] then
-    facts = before[3] or ''
-    if before[2] == '1' then drain = '1' end
+    drain, facts = before[2] or '', before[3] or ''
   else
     call('ZREMRANGEBYSCORE', C .. 'marks', '-inf', '(' .. whole(now - tonumber(args[8])))
     call('ZADD', C .. 'marks', NOW, cjson.encode({NOW, args[1], '1', args[7]}))
