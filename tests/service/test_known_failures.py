@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,9 +11,11 @@ import pytest
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.attention import Attention, Attentions, Cause, Sign
+from chimes.model.kept_state import KeptState
 from chimes.model.listing import AuditQuery
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.service import known_failures
 from chimes.service.known_failures import LONGEST_NOTE, MOST, KnownFailures, still_known
 from chimes.service.snoozing import SnoozeService, awake
 from chimes.store.memory import MemoryStore
@@ -21,6 +25,15 @@ from tests.builders import MINUTE, NOW, a_run, a_schedule
 ANNA = Owner(type=OwnerType.USER, id="anna")
 ACTOR = Actor(owner=ANNA, role=Role.MEMBER)
 EVERYBODY = Actor(role=Role.OPERATOR)
+
+
+class Slow(MemoryStore):
+    """Others get in between a look and what is written after it."""
+
+    async def read_state(self, name: str) -> KeptState | None:
+        found = await super().read_state(name)
+        await asyncio.sleep(0)
+        return found
 
 
 def failed(schedule: Schedule, error: str = "HTTP 500") -> Run:
@@ -137,6 +150,47 @@ async def test_the_oldest_marks_go_first() -> None:
         await service.mark(ACTOR, failed(schedule), "")
     assert len(await service.all()) == MOST
     assert first.id not in await service.all()
+
+
+async def test_the_marks_of_one_owner_are_no_loss_to_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(known_failures, "MOST", 4)
+    monkeypatch.setattr(known_failures, "MOST_OF_ALL", 6)
+    store, schedule, _ = await marked()
+    service = KnownFailures(store)
+    made = []
+    for name in ("bob",) * 5 + ("eve",) * 3:
+        owner = Owner(type=OwnerType.USER, id=name)
+        other = a_schedule(owner=owner)
+        made.append(other.id)
+        await store.add_schedule(other)
+        await service.mark(Actor(owner=owner, role=Role.MEMBER), failed(other), "")
+    # The first of Bob's went as his fifth, two more when all were too many.
+    assert list(await service.all()) == [schedule.id, *made[3:]]
+
+
+async def test_two_that_mark_at_the_same_moment_lose_nothing() -> None:
+    store = Slow(SettableClock())
+    schedules = [a_schedule(owner=ANNA) for _ in range(5)]
+    for schedule in schedules:
+        await store.add_schedule(schedule)
+    service = KnownFailures(store)
+    runs = [failed(schedule) for schedule in schedules]
+    await asyncio.gather(*(service.mark(ACTOR, run, "") for run in runs))
+    assert set(await service.all()) == {schedule.id for schedule in schedules}
+    await asyncio.gather(*(service.forget(ACTOR, run) for run in runs[1:]))
+    assert set(await service.all()) == {schedules[0].id}
+
+
+async def test_a_mark_of_before_owners_were_noted_still_counts() -> None:
+    store, schedule, _ = await marked()
+    state = await store.read_state("known-failures")
+    assert state is not None
+    plain = json.loads(state.value)
+    del plain[schedule.id]["owner"]
+    await store.set_state("known-failures", json.dumps(plain))
+    assert await KnownFailures(store).of(schedule) is not None
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]", '{"a": 1}', '{"a": {"run": "x"}}', '{"a": []}'])

@@ -1,28 +1,35 @@
 """Failures that somebody has looked at: the schedule needs no attention for the same error again,
-until it fails in another way or has recovered (UX A.6). One mark a schedule, for everybody."""
+until it fails in another way or has recovered (UX A.6). One mark a schedule, for everybody.
+
+All marks are one document, so that whoever sees every owner's schedules has them with one question;
+how many of them an owner has is no other owner's loss.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.model.access import Actor
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import BAD, ERROR_ROOM
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.service.audit import entry
+from chimes.service.documents import Document, DocumentStore
 from chimes.service.rules import checked_text
 from chimes.store.port import Store
 from chimes.triggers.moment import format_moment, parse_moment
 from chimes.wording import say
 
-#: Marks that are kept; the oldest go first.
+#: Marks of one owner, and of all: the oldest go first, of whoever has the most.
 MOST = 100
+MOST_OF_ALL = 500
 LONGEST_NOTE = 300
 _STATE = "known-failures"
 
@@ -32,6 +39,8 @@ class Known:
     """Who has looked at which failure, and what they say about it."""
 
     run_id: RunId
+    #: Of the schedule; empty in what was written before it was noted.
+    owner: str
     #: Equal for equal errors.
     error: str
     #: When that run had failed: a success after it ends the mark.
@@ -54,15 +63,13 @@ def fingerprint(error: str) -> str:
 
 
 class KnownFailures:
-    """Two changes at the same moment: the later one stands. A sign that comes back is no loss."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._document = DocumentStore(store, _STATE)
 
     async def all(self) -> dict[ScheduleId, Known]:
         """Of every owner: only for holding against what the reader sees anyway."""
-        state = await self._store.read_state(_STATE)
-        return {} if state is None else _read(state.value)
+        return _read(await self._document.read())
 
     async def of(self, schedule: Schedule) -> Known | None:
         """The mark that holds now."""
@@ -82,25 +89,29 @@ class KnownFailures:
         now = await self._store.now()
         known = Known(
             run_id=run.id,
+            owner=str(schedule.owner),
             error=fingerprint(run.error),
             failed_at=run.finished_at or run.created_at,
             note=note,
             by=actor.name,
             at=now,
         )
-        kept = await self.all()
-        kept.pop(schedule.id, None)
-        kept[schedule.id] = known
-        newest = dict(list(kept.items())[-MOST:])
-        await self._keep(actor, run, newest, "mark_known", now, note)
+        audit = _audited(actor, run, "mark_known", now, note)
+        async with self._document.changing() as found:
+            kept = _read(found)
+            kept.pop(schedule.id, None)
+            kept[schedule.id] = known
+            await self._document.write(_written(_within_bounds(kept)), audit)
         return known
 
     async def forget(self, actor: Actor, run: Run) -> None:
         """It counts again."""
         schedule = await self._schedule_of(actor, run)
-        kept = await self.all()
-        kept.pop(schedule.id, None)
-        await self._keep(actor, run, kept, "unmark_known", await self._store.now(), "")
+        audit = _audited(actor, run, "unmark_known", await self._store.now(), "")
+        async with self._document.changing() as found:
+            kept = _read(found)
+            kept.pop(schedule.id, None)
+            await self._document.write(_written(kept), audit)
 
     async def _schedule_of(self, actor: Actor, run: Run) -> Schedule:
         if run.schedule_id is None:
@@ -112,26 +123,32 @@ class KnownFailures:
             raise NotAllowed()
         return schedule
 
-    async def _keep(
-        self,
-        actor: Actor,
-        run: Run,
-        kept: Mapping[ScheduleId, Known],
-        verb: str,
-        now: datetime,
-        reason: str,
-    ) -> None:
-        changes = {"schedule_id": run.schedule_id}
-        note = entry(
-            actor, verb, "run", run.id, at=now, owner=run.owner, changes=changes, reason=reason
-        )
-        await self._store.set_state(_STATE, _written(kept), note)
+
+def _audited(actor: Actor, run: Run, verb: str, now: datetime, reason: str) -> AuditEntry:
+    changes = {"schedule_id": run.schedule_id}
+    return entry(
+        actor, verb, "run", run.id, at=now, owner=run.owner, changes=changes, reason=reason
+    )
 
 
-def _written(kept: Mapping[ScheduleId, Known]) -> str | None:
-    plain = {
+def _within_bounds(kept: Mapping[ScheduleId, Known]) -> dict[ScheduleId, Known]:
+    """Oldest first, as they are."""
+    left = dict(kept)
+    counts = Counter(each.owner for each in kept.values())
+    while counts:
+        owner, count = counts.most_common(1)[0]
+        if count <= MOST and len(left) <= MOST_OF_ALL:
+            break
+        del left[next(name for name, each in left.items() if each.owner == owner)]
+        counts[owner] -= 1
+    return left
+
+
+def _written(kept: Mapping[ScheduleId, Known]) -> Document:
+    return {
         name: {
             "run": each.run_id,
+            "owner": each.owner,
             "error": each.error,
             "failed": format_moment(each.failed_at),
             "note": each.note,
@@ -140,13 +157,12 @@ def _written(kept: Mapping[ScheduleId, Known]) -> str | None:
         }
         for name, each in kept.items()
     }
-    return json.dumps(plain) if plain else None
 
 
-def _read(text: str) -> dict[ScheduleId, Known]:
+def _read(found: Document) -> dict[ScheduleId, Known]:
     """What was damaged counts as not there."""
     try:
-        return {ScheduleId(name): _mark(each) for name, each in json.loads(text).items()}
+        return {ScheduleId(name): _mark(each) for name, each in found.items()}
     except (ValueError, TypeError, KeyError, AttributeError, InvalidInput):
         return {}
 
@@ -154,6 +170,7 @@ def _read(text: str) -> dict[ScheduleId, Known]:
 def _mark(plain: Mapping[str, object]) -> Known:
     return Known(
         run_id=RunId(str(plain["run"])),
+        owner=str(plain.get("owner", "")),
         error=str(plain["error"]),
         failed_at=parse_moment(str(plain["failed"]), "UTC"),
         note=str(plain["note"]),
