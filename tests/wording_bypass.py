@@ -54,6 +54,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("doors/dashboard/markdown.py", "'noopener", "words of HTML"),
     ("doors/dashboard/routes_run_log.py", "f'{format_moment", "a line of a file to keep"),
     ("doors/dashboard/routes_today.py", "'from chimes", "a program to copy"),
+    ("doors/dashboard/views_run_error.py", "'Traceback", "words of Python"),
     ("doors/dashboard/views_runs.py", "'chart against'", "classes of CSS"),
     ("service/shell_calls.py", "f'Basic ", "a header of HTTP"),
     ("failpoints.py", "f'sleep ", "a command of the shell, in tests of faults"),

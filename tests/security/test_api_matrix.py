@@ -34,6 +34,8 @@ WRITE_OWN = (401, 403, 200, 403, 200, 404)
 OPERATE = (401, 403, 200, 200, 200, 404)
 OPERATE_QUEUED = (401, 403, 202, 202, 202, 404)
 OPERATORS = (401, 403, 403, 200, 200, 403)
+#: Who may send one is told that there is no mail server here.
+SENDS_TEST = (401, 403, 422, 403, 422, 422)
 NO_BOT = (401, 404, 404, 404, 404, 404)
 NOBODY = (401,) * 6
 ADMINS_BAD = (401, 403, 403, 403, 400, 403)
@@ -61,6 +63,7 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("get", "/api/v1/deliveries"): READ_LIST,
     ("get", "/api/v1/deliveries/{delivery_id}"): READ_OWN,
     ("post", "/api/v1/deliveries/{delivery_id}/retry"): OPERATE,
+    ("post", "/api/v1/deliveries/test"): SENDS_TEST,
     ("get", "/api/v1/inbox"): READ_LIST,
     ("get", "/api/v1/inbox/{item_id}"): READ_OWN,
     ("patch", "/api/v1/inbox/{item_id}"): WRITE_OWN,
@@ -150,6 +153,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/v1/users": {"name": "x", "role": "viewer", "password": "long enough"},
     "/api/v1/users/{name}": {"role": "viewer"},
     "/api/v1/telegram/test": {"chat_id": "1"},
+    "/api/v1/deliveries/test": {"channel": "email", "to": "ada@example.com"},
     "/api/v1/parse": {"text": "every day at 9am sum up"},
     "/api/v1/me": {"timezone": "Asia/Bangkok"},
     "/schedules": {"task": "x", "schedule_type": "cron", "cron_expr": "0 9 * * *"},

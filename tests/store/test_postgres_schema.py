@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import asyncpg
@@ -335,3 +336,14 @@ async def test_an_older_state_of_the_store_is_noticed(postgres_url: str) -> None
 def test_a_new_history_alone_is_no_regress() -> None:
     assert regress(Epoch(5, "1/00000001"), Epoch(6, "1/00000002")) == ""
     assert "1/00000002" in regress(Epoch(5, "1/00000001"), Epoch(5, "1/00000002"))
+
+
+def test_who_asked_the_old_server_when_the_new_one_had_begun_was_left_behind() -> None:
+    # F30: although the counter rose meanwhile
+    began = datetime(2030, 1, 1, tzinfo=UTC)
+    new = Epoch(9, "1/00000002", at=began + timedelta(minutes=1), begun=began)
+    for seconds, why in ((-5, False), (1, False), (5, True)):
+        at = began + timedelta(seconds=seconds)
+        old = Epoch(5, "1/00000001", at=at, begun=began - timedelta(days=1))
+        assert bool(regress(old, new)) is why
+    assert regress(new, Epoch(10, "1/00000002", at=new.at, begun=began)) == ""

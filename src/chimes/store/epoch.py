@@ -8,10 +8,14 @@ before knows that the store went back, and that nothing held from before is held
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
 from chimes.wording import say
+
+#: So far two servers' clocks may be apart before a quick fail-over looks like two of them at once;
+#: whoever is really left behind looks again later than that.
+CLOCKS_DIFFER = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +62,4 @@ def regress(before: Epoch, after: Epoch) -> str:
 def _left_behind(before: Epoch, after: Epoch) -> bool:
     if before.history == after.history or before.at is None or after.begun is None:
         return False
-    return after.begun < before.at
+    return after.begun + CLOCKS_DIFFER < before.at

@@ -40,6 +40,7 @@ async def list_nodes(door: ToDoorway, actor: Caller) -> Response:
 
 @router.get("/{node_id}", responses=gives(NodeOut) | MISSING)
 async def get_node(node_id: str, door: ToDoorway, actor: Caller) -> Response:
+    """One node: what it does, what it offers, and whether it drains."""
     return await _shown(door, await NodeService(door.store).get(actor, NodeId(node_id)))
 
 
