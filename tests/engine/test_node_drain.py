@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 from chimes.engine.events import NodeDraining, NodeJoined, NodeResumed, SchedulesFired
 from chimes.model.ids import NodeId
-from chimes.model.node import NodeState
+from chimes.model.node import Node, NodeState
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import RunStatus
-from tests.builders import a_run
+from tests.builders import ALICE, a_run
 from tests.engine.rig import Faults, Recording, Rig, eventually, until
+from tests.engine.test_deliverer import CHAT, Recorded
 
 OFTEN = timedelta(seconds=0.1)
 
 
+async def node_of(rig: Rig, node_id: NodeId) -> Node:
+    (node,) = [node for node in await rig.store.nodes() if node.id == node_id]
+    return node
+
+
 async def state(rig: Rig, node_id: NodeId) -> NodeState:
     now = await rig.now()
-    (node,) = [node for node in await rig.store.nodes() if node.id == node_id]
-    return node.state(now)
+    return (await node_of(rig, node_id)).state(now)
 
 
 async def test_a_drained_node_finishes_what_it_has_and_takes_nothing_until_it_is_resumed(
@@ -99,3 +105,21 @@ async def test_a_drained_node_stops_as_any_other(rig: Rig) -> None:
     await until(lambda: rig.told(NodeDraining))
     await asyncio.wait_for(engine.drain(), 5)
     assert await rig.store.nodes() == ()
+
+
+async def test_a_node_is_not_drained_while_it_sends_a_message(rig: Rig) -> None:
+    telegram = Recorded()
+    telegram.script = [telegram.wait]
+    rig.settings = replace(rig.settings, telegram_allowed_chats=("7",))
+    engine = await rig.engine(senders=[telegram], heartbeat=OFTEN)
+    await rig.due_now(policy=Policy(delivery=(CHAT,)), owner=ALICE)
+    await until(lambda: telegram.now)
+    await rig.store.drain_node(engine.node_id, True)
+    told = await eventually(
+        lambda: node_of(rig, engine.node_id),
+        lambda node: node.facts is not None and node.facts.draining and not node.facts.running,
+    )
+    assert told.facts is not None
+    assert (told.facts.sending, told.state(await rig.now())) == (1, NodeState.DRAINING)
+    telegram.gate.set()
+    await eventually(lambda: state(rig, engine.node_id), lambda s: s is NodeState.DRAINED)

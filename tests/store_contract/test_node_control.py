@@ -21,7 +21,12 @@ from tests.builders import LEASE, NOW, SECOND, a_node, a_run, a_verdict
 from tests.store_contract.scenes import NODE, all_runs, joined, running_run
 
 FACTS = NodeFacts(
-    running=3, claims_per_minute=2.5, memory=123_456_789, queues=("ก", "b"), draining=True
+    running=3,
+    sending=2,
+    claims_per_minute=2.5,
+    memory=123_456_789,
+    queues=("ก", "b"),
+    draining=True,
 )
 
 
@@ -205,5 +210,6 @@ def test_the_state_of_a_node() -> None:
     assert asked.state(NOW) is NodeState.DRAINING
     assert replace(asked, facts=NodeFacts(running=0)).state(NOW) is NodeState.DRAINING
     assert replace(asked, facts=replace(heard, running=1)).state(NOW) is NodeState.DRAINING
+    assert replace(asked, facts=replace(heard, sending=1)).state(NOW) is NodeState.DRAINING
     assert replace(asked, facts=heard).state(NOW) is NodeState.DRAINED
     assert replace(asked, facts=heard).state(NOW + SECOND) is NodeState.GONE

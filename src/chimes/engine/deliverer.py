@@ -106,6 +106,12 @@ class Deliverer:
             case _:
                 pass
 
+    @property
+    def sending(self) -> int:
+        """Messages under way, and what became of others as long as it is not written; safe from any
+        thread."""
+        return len(self._tasks) + self.recorder.waiting
+
     async def open(self) -> None:
         for sender in self._senders.values():
             await sender.open()

@@ -151,7 +151,13 @@ class Engine:
             time=time,
             events=self._events,
             canceling=store.wake,
-            facts=Vitals(self._hands, self._membership, clock, tuple(sorted(queues))),
+            facts=Vitals(
+                self._hands,
+                self._membership,
+                clock,
+                tuple(sorted(queues)),
+                lambda: 0 if self._deliverer is None else self._deliverer.sending,
+            ),
             hearing=self._asked,
             period=settings.heartbeat,
         )

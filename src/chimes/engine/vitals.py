@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client.process_collector import ProcessCollector
 
 from chimes.clock import Clock
@@ -16,18 +18,25 @@ class Vitals:
     """Called by the thread of the heartbeat only: whatever it reads of others is one number."""
 
     def __init__(
-        self, hands: Hands, membership: Membership, clock: Clock, queues: tuple[str, ...]
+        self,
+        hands: Hands,
+        membership: Membership,
+        clock: Clock,
+        queues: tuple[str, ...],
+        sending: Callable[[], int],
     ) -> None:
         self._hands = hands
         self._membership = membership
         self._clock = clock
         self._queues = queues
+        self._sending = sending
         self._process = ProcessCollector(registry=None)
         self._last = clock.monotonic(), 0
 
     def __call__(self) -> NodeFacts:
         return NodeFacts(
             running=self._hands.count,
+            sending=self._sending(),
             claims_per_minute=self._rate(),
             memory=self._memory(),
             queues=self._queues,

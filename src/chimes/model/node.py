@@ -29,6 +29,8 @@ class NodeFacts:
 
     #: Runs in hand.
     running: int = 0
+    #: Messages that it is sending, or has sent and not noted yet.
+    sending: int = 0
     #: Runs taken, from the heartbeat before to this one.
     claims_per_minute: float = 0.0
     #: Bytes of its process in memory; None: it cannot tell.
@@ -80,7 +82,7 @@ class Node:
 
     @property
     def in_hand(self) -> int:
-        return 0 if self.facts is None else self.facts.running
+        return 0 if self.facts is None else self.facts.running + self.facts.sending
 
 
 def told_by(node: Node) -> tuple[str, ...]:

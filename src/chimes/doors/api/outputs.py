@@ -265,6 +265,7 @@ class NodeOut(Out):
     state: str = Field(description="alive, draining, drained, gone")
     drain: bool = Field(description="Whether it was asked to take nothing new.")
     running: int | None = Field(description="Runs in hand; null: it does not tell, nor the rest.")
+    sending: int | None = Field(description="Messages that it is sending.")
     claims_per_minute: float | None
     memory_bytes: int | None
     queues: list[str] | None = Field(description="Where its tasks come from; empty: all queues.")

@@ -104,6 +104,7 @@ def node_out(node: Node, now: datetime) -> Json:
         "state": node.state(now).value,
         "drain": node.drain,
         "running": None if told is None else told.running,
+        "sending": None if told is None else told.sending,
         "claims_per_minute": None if told is None else told.claims_per_minute,
         "memory_bytes": None if told is None else told.memory,
         "queues": None if told is None else list(told.queues),

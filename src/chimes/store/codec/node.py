@@ -12,6 +12,7 @@ def facts_to_text(facts: NodeFacts | None) -> str:
         return ""
     plain = {
         "running": facts.running,
+        "sending": facts.sending,
         "claims_per_minute": facts.claims_per_minute,
         "memory": facts.memory,
         "queues": list(facts.queues),
@@ -29,6 +30,7 @@ def facts_from_text(text: str) -> NodeFacts | None:
         memory = plain.get("memory")
         return NodeFacts(
             running=int(plain.get("running", 0)),
+            sending=int(plain.get("sending", 0)),
             claims_per_minute=float(plain.get("claims_per_minute", 0.0)),
             memory=None if memory is None else int(memory),
             queues=tuple(str(each) for each in plain.get("queues", ())),
