@@ -44,6 +44,9 @@ def a_schedules_run(schedule: Schedule | None = None) -> Run:
         (Policy(), Pace(), 1),
         (Policy(max_concurrent_runs=3), Pace(), 3),
         (Policy(), Pace(concurrency=2), 2),
+        # A limit that other schedules share is kept, and may be narrowed.
+        (Policy(concurrency_key="db", max_concurrent_runs=2), Pace(concurrency=4), 2),
+        (Policy(concurrency_key="db", max_concurrent_runs=2), Pace(concurrency=1), 1),
         (Policy(), Pace(overlap=Overlap.ALLOW), 4),
         (Policy(), Pace(concurrency=3, overlap=Overlap.ALLOW), 3),
         (Policy(overlap=Overlap.ALLOW), Pace(concurrency=2), 2),

@@ -74,8 +74,12 @@ def paced(run: Run, pace: Pace, group: str) -> Run:
     beside = pace.overlap is Overlap.ALLOW or run.concurrency_key is None
     if pace.concurrency is None:
         return replace(run, concurrency_key=None) if beside else run
-    key = group if beside else run.concurrency_key
-    return replace(run, concurrency_key=key, concurrency_limit=pace.concurrency)
+    if beside:
+        return replace(run, concurrency_key=group, concurrency_limit=pace.concurrency)
+    # A limit that others share is not this backfill's to lift.
+    shared = run.concurrency_key != f"schedule:{run.schedule_id}"
+    limit = min(pace.concurrency, run.concurrency_limit) if shared else pace.concurrency
+    return replace(run, concurrency_limit=limit)
 
 
 def upcoming_fires(
