@@ -149,6 +149,12 @@ async def looks_real(store: Store) -> None:
     assert 0.9 < (week.success_rate or 0) < 1
     assert (await insights.lag(ADMIN, Window.last(timedelta(days=1), NOW))).total > 50
     assert (await store.list_deliveries(DeliveryQuery())).items == ()
+    (failing,) = [story for story in stories() if "(fails)" in story[0].name]
+    run = failing[1][-1]
+    assert run.error
+    lines = await store.read_logs(run.id)
+    assert [each.level for each in lines] == ["info", "info", "warning", "error"]
+    assert lines[-1].message == run.error
 
 
 async def test_loading_that_was_interrupted_is_taken_up_again(tmp_path: Path) -> None:

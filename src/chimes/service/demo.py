@@ -122,7 +122,7 @@ def _items(generation: int, now: datetime, *, live: bool) -> Iterator[Item]:
         yield from story.runs
         for run in story.runs:
             if run.id in story.logs:
-                yield RunLog(run_id=run.id, entries=(story.logs[run.id],))
+                yield RunLog(run_id=run.id, entries=story.logs[run.id])
 
 
 def _note(actor: Actor, verb: str, now: datetime) -> AuditEntry:

@@ -12,7 +12,7 @@ from chimes.model.access import SYSTEM_OWNER
 from chimes.model.change import replace
 from chimes.model.ids import NodeId, ScheduleId, declared_id
 from chimes.model.planning import ended_at_once, slot_run
-from chimes.model.policy import Policy
+from chimes.model.policy import Misfire, Policy
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule, planned
 from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, Target, TaskTarget
@@ -34,6 +34,8 @@ PAUSED_BECAUSE = str(
 NOT_LIVE = str(say("An example. It runs on a node that was started with --demo."))
 MADE_UP = "made up for the demo"
 NODE = NodeId("demo-node")
+#: So far back everything has its log: more would be slow to load.
+_LOGGED = timedelta(days=3)
 #: When everything was down, counted back from now: what was due then was missed.
 _OUTAGE = (timedelta(days=5, hours=4), timedelta(days=5, hours=2))
 
@@ -181,7 +183,8 @@ def demo_schedule(example: Example, generation: int, now: datetime, *, live: boo
         owner=SYSTEM_OWNER,
         trigger=Cron(example.cron, timezone=example.zone),
         target=example.target or TaskTarget(name=TASK, args=work),
-        policy=Policy(timeout=example.timeout),
+        # As its past has it: what was missed was not made up for.
+        policy=Policy(timeout=example.timeout, misfire=Misfire.SKIP),
         labels={LABEL: None, **example.labels},
         enabled=not note,
         pause_note=note,
@@ -199,8 +202,8 @@ class Story:
 
     schedule: Schedule
     runs: tuple[Run, ...]
-    #: Of those that went wrong, by run.
-    logs: Mapping[str, LogEntry]
+    #: Of those that went wrong and of those of the last days, by run.
+    logs: Mapping[str, tuple[LogEntry, ...]]
 
 
 def story_of(example: Example, generation: int, now: datetime, *, live: bool) -> Story:
@@ -213,7 +216,11 @@ def story_of(example: Example, generation: int, now: datetime, *, live: bool) ->
     return Story(
         schedule=_as_it_ended(schedule, runs),
         runs=runs,
-        logs={run.id: _line(run) for run in runs if run.error},
+        logs={
+            run.id: _lines(run, example)
+            for run in runs
+            if run.started_at is not None and (run.error or run.started_at > now - _LOGGED)
+        },
     )
 
 
@@ -300,9 +307,24 @@ def _as_it_ended(schedule: Schedule, runs: tuple[Run, ...]) -> Schedule:
     )
 
 
-def _line(run: Run) -> LogEntry:
+def _lines(run: Run, example: Example) -> tuple[LogEntry, ...]:
+    """Numbered here: what is loaded into a store is taken as it is."""
+    assert run.started_at is not None
     assert run.finished_at is not None
-    return LogEntry(at=run.finished_at, level="error", message=f"{run.error} ({MADE_UP})")
+    length = run.finished_at - run.started_at
+    told: list[tuple[float, str, str]] = [
+        (0.0, "info", f"{example.slug}: started on {run.attempts[0].node} ({MADE_UP})"),
+        (0.3, "info", f"{example.slug}: {200 + round(_chance(run.id, 'items') * 800)} items to do"),
+    ]
+    if run.error:
+        told.append((0.6, "warning", f"{example.slug}: no answer yet, still waiting"))
+        told.append((1.0, "error", run.error))
+    else:
+        told.append((1.0, "info", f"{example.slug}: done in {length.total_seconds():.2f} s"))
+    return tuple(
+        LogEntry(at=run.started_at + length * share, level=level, message=text, number=number)
+        for number, (share, level, text) in enumerate(told, 1)
+    )
 
 
 def _lag(run_id: str) -> float:
