@@ -109,6 +109,20 @@ def test_a_timeline_has_bars_dots_clusters_now_and_the_change_of_clocks() -> Non
     assert str(chart.table).count("<tr>") == 1 + 3 + 12 + 2
 
 
+def test_the_words_of_the_axis_are_whole_at_both_edges() -> None:
+    day = timedelta(days=1)
+    end = START + 7 * day
+    ticks = [START + timedelta(minutes=1), START + 3 * day, end - timedelta(minutes=1)]
+    lanes = [Lane(name="daily", fires=[])]
+    chart = timeline(lanes, start=START, end=end, now=START, ticks=ticks, words=words_of_timeline())
+    root = checked(chart)
+    first, middle, last = [each for each in root.iter("text") if each.get("y") == "16"]
+    width = str(root.get("viewBox")).split()[2]
+    assert (first.get("x"), first.get("class")) == ("0", None)
+    assert middle.get("class") == "middle"
+    assert (last.get("x"), last.get("class")) == (width, "end")
+
+
 def test_what_runs_at_the_same_time_is_shaded_and_named_in_the_table() -> None:
     minute = timedelta(minutes=1)
 
@@ -263,6 +277,11 @@ def test_a_histogram_stacks_and_links() -> None:
     assert [float(each.get("height") or 0) for each in marks(root, "s-failed")] == [2.0]
     assert len(list(root.iter("a"))) == 1
     assert str(chart.table).count("<tr>") == 2
+    words_below = [each for each in root.iter("text") if ":" in (each.text or "")]
+    assert words_below[0].get("class") is None
+    narrow = histogram([*bars, *bars, bars[0]], words)
+    *_, last = [each for each in checked(narrow).iter("text") if ":" in (each.text or "")]
+    assert last.get("class") == "end", "it would be cut at the right edge"
 
 
 def test_a_waterfall_keeps_the_order_and_the_scale() -> None:

@@ -12,6 +12,8 @@ from chimes.model.run import RunStatus
 _LEFT, _WIDTH, _TOP, _HIGH, _BOTTOM = 44, 760, 10, 110, 20
 #: Of one run among thousands: still to be seen.
 _LEAST = 2.0
+#: Room for a word of the axis.
+_WORD = 34.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +79,14 @@ def histogram(bars: Sequence[Bar], words: HistogramWords) -> Chart:
             element("a", group, href=bar.address, aria_label=words.bar(bar)) if linked else group
         )
         if index % every == 0:
-            parts.append(element("text", words.clock(bar.start), x=x, y=floor + 14))
+            # The last ones end at the edge instead of being cut there.
+            last = x > _LEFT + _WIDTH - _WORD
+            parts.append(
+                element(
+                    "text", words.clock(bar.start), x=_LEFT + _WIDTH + 6 if last else x,
+                    y=floor + 14, class_="end" if last else None,
+                )
+            )  # fmt: skip
     heads = (words.when, *(words.state(each) for each in used), words.total)
     rows = [
         (words.moment(bar.start), *(bar.counts.get(each, 0) for each in used), bar.total)

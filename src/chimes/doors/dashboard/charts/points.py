@@ -13,7 +13,7 @@ from markupsafe import Markup
 from chimes.doors.dashboard.charts.drawing import Chart, element, picture, table
 from chimes.model.run import RunStatus
 
-_LEFT, _WIDTH, _TOP, _HIGH, _BOTTOM = 64, 700, 10, 150, 22
+_LEFT, _WIDTH, _TOP, _HIGH, _BOTTOM = 84, 680, 10, 150, 22
 #: For the words of the two lines.
 _RIGHT, _LINE = 130, 13
 #: Above the highest point, so that it is not cut.

@@ -28,6 +28,8 @@ _SIGNED = 6.5
 _WITHOUT_SIGN = (None, RunStatus.SUCCEEDED, RunStatus.RUNNING, RunStatus.QUEUED)
 #: From here on the number stands within.
 _ROOMY = 24.0
+#: Of the longest word of the axis, such as Thu 12 Nov, in any language.
+_HALF_A_DAY = 36.0
 
 
 def first_address(fires: Sequence[Fire]) -> str | None:
@@ -92,7 +94,7 @@ def timeline(
     for tick in ticks:
         x = place(tick)
         parts.append(element("line", x1=x, x2=x, y1=_TOP - 4, y2=height, class_="rule"))
-        parts.append(element("text", words.clock(tick), x=x, y=_TOP - 8, class_="middle"))
+        parts.append(_tick(words.clock(tick), x))
     for index, lane in enumerate(lanes):
         parts.extend(_lane(lane, index, start=start, end=end, now=now, words=words))
     for change in changes:
@@ -137,6 +139,15 @@ def timeline(
         ),
         twin=lambda: _twin(lanes, shared, start, end, words),
     )
+
+
+def _tick(text: str, x: float) -> Markup:
+    """In the middle of its line, and beside it where it would be cut at an edge."""
+    if x < _HALF_A_DAY:
+        return element("text", text, x=0, y=_TOP - 8)
+    if x > _LEFT + WIDTH + 10 - _HALF_A_DAY:
+        return element("text", text, x=_LEFT + WIDTH + 10, y=_TOP - 8, class_="end")
+    return element("text", text, x=x, y=_TOP - 8, class_="middle")
 
 
 def _twin(
