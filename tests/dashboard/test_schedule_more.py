@@ -100,7 +100,8 @@ async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
             "system:default paused it: nothing runs until it goes on.",
             "“stocktaking”",
             "system:default had it go on.",
-            "were missed: no node was there to begin in time, and the rule for such times is one.",
+            "were missed: no node was there to begin in time, "
+            "and the rule for such times is: run once.",
             "It makes up for a time that had passed.",
             "system:default made the schedule.",
         ):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from chimes.delivery.words import CHANNELS
-from chimes.delivery.words import reason as reason_words
 from chimes.doors.api.wire_runs import run_out
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.routes_run_history import (
@@ -17,6 +16,7 @@ from chimes.doors.dashboard.routes_run_history import (
     schedule_of,
     trouble_of,
 )
+from chimes.doors.dashboard.views_fire_log import why_of
 from chimes.doors.dashboard.views_json_tree import tree_of
 from chimes.doors.dashboard.views_run import (
     TABS,
@@ -97,7 +97,7 @@ async def _head(visit: Visit, run: Run, deliveries: tuple[Delivery, ...]) -> dic
         "waterfall": waterfall_of(stretches, visit.look, zone, visit.now),
         "usage": usage_of(run),
         "trace": trace_of(run),
-        "why": reason_words(run.reason),
+        "why": why_of(run),
         "in_the_way": in_the_way(run),
         "known": await known_of(visit, run, schedule),
         "may_know": schedule is not None

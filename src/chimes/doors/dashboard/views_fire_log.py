@@ -15,6 +15,7 @@ from chimes.doors.dashboard.views_system_audit import Change, changes_of
 from chimes.errors import InvalidInput
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
+from chimes.model.policy import Misfire
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.service.fire_log import Decision, FireLogEntry, FireLogPosition
 from chimes.wording import Wording, counted, say
@@ -30,6 +31,12 @@ _WORDS: Mapping[Decision, Wording] = {
     Decision.RESUMED: say("resumed"),
     Decision.MOVED: say("moved"),
     Decision.CHANGED: say("changed"),
+}
+#: As the form names them.
+_RULES: Mapping[Misfire, Wording] = {
+    Misfire.SKIP: say("leave it out"),
+    Misfire.ONE: say("run once"),
+    Misfire.ALL: say("make up for every one"),
 }
 #: What did not run, and what kept it from running.
 NOT_RUN = frozenset({Decision.SKIPPED, Decision.MISSED, Decision.PAUSED})
@@ -87,26 +94,35 @@ def _of_run(
     )
 
 
-def _why(entry: FireLogEntry, run: Run, who: str | None) -> Wording:
+def why_of(run: Run) -> str:
+    """Why a run ended without an error: a sentence, if it never began."""
     why = reason_words(run.reason)
-    match entry.decision:
-        case Decision.SKIPPED:
+    match run.status:
+        case RunStatus.SKIPPED:
             return say("It was left out: {why}.", why=why)
-        case Decision.MISSED if run.missed_count > 1:
+        case RunStatus.MISSED if run.missed_count > 1:
             return counted(
                 "{count} time was missed: no node was there to begin in time, "
-                "and the rule for such times is {rule}.",
+                "and the rule for such times is: {rule}.",
                 "{count} times were missed: no node was there to begin in time, "
-                "and the rule for such times is {rule}.",
+                "and the rule for such times is: {rule}.",
                 run.missed_count,
-                rule=run.policy.misfire.value,
+                rule=_RULES[run.policy.misfire],
             )
-        case Decision.MISSED:
+        case RunStatus.MISSED:
             return say(
                 "It was missed: no node was there to begin in time, "
-                "and the rule for such times is {rule}.",
-                rule=run.policy.misfire.value,
+                "and the rule for such times is: {rule}.",
+                rule=_RULES[run.policy.misfire],
             )
+        case _:
+            return why
+
+
+def _why(entry: FireLogEntry, run: Run, who: str | None) -> str:
+    match entry.decision:
+        case Decision.SKIPPED | Decision.MISSED:
+            return why_of(run)
         case Decision.MANUAL if who:
             return say("{who} asked for it.", who=who)
         case Decision.MANUAL:
@@ -116,7 +132,7 @@ def _why(entry: FireLogEntry, run: Run, who: str | None) -> Wording:
         case _ if run.reason == Reason.CATCH_UP or run.catch_up:
             return say("It was late: it makes up for a time that was missed.")
         case _ if run.reason:
-            return say("It was due, and was ended: {why}.", why=why)
+            return say("It was due, and was ended: {why}.", why=reason_words(run.reason))
         case _ if run.blocked and run.status is RunStatus.QUEUED:
             return say("It was due, and waits until the run before it has ended.")
         case _:
@@ -157,7 +173,7 @@ def _of_note(entry: FireLogEntry, note: AuditEntry) -> LogLine:
 
 
 def done_in_words(note: AuditEntry) -> Wording:
-    """What somebody did to a schedule."""
+    """What somebody did to a schedule, or to the examples as a whole."""
     who = note.actor
     match note.verb:
         case "create":
@@ -170,6 +186,10 @@ def done_in_words(note: AuditEntry) -> Wording:
             return say("{who} put its sign under Needs attention off for a day.", who=who)
         case "wake":
             return say("{who} wants to see its sign under Needs attention again.", who=who)
+        case "load_demo":
+            return say("{who} loaded the examples.", who=who)
+        case "remove_demo":
+            return say("{who} removed the examples.", who=who)
         case _:
             return _about_times(note) or say("{who} changed the schedule.", who=who)
 

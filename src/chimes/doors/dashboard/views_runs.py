@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from markupsafe import Markup
 
+from chimes.delivery.words import reason as reason_words
 from chimes.doors.dashboard import times
 from chimes.doors.dashboard.charts.drawing import Chart, element
 from chimes.doors.dashboard.charts.histogram import Bar, HistogramWords, histogram
@@ -257,6 +258,11 @@ class Row:
     @property
     def bar(self) -> Markup:
         return duration_bar(self.duration, self.median)
+
+    @property
+    def why(self) -> str:
+        """In words why it ended as it did, where that was no error."""
+        return reason_words(self.run.reason)
 
     @property
     def name(self) -> str:

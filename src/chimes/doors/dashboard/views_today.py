@@ -194,6 +194,10 @@ def running_count(shown: Sequence[RunningNow], limit: int, week: Tally) -> int:
 
 
 # --- recent changes -------------------------------------------------------------------------------
+#: What is done to these is said in a sentence.
+_TOLD = ("schedule", "demo")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecentChange:
     entry: AuditEntry
@@ -212,7 +216,7 @@ def recent_changes(
             entry=each,
             name=names.get(each.object_id, each.object_id),
             address=page_of(each),
-            done=done_in_words(each) if each.object_kind == "schedule" and each.allowed else None,
+            done=done_in_words(each) if each.object_kind in _TOLD and each.allowed else None,
         )
         for each in entries
     )
