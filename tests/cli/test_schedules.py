@@ -427,3 +427,9 @@ def test_run_with_other_parameters_for_once(chimes: Client) -> None:
     assert json.loads(whole.out)[0]["target"]["body"] == "other"
     assert chimes("run", made, "--param", "copies").code == 2
     assert chimes("run", made, "--prompt", "x").code == 6
+    assert chimes("run", made, "--message", "x").code == 6
+    added = chimes("add", *FAR, "--message", "tea", "--name", "tea once", "--yes", "--json")
+    told = json.loads(added.out)
+    made = (told[0] if isinstance(told, list) else told)["id"]
+    other = chimes("run", made, "--message", "coffee", "--json")
+    assert json.loads(other.out)[0]["target"]["text"] == "coffee"

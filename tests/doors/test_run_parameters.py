@@ -15,6 +15,7 @@ from chimes.model.target import (
     AgentTarget,
     FlowTarget,
     HttpTarget,
+    MessageTarget,
     SyncTarget,
     Target,
     TaskTarget,
@@ -28,6 +29,7 @@ TARGETS: list[Target] = [
     FlowTarget(name="pipeline", input={"a": 1}),
     ActionTarget(action_type_id="x", kn_id="y", params={"a": 1}),
     AgentTarget(prompt="a"),
+    MessageTarget(text="a"),
     SyncTarget(source="s", collection="c"),
 ]
 
@@ -73,9 +75,27 @@ async def test_the_body_of_a_call_as_a_whole_or_by_its_members(rig: Rig) -> None
     assert same["target"]["body"] == "not json"
 
 
+async def test_another_text_of_a_message(rig: Rig) -> None:
+    made = await rig.create(target={"kind": "message", "text": "take the pill"})
+    answer = await asked(rig, made, {"text": "take *two*"})
+    assert (answer.status_code, answer.json()["target"]["text"]) == (202, "take *two*")
+    after = (await rig.client.get(f"/api/v1/schedules/{made['id']}")).json()
+    assert after["target"]["text"] == "take the pill"
+    for empty in ("", " "):
+        assert (await asked(rig, made, {"text": empty})).status_code == 422
+    refused = (await asked(rig, made, {"body": "x"})).json()
+    assert refused["code"] == "unknown_field", refused
+    assert "text" in str(refused["errors"])
+
+
 @pytest.mark.parametrize(
     ("body", "named"),
-    [({"prompt": "x"}, "prompt"), ({"params": [1]}, "params"), ({"url": "http://x/"}, "url")],
+    [
+        ({"prompt": "x"}, "prompt"),
+        ({"text": "x"}, "text"),
+        ({"params": [1]}, "params"),
+        ({"url": "http://x/"}, "url"),
+    ],
 )
 async def test_what_a_target_has_not_is_refused(rig: Rig, body: object, named: str) -> None:
     made = await rig.create()
@@ -105,7 +125,7 @@ def test_parameters_by_name(target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS[4:], ids=lambda each: each.kind)
-def test_a_prompt_and_a_sync_have_none(target: Target) -> None:
+def test_a_prompt_a_message_and_a_sync_have_none(target: Target) -> None:
     with pytest.raises(InvalidInput, match="has no params"):
         with_params(target, {"b": 2})
 
@@ -117,6 +137,6 @@ def test_only_the_payload_may_differ() -> None:
     assert not same_but_payload(HttpTarget(url="http://a/"), HttpTarget(url="http://b/"))
     assert same_but_payload(AgentTarget(prompt="a"), AgentTarget(prompt="b"))
     assert [payload_name(each) for each in TARGETS] == [
-        "body", "args", "input", "params", "prompt", "",
+        "body", "args", "input", "params", "prompt", "text", "",
     ]  # fmt: skip
     assert payload_of(TARGETS[-1]) is None

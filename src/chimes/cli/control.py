@@ -92,6 +92,7 @@ def resume(
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="Another one, this once.")
 @click.option("--body", metavar="TEXT", help="Of the call, this once; @FILE reads a file.")
 @click.option("--prompt", metavar="TEXT", help="Of the agent, this once; @FILE reads a file.")
+@click.option("--message", metavar="TEXT", help="What to tell, this once; @FILE reads a file.")
 @output_options
 @client_options
 @click.pass_context
@@ -105,6 +106,7 @@ def run_now(
     param: tuple[str, ...],
     body: str | None,
     prompt: str | None,
+    message: str | None,
 ) -> None:
     """Run a schedule now; its next regular run stays where it is.
 
@@ -114,7 +116,7 @@ def run_now(
       chimes run 0199 --wait --timeout 5m
       chimes run "Morning report" --param day=monday --param copies=2
     """
-    given = overrides(param, body, prompt)
+    given = overrides(param, body, prompt, message)
     found = find_schedule(backend, schedule)
     if wait and not backend.live:
         raise Failure(

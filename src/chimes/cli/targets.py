@@ -131,7 +131,9 @@ def _action(name: str, options: Mapping[str, object]) -> tuple[Json, str]:
     return target, f"action {name}"
 
 
-def overrides(params: Sequence[str], body: str | None, prompt: str | None) -> Json:
+def overrides(
+    params: Sequence[str], body: str | None, prompt: str | None, message: str | None
+) -> Json:
     """What one run has otherwise than its schedule, as the API takes it."""
     found: Json = {}
     if params:
@@ -140,6 +142,8 @@ def overrides(params: Sequence[str], body: str | None, prompt: str | None) -> Js
         found["body"] = _content(body)
     if prompt is not None:
         found["prompt"] = _content(prompt)
+    if message is not None:
+        found["text"] = _content(message)
     return found
 
 

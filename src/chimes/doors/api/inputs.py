@@ -310,6 +310,7 @@ class RunIn(Body):
     )
     body: ContentField = Field(default="", description="For this run only: the body of the call.")
     prompt: str = Field(default="", description="For this run only: the prompt of the agent.")
+    text: str = Field(default="", description="For this run only: the text of the message.")
 
 
 class ToIn(Body):

@@ -29,6 +29,7 @@ _NAMES: Mapping[str, str] = {
     "params": "params",
     "body": "body",
     "prompt": "prompt",
+    "text": "text",
 }
 
 
@@ -47,6 +48,10 @@ def with_parameters(given: RunIn, before: Target) -> Target:
         if not isinstance(target, AgentTarget):
             raise _has_no(before, "prompt")
         target = replace(target, prompt=given.prompt)
+    if "text" in sent:
+        if not isinstance(target, MessageTarget):
+            raise _has_no(before, "text")
+        target = replace(target, text=given.text)
     return with_params(target, given.params) if "params" in sent else target
 
 
