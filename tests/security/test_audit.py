@@ -27,7 +27,7 @@ from chimes.model.sync_task import task_id
 from chimes.model.target import SyncTarget
 from chimes.service.sources import Reloaded
 from chimes.service.users import UserService
-from tests.builders import ALICE, NOW, a_delivery, a_run, a_task
+from tests.builders import ALICE, LEASE, NOW, a_delivery, a_node, a_run, a_task
 from tests.doors.rig import CRON, HTTP, Rig, definition, serving
 
 DOORS = (ksana_door, catbird_door, eventnative_door, softnix_door, kweaver_door)
@@ -84,6 +84,10 @@ CASES: dict[tuple[str, str], Case] = {
     ("post", "/api/v1/runs/{run_id}/cancel"): Case(verb="cancel"),
     ("post", "/api/v1/runs/{ended_id}/retry"): Case(verb="retry"),
     ("post", "/api/v1/deliveries/{delivery_id}/retry"): Case(verb="retry"),
+    ("post", "/api/v1/nodes/{node_id}/drain"): Case(verb="drain"),
+    ("post", "/api/v1/nodes/{node_id}/resume"): Case(verb="resume"),
+    ("delete", "/api/v1/nodes/{node_id}"): Case(verb="forget"),
+    ("post", "/api/v1/deliveries/test"): Case(verb="test", body={"channel": "inbox"}),
     ("post", "/api/v1/keys"): Case(verb="create_key", body={"name": "x", "role": "viewer"}),
     ("delete", "/api/v1/keys/{key_id}"): Case(verb="revoke_key"),
     ("post", "/api/v1/users"): Case(
@@ -183,6 +187,7 @@ async def scene() -> AsyncIterator[Scene]:
             "key_id": key.key.id,
             "task_id": task_id(task),
         }
+        ids["node_id"] = (await rig.store.join(a_node(), LEASE)).id
         yield Scene(rig=rig, ids=ids, headers=headers)
 
 
@@ -210,6 +215,8 @@ async def test_every_verb_leaves_an_entry(scene: Scene, route: tuple[str, str]) 
     case = CASES[route]
     if case.verb == "resume":
         await scene.rig.client.post("/api/v1/schedules/s/pause", headers=scene.headers)
+    if case.verb == "forget":
+        scene.rig.clock.advance(LEASE + LEASE)
     before = await scene.rig.store.list_audit(AuditQuery(limit=1))
     path = route[1].format(**scene.ids) + case.query
     answer = await scene.rig.client.request(route[0], path, json=case.body, headers=scene.headers)

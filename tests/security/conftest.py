@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from chimes.service.messages import MessageService
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody delivers here, and the clock stands still: nothing would become of a test message."""
+    monkeypatch.setitem(MessageService.send_test.__kwdefaults__, "patience", timedelta(0))
