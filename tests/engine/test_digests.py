@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import datetime, time, timedelta
 from pathlib import Path
@@ -10,13 +11,20 @@ from pathlib import Path
 import pytest
 
 from chimes.clock import SystemClock
-from chimes.delivery.base import Refused, Retry, Sent
+from chimes.delivery.base import Letter, Refused, Result, Retry, Sent
+from chimes.delivery.digest_message import Gathered
 from chimes.delivery.inbox import Inbox
-from chimes.engine import digests
+from chimes.delivery.message import bare_message
+from chimes.delivery.verdicts import verdict_of
+from chimes.engine import deliverer, delivery_recorder, digests
+from chimes.engine.admission import Admission
 from chimes.engine.digests import gathered, left_behind
-from chimes.engine.events import DeliveryEnded, DeliveryRetrying
+from chimes.engine.events import DeliveryEnded, DeliveryRetrying, SenderBroken
+from chimes.engine.readers import Readers
+from chimes.errors import InvalidInput
 from chimes.model.delivery import (
     LEFT_BEHIND,
+    LONGEST_HOLD,
     Delivery,
     DeliveryState,
     DeliveryVerdict,
@@ -198,8 +206,25 @@ async def test_what_a_digest_has_left_behind_goes_with_the_next(
     assert following.id in await all_of(store)
     assert isinstance(moved, Retry)
     assert moved.after == following.available_at + LEFT_BEHIND - clock.now()
+    assert moved.digest == following.id
+    assert (await gathered(store, following)).members == (), "not before it was moved"
+    letter = Letter(
+        delivery_id=member.id,
+        recipient=member.recipient,
+        owner=member.owner,
+        message=bare_message(member, "en"),
+        now=clock.now(),
+    )
+    verdict = verdict_of(member, letter, moved)
+    (member,) = await store.finish_deliveries([verdict])
     assert (await gathered(store, following)).members == (member,)
+    assert (await gathered(store, digest)).members == ()
     clock.advance(6 * DAY)
+    waits = await left_behind(store, member, clock.now())
+    assert isinstance(waits, Retry), "that one is still to come"
+    await store.finish_deliveries(
+        [DeliveryVerdict(delivery_id=following.id, fence=0, code="blocked")]
+    )
     given_up = await left_behind(store, member, clock.now())
     assert isinstance(given_up, Refused)
     assert given_up.code == "digest"
@@ -217,6 +242,153 @@ async def test_a_digest_has_room_for_so_many(
     monkeypatch.setattr(digests, "MOST_GATHERED", 7)
     found = await gathered(store, digest)
     assert (len(found.members), found.more) == (7, False)
+
+
+# A row that a node takes in hand while its digest is sent is told by that digest all the same
+async def test_what_is_claimed_while_its_digest_is_sent_is_told_once(rig: Rig) -> None:
+    before = await rig.now() - 2 * DAY
+    rows = await posted(rig.store, an_end(1, before), an_end(2, before))
+    (digest,) = [each for each in rows if each.occasion is Occasion.DIGEST]
+
+    async def claimed_meanwhile(letter: Letter) -> Result:
+        taken = await rig.store.claim_deliveries(
+            [Channel.TELEGRAM], limit=10, hold=LONGEST_HOLD, overdue=DAY
+        )
+        assert {each.id for each in taken} <= {each.id for each in rows} - {digest.id}
+        return Sent()
+
+    telegram = Recorded(Channel.TELEGRAM, claimed_meanwhile, places=1)
+    await rig.engine(senders=[telegram], telegram_allowed_chats=("7",))
+    settled = await eventually(
+        lambda: all_of(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 3
+    )
+    assert {each.receipt for each in settled.values()} == {"", digest.id}
+    assert len(telegram.letters) == 1
+
+
+# Digests that are due together (a night's, an outage's): each run is told once
+async def test_digests_that_are_due_together_tell_each_run_once(rig: Rig) -> None:
+    hourly = replace(CHAT, digest=Digest(every=Period.HOUR, at=time(0), zone="UTC"))
+    hour = timedelta(hours=1)
+    now = await rig.now()
+    runs = [an_end(number, now - (number + 2) * hour, told=hourly) for number in range(5)]
+    await posted(rig.store, *runs)
+    telegram = Recorded()
+    for _ in range(2):
+        await rig.engine(senders=[telegram], telegram_allowed_chats=("7",))
+    await eventually(
+        lambda: all_of(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 10
+    )
+    told = [
+        line.split(":")[0]
+        for letter in telegram.letters
+        for line in letter.message.text.splitlines()
+        if line.startswith("- job")
+    ]
+    assert sorted(told) == [f"- job {number}" for number in range(5)]
+
+
+async def test_what_a_digest_has_no_room_for_is_settled_with_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digests, "MOST_GATHERED", 3)
+    monkeypatch.setattr(digests, "_PAGE", 2)
+    before = await rig.now() - 2 * DAY
+    rows = await posted(rig.store, *(an_end(number, before) for number in range(8)))
+    (digest,) = [each for each in rows if each.occasion is Occasion.DIGEST]
+    telegram = Recorded()
+    await rig.engine(senders=[telegram], telegram_allowed_chats=("7",))
+    settled = await eventually(
+        lambda: all_of(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 9
+    )
+    assert {each.receipt for each in settled.values() if each.run_id} == {digest.id}
+    (letter,) = telegram.letters
+    assert letter.message.title == "Digest: more than 3 runs"
+
+
+async def test_a_digest_is_told_as_its_newest_run_wants_it(rig: Rig) -> None:
+    before = await rig.now() - 2 * DAY
+    _, first = await posted(rig.store, an_end(1, before))
+    later = an_end(2, before + timedelta(microseconds=1), told=replace(TOLD_DAILY, language="th"))
+    member, same = outbox(later, None, later.created_at)
+    assert same.id == first.id
+    await rig.store.load([later, member])
+    telegram = Recorded()
+    await rig.engine(senders=[telegram], telegram_allowed_chats=("7",))
+    await until(lambda: telegram.letters)
+    assert telegram.letters[0].recipient.language == "th"
+    assert telegram.letters[0].message.language == "th"
+
+
+async def test_gathering_is_bounded_as_sending_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def for_ever(*_: object) -> Gathered:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(deliverer, "gathered", for_ever)
+    monkeypatch.setattr(deliverer, "LONGEST_SENDING", 0.05)
+    rig = Rig(MemoryStore(SystemClock()), "memory")
+    try:
+        await posted(rig.store, an_end(1, await rig.now() - 2 * DAY))
+        await rig.engine(senders=[Recorded()], telegram_allowed_chats=("7",))
+        await until(
+            lambda: [each for each in rig.told(DeliveryRetrying) if each.delivery.code == "timeout"]
+        )
+    finally:
+        await rig.close()
+
+
+async def test_one_about_which_nothing_can_be_found_out_holds_up_no_other(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = await rig.now()
+    bad, good = (
+        a_delivery(recipient=replace(CHAT, to=to), owner=ALICE, available_at=now, created_at=now)
+        for to in ("7", "8")
+    )
+    asked = Admission.answer
+
+    async def breaks(self: Admission, delivery: Delivery, readers: Readers) -> Result | None:
+        if delivery.id == bad.id:
+            raise InvalidInput("there is no such zone", field="zone")
+        return await asked(self, delivery, readers)
+
+    monkeypatch.setattr(Admission, "answer", breaks)
+    await rig.store.load([bad, good])
+    telegram = Recorded()
+    await rig.engine(senders=[telegram], telegram_allowed_chats=("7", "8"))
+    await until(lambda: rig.told(DeliveryRetrying) and rig.told(DeliveryEnded))
+    assert [letter.delivery_id for letter in telegram.letters] == [good.id]
+    waiting = await all_of(rig.store, DeliveryState.PENDING)
+    assert (waiting[bad.id].code, waiting.keys()) == ("broken", {bad.id})
+    assert rig.told(SenderBroken)
+
+
+# A transaction has an end, however much digests bring along
+async def test_a_batch_of_verdicts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery_recorder, "MOST_VERDICTS", 6)
+    store = MemoryStore(SystemClock())
+    batches: list[int] = []
+    finish = store.finish_deliveries
+
+    async def counted(verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+        batches.append(len(verdicts))
+        return await finish(verdicts)
+
+    monkeypatch.setattr(store, "finish_deliveries", counted)
+    recorder = delivery_recorder.DeliveryRecorder(store, lambda _: None)
+    for along in (9, 2, 2, 0):
+        main, *others = (a_delivery() for _ in range(along + 1))
+        await store.load([main, *others])
+        verdict, *told = (
+            DeliveryVerdict(delivery_id=each.id, fence=each.fence, sent=True)
+            for each in (main, *others)
+        )
+        recorder.put(verdict, main, 0.0, tuple(told))
+    while recorder.waiting:
+        await recorder.once()
+    assert batches == [10, 6, 1]
+    assert len(await all_of(store, DeliveryState.DELIVERED)) == 17
 
 
 # --- quiet hours -----------------------------------------------------------------------------

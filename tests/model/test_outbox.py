@@ -117,7 +117,9 @@ def test_all_of_a_period_have_the_same_digest() -> None:
     tomorrow, other = collected(now=NOW + timedelta(days=1), id=RunId("third"))
     assert other.id != first.id
     assert not belongs_to(tomorrow, first)
-    assert belongs_to(later, other), "what the one before has left behind"
+    assert not belongs_to(later, other), "both may be due at the same time"
+    assert belongs_to(replace(later, receipt=other.id), other), "left behind by the first"
+    assert not belongs_to(replace(later, receipt=other.id), first)
 
 
 def test_a_digest_is_of_one_owner_recipient_and_rhythm() -> None:
@@ -146,7 +148,73 @@ def test_what_is_urgent_goes_past_the_digest() -> None:
 def test_a_digest_waits_for_the_end_of_quiet_hours() -> None:
     quiet = Quiet(start=time(7), end=time(9), zone="UTC")
     _, digest = outbox(ended(replace(CHAT, digest=DAILY, quiet=quiet)), None, NOW)
-    assert digest.available_at == DAILY.end_after(NOW) + HOUR
+    assert digest_ends(digest) == DAILY.end_after(NOW) + HOUR
+    assert digest.available_at == digest_ends(digest) + DIGEST_SLACK
+
+
+def test_periods_that_end_in_quiet_hours_are_one_digest() -> None:
+    night = Quiet(start=time(22), end=time(7), zone="UTC")
+    hourly = replace(CHAT, digest=Digest(every=Period.HOUR, at=time(0), zone="UTC"), quiet=night)
+    evening = NOW.replace(hour=21, minute=30, second=0, microsecond=0)
+    morning = evening.replace(hour=7, minute=0) + timedelta(days=1)
+    ids: dict[int, str] = {}
+    for half_hours in range(24):
+        at = evening + half_hours * HOUR / 2
+        _, digest = outbox(ended(hourly), None, at)
+        ids[half_hours] = digest.id
+        if at < morning:
+            assert digest_ends(digest) == morning
+        else:
+            assert digest_ends(digest) == hourly.digest_after(at) > at
+    assert len({ids[each] for each in range(19)}) == 1
+    assert len(set(ids.values())) == 1 + 3
+    _, before = outbox(ended(hourly), None, evening - HOUR)
+    assert digest_ends(before) == evening - HOUR / 2
+
+
+def test_what_comes_after_the_end_and_in_the_quiet_hours_goes_with_the_digest_that_waits() -> None:
+    at_eight = replace(CHAT, digest=DAILY, quiet=Quiet(start=time(7), end=time(9), zone="UTC"))
+    before, within = (NOW.replace(hour=7, minute=59), NOW.replace(hour=8, minute=30))
+    assert at_eight.digest_after(before) == at_eight.digest_after(within)
+    assert at_eight.digest_after(within) == NOW.replace(hour=9, minute=0, second=0, microsecond=0)
+    no_more = NOW.replace(hour=9, minute=0, second=0, microsecond=0)
+    assert at_eight.digest_after(no_more) == no_more + timedelta(days=1)
+
+
+def test_recipients_with_other_quiet_hours_have_digests_of_their_own() -> None:
+    night = Quiet(start=time(22), end=time(7), zone="UTC")
+    some = [replace(CHAT, digest=DAILY), replace(CHAT, digest=DAILY, quiet=night)]
+    ids = {outbox(ended(each), None, NOW)[1].id for each in some}
+    assert len(ids) == 2
+    spared = replace(some[1], quiet=replace(night, but=(Occasion.FAILURE,)))
+    assert outbox(ended(spared), None, NOW)[1].id in ids, "what is urgent divides no digest"
+    inbox = [replace(INBOX, digest=DAILY), replace(INBOX, digest=DAILY, quiet=night)]
+    assert len({outbox(ended(each), None, NOW)[1].id for each in inbox}) == 1
+
+
+def test_a_zone_that_there_is_no_more_keeps_no_run_from_its_end() -> None:
+    lost = replace(
+        CHAT, digest=replace(DAILY, zone="Mars/Olympus"), quiet=replace(QUIET, zone="Mars/Base")
+    )
+    member, digest = outbox(ended(lost), None, NOW)
+    assert belongs_to(member, digest)
+    (alone,) = outbox(ended(replace(lost, digest=None)), None, NOW)
+    assert alone.available_at == QUIET.until(NOW), "by the clock of UTC"
+
+
+def test_who_lets_successes_through_lets_recoveries_through() -> None:
+    """As `on: [success]` has them."""
+    success = (Occasion.SUCCESS,)
+    urgent = replace(
+        CHAT,
+        on=success,
+        quiet=replace(QUIET, but=success),
+        digest=replace(DAILY, but=success),
+    )
+    (told,) = outbox(ended(urgent), RunStatus.FAILED, NOW)
+    assert (told.occasion, told.available_at) == (Occasion.RECOVERY, NOW)
+    assert urgent.collects(Occasion.FAILURE)
+    assert urgent.quiet_until(NOW, Occasion.FAILURE) is not None
 
 
 def test_a_test_waits_for_nothing() -> None:

@@ -55,6 +55,8 @@ class Retry:
     #: Too much at once: nothing is wrong with the letter, and nothing else should be sent there
     #: before that time (F75).
     holds_back: bool = False
+    #: The digest that is to take it along from now on.
+    digest: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

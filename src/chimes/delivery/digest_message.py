@@ -33,6 +33,10 @@ class Gathered:
     more: bool = False
 
     @property
+    def newest(self) -> Delivery:
+        return max(self.members, key=lambda each: (each.created_at, each.id))
+
+    @property
     def named(self) -> tuple[Delivery, ...]:
         ordered = sorted(self.members, key=lambda each: (each.created_at, each.id), reverse=True)
         ordered.sort(key=lambda each: _FIRST.index(each.occasion))

@@ -19,7 +19,7 @@ from chimes.model.recipient import Channel
 
 def taken_along(members: Iterable[Delivery], digest: Delivery) -> tuple[DeliveryVerdict, ...]:
     """What becomes of those in a digest that was sent. Each is as it was when the digest was
-    written: what somebody has taken in hand since is for the next one."""
+    written."""
     return tuple(
         DeliveryVerdict(delivery_id=each.id, fence=each.fence, sent=True, receipt=digest.id)
         for each in members
@@ -57,5 +57,6 @@ def verdict_of(delivery: Delivery, letter: Letter, result: Result) -> DeliveryVe
         progress=progress,
         error=str(result.error),
         code=result.code,
+        receipt=result.digest if isinstance(result, Retry) else "",
         inbox=notice,
     )

@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
@@ -20,9 +21,10 @@ from chimes.delivery.digest_message import Gathered, digest_message
 from chimes.delivery.message import Message, bare_message, message_of
 from chimes.delivery.trial_message import trial_message
 from chimes.delivery.verdicts import taken_along, verdict_of
+from chimes.delivery.words import USUAL
 from chimes.engine.admission import OVERDUE, Admission
 from chimes.engine.delivery_recorder import DeliveryRecorder
-from chimes.engine.digests import gathered, runs_of
+from chimes.engine.digests import gathered, runs_of, settle_others
 from chimes.engine.events import (
     Event,
     Listener,
@@ -46,6 +48,8 @@ from chimes.wording import say
 #: Seconds that one attempt may take, and how long its sender has before it counts as lost.
 LONGEST_SENDING = 150.0
 HOLD = LONGEST_HOLD
+#: Seconds after that for those that a digest has no room for; both together are less than HOLD.
+LONGEST_SETTLING = 15.0
 NEVER = timedelta(days=36500)
 #: Seconds between two looks while nothing says that there is anything.
 LOOK_EVERY = 15.0
@@ -53,6 +57,25 @@ LOOK_EVERY = 15.0
 IN_VAIN = 5.0
 #: From this length on a text is prepared beside the event loop.
 LONG_TEXT = 4000
+
+
+_NOTHING = Gathered(members=())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Reader:
+    asked: Readers
+    language: str
+    zone: str = ""
+
+
+@dataclass(slots=True)
+class _Sending:
+    """How far an attempt has come."""
+
+    delivery: Delivery
+    letter: Letter | None = None
+    along: Gathered = _NOTHING
 
 
 class Deliverer:
@@ -197,19 +220,33 @@ class Deliverer:
         ids = {each.run_id for each in self._taken if each.run_id is not None}
         runs = await runs_of(self._store, ids)
         readers = Readers(self._store, self._settings)
-        ready = [
-            (each, await readers.of(each), await self._admission.answer(each, readers))
-            for each in self._taken
-        ]
+        ready = [(each, *await self._known(each, readers)) for each in self._taken]
         self._taken = ()
-        for delivery, (language, zone), answer in ready:
+        for delivery, reader, answer in ready:
             channel = delivery.recipient.channel
             self._busy[channel] += 1
             self.idle.clear()
             run = None if delivery.run_id is None else runs.get(delivery.run_id)
-            task = asyncio.create_task(self._deliver(delivery, run, language, zone, answer))
+            task = asyncio.create_task(self._deliver(delivery, run, reader, answer))
             self._tasks.add(task)
             task.add_done_callback(partial(self._done, channel))
+
+    async def _known(self, delivery: Delivery, readers: Readers) -> tuple[_Reader, Result | None]:
+        """One about which nothing can be found out must not hold up the others."""
+        reader = _Reader(asked=readers, language=delivery.recipient.language or USUAL)
+        try:
+            language, zone = await readers.of(delivery)
+            reader = replace(reader, language=language, zone=zone)
+            return reader, await self._admission.answer(delivery, readers)
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            return reader, self._broken(delivery, error)
+
+    def _broken(self, delivery: Delivery, error: Exception) -> Retry:
+        self._tell(SenderBroken(delivery=delivery, error=error))
+        text = say("{type} in the channel itself", type=type(error).__name__)
+        return Retry(error=text, code="broken")
 
     def _done(self, channel: Channel, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -219,37 +256,60 @@ class Deliverer:
         self._stirred.set()
 
     async def _deliver(
-        self,
-        delivery: Delivery,
-        run: Run | None,
-        language: str,
-        zone: str,
-        answer: Result | None,
+        self, delivery: Delivery, run: Run | None, reader: _Reader, answer: Result | None
     ) -> None:
         """`answer`: what is known without sending it."""
         began = self._clock.monotonic()
-        letter: Letter | None = None
-        along = Gathered(members=())
+        sending = _Sending(delivery=delivery)
         try:
-            if answer is None and delivery.occasion is Occasion.DIGEST:
-                along = await gathered(self._store, delivery)
-                # What it was to tell has gone another way.
-                answer = None if along.members else Sent()
-            letter = await self._letter(delivery, run, language, zone, along)
-            answer = answer or self._held_back.answer(delivery.recipient)
-            result = answer or await self._sent(letter)
+            async with asyncio.timeout(LONGEST_SENDING):
+                result = await self._attempt(sending, run, reader, answer)
+        except TimeoutError:
+            error = say("timed out after {seconds:g} s", seconds=LONGEST_SENDING)
+            result = Retry(error=error, code="timeout")
         except StoreUnavailable:
             error = say("the store did not answer")
             result = Retry(error=error, code="store_unavailable", holds_back=True)
         except Exception as error:
-            self._tell(SenderBroken(delivery=delivery, error=error))
-            text = say("{type} in the channel itself", type=type(error).__name__)
-            result = Retry(error=text, code="broken")
+            result = self._broken(delivery, error)
         # Given up, its owner is to read so in any case (F75).
-        letter = letter or self._envelope(delivery, bare_message(delivery, language))
+        letter = sending.letter or self._envelope(delivery, bare_message(delivery, reader.language))
         verdict = verdict_of(delivery, letter, result)
-        told = taken_along(along.members, delivery) if verdict.sent else ()
-        self.recorder.put(verdict, delivery, self._clock.monotonic() - began, told)
+        told = taken_along(sending.along.members, delivery) if verdict.sent else ()
+        seconds = self._clock.monotonic() - began
+        if verdict.sent and sending.along.more:
+            # Before that of the digest: as long as it is under way, they wait for it.
+            await self._settle_others(delivery, sending.along)
+        self.recorder.put(verdict, delivery, seconds, told)
+
+    async def _attempt(
+        self, sending: _Sending, run: Run | None, reader: _Reader, answer: Result | None
+    ) -> Result:
+        delivery = sending.delivery
+        if answer is None and delivery.occasion is Occasion.DIGEST:
+            along = sending.along = await gathered(self._store, delivery)
+            if along.members:
+                # In the language and with the keys that were wanted last.
+                delivery = replace(delivery, recipient=along.newest.recipient)
+                language, zone = await reader.asked.of(delivery)
+                reader = replace(reader, language=language, zone=zone)
+            else:
+                # What it was to tell has gone another way.
+                answer = Sent()
+        letter = await self._letter(delivery, run, reader.language, reader.zone, sending.along)
+        sending.letter = letter
+        answer = answer or self._held_back.answer(delivery.recipient)
+        return answer or await self._sent(letter)
+
+    async def _settle_others(self, digest: Delivery, along: Gathered) -> None:
+        """What it does not reach goes with the next digest."""
+        try:
+            async with asyncio.timeout(LONGEST_SETTLING):
+                await settle_others(self._store, digest, along)
+        except (TimeoutError, StoreUnavailable):
+            pass
+        except Exception as error:
+            self._tell(SenderBroken(delivery=digest, error=error))
 
     async def _letter(
         self, delivery: Delivery, run: Run | None, language: str, zone: str, along: Gathered
@@ -287,14 +347,7 @@ class Deliverer:
         channel = letter.recipient.channel
         sender = self._senders[channel]
         hit("deliver.before_send")
-        try:
-            async with asyncio.timeout(LONGEST_SENDING):
-                result = await sender.send(letter)
-        except TimeoutError:
-            result = Retry(
-                error=say("timed out after {seconds:g} s", seconds=LONGEST_SENDING),
-                code="timeout",
-            )
+        result = await sender.send(letter)
         hit("deliver.after_send")
         self._held_back.note(letter.recipient, result)
         return result

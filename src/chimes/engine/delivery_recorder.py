@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
 
+from chimes.engine.digests import settle_missed
 from chimes.engine.events import DeliveryEnded, DeliveryFenced, DeliveryRetrying, Listener
 from chimes.engine.lifecycle import AtOnce, Rest, Told
 from chimes.errors import StoreUnavailable
@@ -16,6 +17,8 @@ from chimes.model.ids import DeliveryId
 from chimes.store.port import Store
 
 BATCH = 100
+#: In one transaction, with those that go along; a single one that brings more goes alone.
+MOST_VERDICTS = 2_000
 
 
 class _Waiting(NamedTuple):
@@ -56,7 +59,13 @@ class DeliveryRecorder:
 
     async def once(self) -> Rest:
         # The store answers by id, so a batch holds no two attempts of one delivery.
-        batch = {each.delivery.id: each for each in islice(self._pending.values(), BATCH)}
+        batch: dict[DeliveryId, _Waiting] = {}
+        verdicts = 0
+        for each in islice(self._pending.values(), BATCH):
+            verdicts += 1 + len(each.along)
+            if batch and verdicts > MOST_VERDICTS:
+                break
+            batch[each.delivery.id] = each
         if batch:
             await self._write(list(batch.values()))
         if self._pending:
@@ -81,6 +90,11 @@ class DeliveryRecorder:
         for each in batch:
             self._drop(each)
             self._settle(each, now.get(each.delivery.id))
+        for each in batch:
+            if each.verdict.sent and each.delivery.id in now:
+                # Accepted may be the word of whoever has taken it in hand, in the same batch.
+                missed = [one for one in each.along if not _is_over(now.get(one.delivery_id))]
+                await settle_missed(self._store, missed)
 
     async def _write_singly(self, batch: list[_Waiting]) -> None:
         """One that cannot be written must not hold up the others."""
@@ -106,3 +120,7 @@ class DeliveryRecorder:
             self._tell(DeliveryRetrying(delivery=now, seconds=each.seconds))
         else:
             self._tell(DeliveryEnded(delivery=now, seconds=each.seconds))
+
+
+def _is_over(delivery: Delivery | None) -> bool:
+    return delivery is not None and delivery.state is not DeliveryState.PENDING

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.delivery.base import Refused, Result, Retry
 from chimes.delivery.digest_message import Gathered
+from chimes.delivery.verdicts import taken_along
 from chimes.model.delivery import (
     LEFT_BEHIND,
     Delivery,
     DeliveryState,
+    DeliveryVerdict,
     belongs_to,
+    digest_for,
     digest_of,
 )
 from chimes.model.ids import RunId
@@ -20,10 +25,8 @@ from chimes.model.run import Run
 from chimes.store.port import Store
 from chimes.wording import say
 
-#: Settled in one transaction with their digest; the others are for the next one.
+#: Told of, and settled in one transaction with their digest; the others are only settled.
 MOST_GATHERED = 10_000
-#: Looked at for that: what else waits for the same owner in the same channel is among them.
-MOST_LOOKED_AT = 50_000
 #: What no digest took along in so many of its periods, and two days, is given up.
 MOST_PERIODS = 3
 _SPARE = timedelta(days=2)
@@ -31,24 +34,58 @@ _PAGE = 500
 
 
 async def gathered(store: Store, digest: Delivery) -> Gathered:
-    """Nothing is changed: they are settled when the digest has been sent."""
+    """Nothing is changed: they are settled when the digest has been sent. How long that may take
+    is for the caller to say."""
+    found: list[Delivery] = []
+    async with aclosing(_members(store, digest)) as pages:
+        async for members in pages:
+            found += members
+            if len(found) > MOST_GATHERED:
+                break
+    return Gathered(members=tuple(found[:MOST_GATHERED]), more=len(found) > MOST_GATHERED)
+
+
+async def settle_others(store: Store, digest: Delivery, told: Gathered) -> None:
+    """Those of a digest that was sent for which it had no room: it has said that there are more.
+    What is not reached goes with the next one."""
+    known = {each.id for each in told.members}
+    async for members in _members(store, digest):
+        others = [each for each in members if each.id not in known]
+        verdicts = taken_along(others, digest)
+        if verdicts:
+            accepted = {each.id for each in await store.finish_deliveries(verdicts)}
+            await settle_missed(
+                store, [each for each in verdicts if each.delivery_id not in accepted]
+            )
+
+
+async def settle_missed(store: Store, missed: Sequence[DeliveryVerdict]) -> None:
+    """Those of a digest that was sent which somebody has taken in hand meanwhile, only to find out
+    that they wait for it: nobody else tells them, so the fence is no matter."""
+    for start in range(0, len(missed), _PAGE):
+        some = {each.delivery_id: each for each in missed[start : start + _PAGE]}
+        query = DeliveryQuery(ids=tuple(some), states=(DeliveryState.PENDING,), limit=None)
+        found = (await store.list_deliveries(query)).items
+        if found:
+            await store.finish_deliveries(
+                [replace(some[each.id], fence=each.fence) for each in found]
+            )
+
+
+async def _members(store: Store, digest: Delivery) -> AsyncGenerator[list[Delivery], None]:
+    """All that it is to take along, by pages."""
     query = DeliveryQuery(
         owner=digest.owner,
         channel=digest.recipient.channel,
         states=(DeliveryState.PENDING,),
         limit=_PAGE,
     )
-    found: list[Delivery] = []
-    looked_at = 0
     while True:
         page = await store.list_deliveries(query)
-        found += [each for each in page.items if belongs_to(each, digest)]
-        looked_at += len(page.items)
-        if len(found) > MOST_GATHERED or page.next is None or looked_at >= MOST_LOOKED_AT:
-            break
+        yield [each for each in page.items if belongs_to(each, digest)]
+        if page.next is None:
+            return
         query = replace(query, after=page.next)
-    more = len(found) > MOST_GATHERED or page.next is not None
-    return Gathered(members=tuple(found[:MOST_GATHERED]), more=more)
 
 
 async def runs_of(store: Store, ids: set[RunId]) -> dict[RunId, Run]:
@@ -61,8 +98,7 @@ async def runs_of(store: Store, ids: set[RunId]) -> dict[RunId, Run]:
 async def left_behind(store: Store, member: Delivery, now: datetime) -> Result:
     """About one that was to be part of a digest and is still there: it waits for that digest if it
     is still to come; if not, for the next one, which is seen to be there."""
-    own = digest_of(member, member.created_at)
-    known = (await store.list_deliveries(DeliveryQuery(ids=(own.id,)))).items
+    known = (await store.list_deliveries(DeliveryQuery(ids=(digest_for(member),)))).items
     if known and known[0].state is DeliveryState.PENDING:
         return _waits(LEFT_BEHIND)
     digest = member.recipient.digest
@@ -70,7 +106,8 @@ async def left_behind(store: Store, member: Delivery, now: datetime) -> Result:
     if now - member.created_at > MOST_PERIODS * digest.length + _SPARE:
         return Refused(error=say("no digest could be delivered that has it"), code="digest")
     following = await store.add_delivery(digest_of(member, now))
-    return _waits(max(following.available_at - now, timedelta()) + LEFT_BEHIND)
+    wait = max(following.available_at - now, timedelta()) + LEFT_BEHIND
+    return replace(_waits(wait), digest=following.id)
 
 
 def _waits(wait: timedelta) -> Retry:

@@ -19,7 +19,6 @@ from chimes.model.change import replace
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.recipient import Occasion, Recipient
 from chimes.model.run import Origin, Run, RunStatus
-from chimes.model.telling_times import Digest
 
 DELIVERY_NAMESPACE = uuid.UUID("5b9f0c3e-8f0b-5a86-b2b7-6f3d1d0a7c11")
 #: In total, the first one included: with the waits below, about a day.
@@ -77,7 +76,8 @@ class Delivery:
     error: str = ""
     #: Stable word for the kind of failure, e.g. `blocked`.
     code: str = ""
-    #: What the other side calls it, e.g. the number of a message.
+    #: What the other side calls it, e.g. the number of a message; the digest that has taken it
+    #: along, or is to do so in place of the first one.
     receipt: str = ""
 
     def may_be_under_way(self, now: datetime) -> bool:
@@ -200,9 +200,8 @@ def digest_of(delivery: Delivery, now: datetime) -> Delivery:
     its period."""
     recipient, owner = delivery.recipient, delivery.owner
     assert recipient.digest is not None
-    end = recipient.digest.end_after(now)
-    parts = (owner, recipient.channel, recipient.to, _kept(recipient.digest), end.isoformat())
-    due = end + DIGEST_SLACK
+    end = recipient.digest_after(now)
+    parts = (owner, recipient.channel, recipient.to, _kept(recipient), end.isoformat())
     return Delivery(
         id=_id("\0".join(("digest", *map(str, parts)))),
         run_id=None,
@@ -211,27 +210,28 @@ def digest_of(delivery: Delivery, now: datetime) -> Delivery:
         recipient=recipient,
         occasion=Occasion.DIGEST,
         created_at=now,
-        available_at=recipient.quiet_until(due, Occasion.DIGEST) or due,
+        available_at=end + DIGEST_SLACK,
     )
 
 
 def digest_ends(digest: Delivery) -> datetime:
     """What was written before then belongs to it."""
-    assert digest.recipient.digest is not None
-    return digest.recipient.digest.end_after(digest.created_at)
+    return digest.recipient.digest_after(digest.created_at)
+
+
+def digest_for(member: Delivery) -> DeliveryId:
+    """The one digest that is to take it along: that of its period, unless that one has left it
+    behind for another."""
+    return DeliveryId(member.receipt or digest_of(member, member.created_at).id)
 
 
 def belongs_to(delivery: Delivery, digest: Delivery) -> bool:
-    """Whether the digest takes it along: also what one before it has left behind."""
-    ours, theirs = delivery.recipient, digest.recipient
+    """Whether the digest takes it along; of several that are due together only one does."""
     return (
         delivery.state is DeliveryState.PENDING
-        and ours.collects(delivery.occasion)
-        and ours.digest is not None
-        and theirs.digest is not None
-        and _kept(ours.digest) == _kept(theirs.digest)
-        and (delivery.owner, ours.channel, ours.to) == (digest.owner, theirs.channel, theirs.to)
-        and delivery.created_at < digest_ends(digest)
+        and delivery.recipient.collects(delivery.occasion)
+        and (delivery.owner, delivery.recipient.to) == (digest.owner, digest.recipient.to)
+        and digest_for(delivery) == digest.id
     )
 
 
@@ -253,8 +253,12 @@ def _id(name: str) -> DeliveryId:
     return DeliveryId(str(uuid.uuid5(DELIVERY_NAMESPACE, name)))
 
 
-def _kept(digest: Digest) -> str:
-    return f"{digest.every} {digest.at} {digest.weekday} {digest.zone}"
+def _kept(recipient: Recipient) -> str:
+    """What decides when a digest is sent."""
+    digest, quiet = recipient.digest, recipient.quiet_for(Occasion.DIGEST)
+    assert digest is not None
+    rhythm = f"{digest.every} {digest.at} {digest.weekday} {digest.zone}"
+    return rhythm if quiet is None else f"{rhythm} {quiet.start} {quiet.end} {quiet.zone}"
 
 
 def delivery_begun(delivery: Delivery, now: datetime, hold: timedelta) -> Delivery:

@@ -13,6 +13,7 @@ from chimes.model.telling_times import Digest, Quiet
 
 #: A run that begins later than this is late, unless a recipient says otherwise.
 LATE_AFTER = timedelta(minutes=1)
+_MOMENT = timedelta(microseconds=1)
 
 
 class Channel(StrEnum):
@@ -44,23 +45,40 @@ class Recipient:
         return self.quiet is not None or self.digest is not None
 
     def wants(self, occasion: Occasion) -> bool:
-        if Occasion.ALWAYS in self.on or occasion in self.on:
-            return True
-        return occasion is Occasion.RECOVERY and Occasion.SUCCESS in self.on
+        return _names(self.on, occasion)
 
     def quiet_until(self, moment: datetime, occasion: Occasion) -> datetime | None:
         """When a message of that kind may go there, if not at that moment."""
+        quiet = self.quiet_for(occasion)
+        return None if quiet is None else quiet.until(moment)
+
+    def quiet_for(self, occasion: Occasion) -> Quiet | None:
+        """The quiet hours that hold up messages of that kind."""
         if self.quiet is None or self.channel is Channel.INBOX:
             return None
-        if occasion is Occasion.TEST or occasion in self.quiet.but:
+        if occasion is Occasion.TEST or _names(self.quiet.but, occasion):
             return None
-        return self.quiet.until(moment)
+        return self.quiet
 
     def collects(self, occasion: Occasion) -> bool:
         """Whether a message of that kind becomes part of a digest."""
         if self.digest is None or occasion in (Occasion.DIGEST, Occasion.TEST):
             return False
-        return occasion not in self.digest.but
+        return not _names(self.digest.but, occasion)
+
+    def digest_after(self, moment: datetime) -> datetime:
+        """The end of the period of its digest that the moment lies in. Of periods that end in
+        quiet hours the end of those is the end, so that they become one digest."""
+        assert self.digest is not None
+        quiet = self.quiet_for(Occasion.DIGEST)
+        end = self.digest.end_after(moment)
+        if quiet is None:
+            return end
+        hours = quiet.around(moment)
+        if hours is not None and self.digest.end_after(hours[0] - _MOMENT) <= moment:
+            # It has ended in these hours already, and waits for theirs.
+            return hours[1]
+        return quiet.until(end) or end
 
     def in_zone(self, zone: str) -> Recipient:
         """The same, with that zone where it says none."""
@@ -70,3 +88,10 @@ class Recipient:
         if digest is not None and not digest.zone:
             digest = replace(digest, zone=zone)
         return replace(self, quiet=quiet, digest=digest)
+
+
+def _names(occasions: tuple[Occasion, ...], occasion: Occasion) -> bool:
+    """Whether they include it: a recovery is a success as well."""
+    if Occasion.ALWAYS in occasions or occasion in occasions:
+        return True
+    return occasion is Occasion.RECOVERY and Occasion.SUCCESS in occasions

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from typing import assert_never
 
+from chimes.errors import InvalidInput
 from chimes.model.occasion import Occasion
 from chimes.triggers import parse_zone
 from chimes.triggers.zone import UTC_NAME, Zone
@@ -37,13 +38,19 @@ class Quiet:
 
     def until(self, moment: datetime) -> datetime | None:
         """When it is over, if it is quiet at that moment."""
+        found = self.around(moment)
+        return None if found is None else found[1]
+
+    def around(self, moment: datetime) -> tuple[datetime, datetime] | None:
+        """From when until when it is quiet, if it is at that moment."""
         zone = _zone(self.zone)
         today = _local_day(zone, moment)
         over_midnight = _DAY if self.end <= self.start else timedelta()
         for day in (today - _DAY, today):
+            start = _instant(zone, day, self.start)
             end = _instant(zone, day + over_midnight, self.end)
-            if _instant(zone, day, self.start) <= moment < end:
-                return end
+            if start <= moment < end:
+                return start, end
         return None
 
 
@@ -95,7 +102,11 @@ class Digest:
 
 
 def _zone(name: str) -> Zone:
-    return parse_zone(name or UTC_NAME)
+    """UTC if there is none of that name (any more): the run that is told of ends all the same."""
+    try:
+        return parse_zone(name or UTC_NAME)
+    except InvalidInput:
+        return parse_zone(UTC_NAME)
 
 
 def _local_day(zone: Zone, moment: datetime) -> date:
