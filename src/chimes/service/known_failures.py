@@ -167,7 +167,9 @@ def _read(found: Document) -> dict[ScheduleId, Known]:
         return {}
 
 
-def _mark(plain: Mapping[str, object]) -> Known:
+def _mark(plain: object) -> Known:
+    if not isinstance(plain, Mapping):
+        raise TypeError
     return Known(
         run_id=RunId(str(plain["run"])),
         owner=str(plain.get("owner", "")),
