@@ -118,6 +118,8 @@ def test_letters_in_a_cron_are_no_words(cli: Cli, expression: str) -> None:
         ["@daily", "--prompt", "x", "--task", "y"],
         ["@daily", "--model", "x", "--http", "http://h/"],
         ["@daily", "--prompt", "x", "--notify", "pigeon:x"],
+        ["@daily", "--prompt", "x", "--notify", "inbox:urgent=failure"],
+        ["@daily", "--prompt", "x", "--notify", "inbox:on=late:on=failure"],
         ["every weekday at 9am"],
     ],
 )

@@ -24,6 +24,7 @@ from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Run
 from chimes.model.target import AgentTarget, HttpTarget
+from chimes.model.target_rules import MAX_PROMPT_BYTES
 from tests.builders import NOW, a_delivery, an_entry, an_item
 from tests.dashboard.browsing import Browser, browsing
 from tests.delivery.letters import an_ended_run
@@ -123,6 +124,27 @@ async def test_a_reply_is_a_new_run_of_the_agent() -> None:
         browser.page = page.text
         again = await browser.send(f"{address}/reply", text="And times two?")
         assert again.headers["location"] == answer.headers["location"]
+
+
+# Three bytes a letter: what was said before is cut to what a prompt may have
+@pytest.mark.parametrize("letter", ["ก", "中", "😀", "a"])
+async def test_the_longest_reply_to_the_longest_answer_is_taken(letter: str) -> None:
+    async with browsing() as browser:
+        store = browser.rig.store
+        run = an_answer(result={"text": letter * 60_000})
+        prompt = letter * (MAX_PROMPT_BYTES // len(letter.encode()))
+        assert isinstance(run.target, AgentTarget)
+        run = replace(run, target=replace(run.target, prompt=prompt))
+        await store.load([run])
+        item = await item_in(browser, run_id=run.id)
+        await browser.get(f"/ui/inbox/{item.id}")
+        answer = await browser.send(f"/ui/inbox/{item.id}/reply", text=letter * 4000)
+        assert answer.status_code == 303
+        new = await store.get_run(RunId(answer.headers["location"].rpartition("/")[2]))
+        assert new is not None
+        assert isinstance(new.target, AgentTarget)
+        assert new.target.prompt.endswith(letter * 4000)
+        assert "\ufffd" not in new.target.prompt
 
 
 @pytest.mark.parametrize("text", ["", "   ", "x" * 4001])

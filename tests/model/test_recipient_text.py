@@ -8,6 +8,7 @@ import pytest
 
 from chimes.doors.api.inputs_recipients import RecipientIn
 from chimes.doors.api.wire_recipients import recipients_from, recipients_out
+from chimes.errors import InvalidInput
 from chimes.model.recipient_text import recipient_from_text, recipient_text
 
 
@@ -59,6 +60,21 @@ def test_what_is_read_is_written_again(text: str) -> None:
     (recipient,) = recipients_from([RecipientIn.model_validate(recipient_from_text(text))])
     (plain,) = recipients_out([recipient])
     assert recipient_text(plain) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("telegram:7:urgent=failure", "urgent"),
+        ("telegram:7:on=late:urgent=failure", "urgent"),
+        ("telegram:7:on=failure:on=late", "on"),
+        ("inbox:digest=daily:digest=weekly", "digest"),
+    ],
+)
+def test_no_option_is_lost_without_a_word(text: str, field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        recipient_from_text(text)
+    assert refused.value.field == field
 
 
 def test_the_short_word_of_a_digest_is_one_as_well() -> None:

@@ -13,12 +13,12 @@ from chimes.cli.language import chosen_by_name, spoken
 from chimes.cli.lazy import Command
 from chimes.cli.options import Whole, form_options, reach_options, yes_option
 from chimes.cli.output import Json, Output, echo, tell
+from chimes.cli.recipients import written_recipient
 from chimes.cli.shapes import schedule_details
 from chimes.cli.targets import target_from_options
 from chimes.cli.time import default_zone, fires_after, shown_fire
 from chimes.clock import SystemClock
 from chimes.language import describe, note_in_words, read_trigger, remark, warnings_in_words
-from chimes.model.recipient_text import recipient_from_text
 from chimes.triggers import Every, Trigger
 from chimes.wording import say
 
@@ -171,7 +171,7 @@ def _request(trigger: Trigger, task: str, options: dict[str, object]) -> Json:
 
 
 def _recipient(text: str) -> Json:
-    found = recipient_from_text(text)
+    found = written_recipient(text)
     if found["channel"] not in _CHANNELS:
         raise click.UsageError(
             say(

@@ -11,8 +11,8 @@ from chimes.cli.finding import find_delivery, find_message, find_run
 from chimes.cli.lazy import Command
 from chimes.cli.options import Whole, client_options, output_options
 from chimes.cli.output import Column, Json, Output, echo, pick
+from chimes.cli.recipients import written_recipient
 from chimes.cli.words import DELIVERY_STATES
-from chimes.model.recipient_text import recipient_from_text
 from chimes.redaction import escaped
 from chimes.wording import Wording, joined, say
 
@@ -117,7 +117,7 @@ def deliveries(
       chimes deliveries test telegram:4711
     """
     if run == "test" and delivery is not None:
-        sent = post(backend, "/deliveries/test", recipient_from_text(delivery))
+        sent = post(backend, "/deliveries/test", written_recipient(delivery))
         output.rows([sent], _DELIVERY_COLUMNS)
         return
     if run == "retry" and delivery is not None:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from chimes.errors import InvalidInput
+from chimes.wording import say
+
 _CLOCK = r"[0-9]{1,2}:[0-9]{2}"
 _WORDS = r"[a-z]+(?:[+,][a-z]+)*"
 _OPTION = (
@@ -21,12 +24,13 @@ Plain = dict[str, object]
 
 
 def recipient_from_text(text: str) -> Plain:
-    """Whether channel and options are ones that there are is for others to say."""
+    """Whether channel and options are ones that there are is for others to say; InvalidInput if
+    one would be lost."""
     found: Plain = {}
     options: dict[str, str] = {}
     if written := _OPTIONS.search(text):
         text = text[: written.start()]
-        options = dict(each[1].split("=", 1) for each in _EACH.finditer(written[0]))
+        options = _options(written[0])
     channel, _, to = text.partition(":")
     found |= {"channel": channel, "to": to}
     urgent = _split(options.get("urgent", ""))
@@ -71,6 +75,24 @@ def recipient_text(recipient: Mapping[str, object]) -> str:
     if urgent:
         parts.append(f"urgent={'+'.join(dict.fromkeys(urgent))}")
     return ":".join(parts)
+
+
+def _options(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in _EACH.finditer(text):
+        name, _, value = each[1].partition("=")
+        if name in found:
+            raise InvalidInput(
+                say("`{name}=` stands there twice", name=name), field=name, code="twice"
+            )
+        found[name] = value
+    if "urgent" in found and not found.keys() & {"quiet", "digest"}:
+        raise InvalidInput(
+            say("`urgent=` goes with `quiet=` or `digest=`: all is told at once without them"),
+            field="urgent",
+            code="not_empty",
+        )
+    return found
 
 
 def _urgent(times: Plain, urgent: list[str]) -> Plain:

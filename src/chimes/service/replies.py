@@ -17,8 +17,9 @@ from chimes.service.prompts import run_id_for
 from chimes.service.schedules import ScheduleService
 from chimes.wording import in_language, say
 
-#: Of what was said before, in characters: the end of it counts.
-LONGEST_BEFORE = 12_000
+#: Of each thing that was said before, in bytes: the end of it counts. Two of them and the longest
+#: reply (4 bytes a character) are less than a prompt may have (`MAX_PROMPT_BYTES`).
+LONGEST_BEFORE = 22_000
 LONGEST_REPLY = 4_000
 
 
@@ -59,9 +60,9 @@ def replied(run: Run, text: str, language: str) -> Order:
     answer = output_of(run)[0].strip() or run.error
     parts = [
         in_language(say("Earlier I asked you:"), language),
-        run.target.prompt[-LONGEST_BEFORE:],
+        _end_of(run.target.prompt),
         in_language(say("You answered:"), language),
-        answer[-LONGEST_BEFORE:],
+        _end_of(answer),
         in_language(say("Now I reply:"), language),
         text,
     ]
@@ -73,3 +74,8 @@ def replied(run: Run, text: str, language: str) -> Order:
         owner=run.owner,
         priority=run.priority,
     )
+
+
+def _end_of(text: str) -> str:
+    """Whole characters only."""
+    return text.encode(errors="replace")[-LONGEST_BEFORE:].decode(errors="ignore")
