@@ -131,10 +131,16 @@ class RedisListing(RedisBase):
         return select_schedules(found, query)
 
     async def zones_in_use(self, owner: Owner | None = None) -> dict[str, tuple[ScheduleId, ...]]:
-        query = ScheduleQuery(owner=owner, enabled=True, limit=None)
-        found = (await self.list_schedules(query)).items
-        coming = (each for each in found if each.next_run_at is not None)
-        return by_zone((each.trigger.zone, each.id) for each in coming)
+        query = ScheduleQuery(owner=owner, enabled=True)
+        walk = Walk(facet=_schedule_facets(query)[0], kind="schedule")
+        # Of each part only the names are kept: there may be very many.
+        return by_zone(
+            [
+                (each.trigger.zone, each.id)
+                async for each in self._walk(walk, self._schedule, None, MOST)
+                if each.next_run_at is not None and matches_schedule(each, query)
+            ]
+        )
 
     async def count_schedules(self, query: ScheduleQuery) -> int:
         every = replace(query, after=None, limit=None, sort=ScheduleSort.CREATED_AT)
