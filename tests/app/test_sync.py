@@ -18,15 +18,24 @@ from chimes.app.syncing import Syncing
 from chimes.errors import Conflict, InvalidInput, NotFound
 from chimes.model.access import Actor, Role
 from chimes.model.code_mark import attached, code_mark, is_detached
+from chimes.model.defaults import RunDefaults
 from chimes.model.ids import ScheduleId
+from chimes.model.policy import Policy
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.target import HttpTarget
+from chimes.model.target import HttpTarget, SyncTarget
 from chimes.testing import SettableClock
 from tests.app.looking import QUICK, audited, eventually, runs_of, stored
+from tests.builders import a_node
+
+QUIET = {"channel": "telegram", "to": "42", "quiet": {"from": "22:00", "to": "07:00"}}
+PAIR = SyncTarget(source="s", collection="c")
+DIGEST = {"channel": "inbox", "digest": {"every": "daily"}}
 
 
-def an_app(url: str, spec: str = "0 9 * * *", clock: Any = None, **options: Any) -> Chimes:
+def an_app(
+    url: str, spec: str = "0 9 * * *", clock: Any = None, target: Any = None, **options: Any
+) -> Chimes:
     """A release of the application."""
     app = Chimes(url, settings=QUICK, clock=clock)
 
@@ -34,8 +43,20 @@ def an_app(url: str, spec: str = "0 9 * * *", clock: Any = None, **options: Any)
     async def report(day: str = "today") -> str:
         return day
 
-    app.schedule("nightly", spec, report, **options)
+    app.schedule("nightly", spec, target or report, **options)
     return app
+
+
+def noting(store: Any, writes: list[str]) -> None:
+    """From now on it notes what is written of schedules."""
+    for name in ("add_schedule", "change_schedule"):
+        verb = getattr(store, name)
+
+        async def noted(*given: Any, _name: str = name, _verb: Any = verb, **more: Any) -> Any:
+            writes.append(_name)
+            return await _verb(*given, **more)
+
+        setattr(store, name, noted)
 
 
 async def release(url: str, spec: str = "0 9 * * *", **options: Any) -> Schedule:
@@ -137,6 +158,60 @@ async def test_what_saving_completes_is_no_edit(shared_url: str) -> None:
     assert first.policy.delivery[0].quiet.zone == "UTC"
     assert not is_detached(first)
     assert (await release(shared_url, delivery=[quiet])).version == first.version
+
+
+@pytest.mark.parametrize(
+    ("spec", "options"),
+    [
+        ("0 9 * * *", {}),
+        ("0 9 * * *", {"timezone": "Asia/Bangkok", "delivery": [QUIET, DIGEST]}),
+        (Every(timedelta(minutes=5)), {"delivery": [QUIET, DIGEST]}),
+        (Cron("5 4 * * *"), {"labels": {"team": "ops"}, "priority": 3, "timeout": "20s"}),
+        # Its key is of the pair, whatever the node that has it tells.
+        ("0 9 * * *", {"target": {"kind": "sync", "source": "s", "collection": "c"}}),
+    ],
+)
+async def test_a_definition_and_its_mark_are_one_write(
+    shared_url: str, spec: Any, options: dict[str, Any]
+) -> None:  # ADR 33
+    writes: list[str] = []
+    for value in (spec, "30 10 * * *", spec):
+        async with an_app(shared_url, value, **options) as app:
+            store = app.runtime().services.store
+            await store.join(
+                a_node(defaults={PAIR.key: RunDefaults(policy=Policy(), priority=5)}),
+                timedelta(hours=1),
+            )
+            noting(store, writes)
+            await app.sync()
+            found = await stored(app, "nightly")
+            assert not is_detached(found)
+            await app.sync()
+            assert await stored(app, "nightly") == found
+    assert writes == ["add_schedule", "change_schedule", "change_schedule"]
+
+
+async def test_an_edit_just_before_the_code_writes_is_left_alone(
+    shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await release(shared_url)
+    async with an_app(shared_url, "0 10 * * *") as app:
+        declared = app.declarations["nightly"]
+        app.declarations._declared["nightly"] = replace(declared, at="shop/tasks.py:99")
+        schedules = app.runtime().services.schedules
+        change = schedules.change
+
+        async def after_somebody_else(actor: Actor, name: ScheduleId, edit: Any) -> Schedule:
+            await change(Actor(role=Role.ADMIN), name, lambda each: replace(each, priority=7))
+            return await change(actor, name, edit)
+
+        monkeypatch.setattr(schedules, "change", after_somebody_else)
+        await app.sync()
+        kept = await stored(app, "nightly")
+    assert is_detached(kept)
+    assert (kept.priority, kept.trigger) == (7, first.trigger)
+    assert kept.version == first.version + 1
+    assert is_detached(await release(shared_url, "0 11 * * *"))
 
 
 async def test_code_that_moved_within_its_file_is_no_new_version(shared_url: str) -> None:

@@ -21,7 +21,7 @@ from chimes.model.policy import Policy
 from chimes.model.schedule import Dependency, Schedule, planned
 from chimes.model.target import HttpTarget, TaskTarget
 from chimes.service.recipients import zoned
-from chimes.service.rules import checked
+from chimes.service.rules import checked, checked_policy
 from chimes.targets.python_task import Registry
 from chimes.triggers import NEVER_FIRES
 from chimes.wording import say
@@ -225,15 +225,13 @@ class Declarations:
             other = await id_of(declared.depends_on.name)
             depends_on = Dependency(schedule_id=other, within=declared.depends_on.within)
         usual, priority = await self._usual(runtime, declared)
+        policy, zone = replace(usual, **declared.policy), runtime.settings.default_timezone
         return Complete(
             declared=declared,
-            policy=zoned(
-                replace(usual, **declared.policy),
-                runtime.settings.default_timezone,
-                declared.trigger,
-            ),
+            # All that saving would complete, so that the mark of the code fits what is written.
+            policy=checked_policy(zoned(policy, zone, declared.trigger), declared.target),
             priority=priority,
-            default_timezone=runtime.settings.default_timezone,
+            default_timezone=zone,
             depends_on=depends_on,
         )
 

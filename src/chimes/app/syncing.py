@@ -13,7 +13,7 @@ from chimes.app.declared import Complete, draft, updated
 from chimes.app.reading import with_nearest
 from chimes.errors import AlreadyExists, InvalidInput, NotFound, StoreUnavailable
 from chimes.model.access import Actor
-from chimes.model.code_mark import is_detached, marked, unmarked
+from chimes.model.code_mark import is_detached, unmarked
 from chimes.model.ids import ScheduleId, declared_id
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
@@ -82,10 +82,9 @@ class Syncing:
                     return stored
                 if unmarked(wanted) == unmarked(stored):
                     return await self._noted(complete, stored)
-                after = await self._services.schedules.change(
-                    self._actor, stored.id, partial(updated, complete)
+                return await self._services.schedules.change(
+                    self._actor, stored.id, partial(_written, complete)
                 )
-                return await self._marked(after, complete)
             except (AlreadyExists, NotFound):
                 # Another node created it, or somebody deleted it, since we looked.
                 continue
@@ -112,22 +111,9 @@ class Syncing:
     async def _create(self, complete: Complete) -> Schedule:
         new_id = await self._free_id(complete.declared.name)
         now = await self._services.store.now()
-        made = await self._services.schedules.create(
+        return await self._services.schedules.create(
             self._actor, draft(complete, new_id, self._namespace, now)
         )
-        return await self._marked(made, complete)
-
-    async def _marked(self, written: Schedule, complete: Complete) -> Schedule:
-        """What saving completes, such as a zone, is no edit of anybody."""
-        at = complete.declared.at
-        if is_detached(written) and written.updated_by == self._actor.name:
-            return await self._services.store.change_schedule(
-                written.id,
-                lambda before, now: (
-                    marked(before, at) if before.version == written.version else before
-                ),
-            )
-        return written
 
     async def _free_id(self, name: str) -> ScheduleId:
         """The first generation that was never used. They are used in order, so it is found by
@@ -151,6 +137,12 @@ class Syncing:
         return await self._services.store.get_schedule(
             declared_id(self._namespace, name, generation)
         )
+
+
+def _written(complete: Complete, before: Schedule) -> Schedule:
+    """Somebody may have edited it since we looked: then it is left alone, as a whole."""
+    wanted = updated(complete, before)
+    return before if unmarked(wanted) == unmarked(before) else wanted
 
 
 def _too_fast(name: str) -> StoreUnavailable:
