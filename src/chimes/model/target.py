@@ -128,11 +128,5 @@ class MessageTarget:
 
 
 Target = (
-    HttpTarget
-    | TaskTarget
-    | FlowTarget
-    | SyncTarget
-    | AgentTarget
-    | ActionTarget
-    | MessageTarget
+    HttpTarget | TaskTarget | FlowTarget | SyncTarget | AgentTarget | ActionTarget | MessageTarget
 )
