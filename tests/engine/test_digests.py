@@ -364,6 +364,31 @@ async def test_one_about_which_nothing_can_be_found_out_holds_up_no_other(
     assert rig.told(SenderBroken)
 
 
+@pytest.mark.parametrize("first", ["digest", "member"])
+async def test_the_word_of_whoever_took_a_member_in_hand_may_be_in_the_same_batch(
+    first: str, rig: Rig
+) -> None:
+    before = await rig.now() - 2 * DAY
+    member, digest = await posted(rig.store, an_end(1, before))
+    taken = await rig.store.claim_deliveries(
+        [Channel.TELEGRAM], limit=2, hold=LONGEST_HOLD, overdue=DAY
+    )
+    assert {each.id for each in taken} == {member.id, digest.id}
+    sent = DeliveryVerdict(delivery_id=digest.id, fence=1, sent=True)
+    along = DeliveryVerdict(delivery_id=member.id, fence=0, sent=True, receipt=digest.id)
+    waits = DeliveryVerdict(delivery_id=member.id, fence=1, retry_in=LEFT_BEHIND, counts=False)
+    recorder = delivery_recorder.DeliveryRecorder(rig.store, lambda _: None)
+    if first == "member":
+        recorder.put(waits, member, 0.0)
+    recorder.put(sent, digest, 0.0, (along,))
+    if first == "digest":
+        recorder.put(waits, member, 0.0)
+    await recorder.once()
+    settled = await all_of(rig.store, DeliveryState.DELIVERED)
+    assert settled.keys() == {member.id, digest.id}
+    assert settled[member.id].receipt == digest.id
+
+
 # A transaction has an end, however much digests bring along
 async def test_a_batch_of_verdicts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery_recorder, "MOST_VERDICTS", 6)
