@@ -109,6 +109,14 @@ def test_a_timeline_has_bars_dots_clusters_now_and_the_change_of_clocks() -> Non
     assert str(chart.table).count("<tr>") == 1 + 3 + 12 + 2
 
 
+def test_one_failure_does_not_colour_what_is_planned() -> None:
+    minute = timedelta(minutes=1)
+    failed = Fire(at=START, status=RunStatus.FAILED)
+    planned = [Fire(at=START + n * minute) for n in range(1, 30)]
+    found = clusters([failed, *planned], START, START + timedelta(days=7))
+    assert [len(each.fires) for each in found] == [1, 29]
+
+
 def test_the_words_of_the_axis_are_whole_at_both_edges() -> None:
     day = timedelta(days=1)
     end = START + 7 * day

@@ -65,7 +65,8 @@ class Cluster:
 
 
 def clusters(fires: Sequence[Fire], start: datetime, end: datetime) -> list[Cluster]:
-    """Marks of one lane from left to right; what lies too near together is one."""
+    """Marks of one lane from left to right; what lies too near together is one. What has begun and
+    what is only planned stay apart: one failure does not colour the hours to come."""
     whole = end - start
     found: list[Cluster] = []
     for fire in sorted(fires, key=lambda each: each.at):
@@ -75,7 +76,8 @@ def clusters(fires: Sequence[Fire], start: datetime, end: datetime) -> list[Clus
         width = WIDTH * (fire.length / whole) if fire.length >= DOT_BELOW else 0.0
         width = min(width, WIDTH - x)
         before = found[-1] if found else None
-        if before is not None and _touch(before, x, width):
+        alike = before is not None and (before.fires[-1].status is None) == (fire.status is None)
+        if before is not None and alike and _touch(before, x, width):
             joined = max(before.x + before.width, x + width) - before.x
             found[-1] = Cluster(fires=(*before.fires, fire), x=before.x, width=joined)
         else:

@@ -231,7 +231,7 @@ def _lane(
 
 def _rest(last: Cluster, y: float) -> Markup:
     """What follows the last one: more of the same, as far as the picture goes."""
-    x = _LEFT + last.x + last.width + (_ROOMY if last.width < _ROOMY else 4)
+    x = _LEFT + last.x + last.width + (_ROOMY + 12 if last.width < _ROOMY else 4)
     if x >= _LEFT + WIDTH:
         return Markup("")
     return element(
