@@ -96,33 +96,43 @@ def _of_run(
 
 def why_of(run: Run) -> str:
     """Why a run ended without an error: a sentence, if it never began."""
-    why = reason_words(run.reason)
     match run.status:
         case RunStatus.SKIPPED:
-            return say("It was left out: {why}.", why=why)
-        case RunStatus.MISSED if run.missed_count > 1:
-            return counted(
-                "{count} time was missed: no node was there to begin in time, "
-                "and the rule for such times is: {rule}.",
-                "{count} times were missed: no node was there to begin in time, "
-                "and the rule for such times is: {rule}.",
-                run.missed_count,
-                rule=_RULES[run.policy.misfire],
-            )
+            return _left_out(run)
         case RunStatus.MISSED:
-            return say(
-                "It was missed: no node was there to begin in time, "
-                "and the rule for such times is: {rule}.",
-                rule=_RULES[run.policy.misfire],
-            )
+            return _missed(run)
         case _:
-            return why
+            return reason_words(run.reason)
 
 
-def _why(entry: FireLogEntry, run: Run, who: str | None) -> str:
+def _left_out(run: Run) -> Wording:
+    return say("It was left out: {why}.", why=reason_words(run.reason))
+
+
+def _missed(run: Run) -> Wording:
+    rule = _RULES[run.policy.misfire]
+    if run.missed_count > 1:
+        return counted(
+            "{count} time was missed: no node was there to begin in time, "
+            "and the rule for such times is: {rule}.",
+            "{count} times were missed: no node was there to begin in time, "
+            "and the rule for such times is: {rule}.",
+            run.missed_count,
+            rule=rule,
+        )
+    return say(
+        "It was missed: no node was there to begin in time, "
+        "and the rule for such times is: {rule}.",
+        rule=rule,
+    )
+
+
+def _why(entry: FireLogEntry, run: Run, who: str | None) -> Wording:
     match entry.decision:
-        case Decision.SKIPPED | Decision.MISSED:
-            return why_of(run)
+        case Decision.SKIPPED:
+            return _left_out(run)
+        case Decision.MISSED:
+            return _missed(run)
         case Decision.MANUAL if who:
             return say("{who} asked for it.", who=who)
         case Decision.MANUAL:
