@@ -28,8 +28,8 @@ _SIGNED = 6.5
 _WITHOUT_SIGN = (None, RunStatus.SUCCEEDED, RunStatus.RUNNING, RunStatus.QUEUED)
 #: From here on the number stands within.
 _ROOMY = 24.0
-#: Of the longest word of the axis, such as Thu 12 Nov, in any language.
-_HALF_A_DAY = 36.0
+#: Of a word of the axis, such as Thu 12 Nov.
+_HALF_A_SIGN = 3.4
 
 
 def first_address(fires: Sequence[Fire]) -> str | None:
@@ -143,9 +143,10 @@ def timeline(
 
 def _tick(text: str, x: float) -> Markup:
     """In the middle of its line, and beside it where it would be cut at an edge."""
-    if x < _HALF_A_DAY:
+    half = _HALF_A_SIGN * len(text)
+    if x < half:
         return element("text", text, x=0, y=_TOP - 8)
-    if x > _LEFT + WIDTH + 10 - _HALF_A_DAY:
+    if x > _LEFT + WIDTH + 10 - half:
         return element("text", text, x=_LEFT + WIDTH + 10, y=_TOP - 8, class_="end")
     return element("text", text, x=x, y=_TOP - 8, class_="middle")
 
