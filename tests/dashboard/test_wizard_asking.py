@@ -111,6 +111,9 @@ async def test_a_task_gets_fields_by_the_types_of_its_arguments() -> None:
             *("arg_i_days", "arg_s_mode", "arg_b_dry"),
         ]
         assert "Cleans &lt;b&gt;up&lt;/b&gt;." in page.text
+        missing = await fill(browser, NEW, arg_i_days="3")
+        assert missing.status_code == 422
+        assert 'aria-describedby="e-arg_s_mode" aria-invalid' in missing.text
         wrong = await fill(browser, NEW, arg_i_days="many", arg_s_mode="hard")
         assert wrong.status_code == 422
         assert 'aria-describedby="e-arg_i_days" aria-invalid' in wrong.text

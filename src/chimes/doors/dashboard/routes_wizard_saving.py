@@ -12,6 +12,7 @@ from chimes.doors.api.inputs import RecipientIn, ScheduleIn, SchedulePatch
 from chimes.doors.api.wire import draft_from, patch_from, said_in, schedule_out
 from chimes.doors.api.wire_recipients import recipients_from
 from chimes.doors.dashboard.flash import Undo
+from chimes.doors.dashboard.routes_wizard_offers import offers_now
 from chimes.doors.dashboard.routes_wizard_sheet import (
     Edit,
     Sheet,
@@ -26,6 +27,7 @@ from chimes.doors.dashboard.routes_wizard_sheet import (
 from chimes.doors.dashboard.times import absolute
 from chimes.doors.dashboard.views_wizard_form import definition_of, fields_of, told_at
 from chimes.doors.dashboard.views_wizard_merge import at, changes, flat, merged, patch_of, put
+from chimes.doors.dashboard.views_wizard_schema import arguments_of, left_out
 from chimes.doors.dashboard.views_wizard_when import Fields, Plain
 from chimes.doors.dashboard.visit import Visit
 from chimes.doors.problems import FieldError
@@ -43,6 +45,8 @@ async def create(visit: Visit, fields: Fields) -> Response | Sheet:
     if sheet.said or sheet.wrong:
         return sheet
     fields = sheet.fields
+    if wrong := await _left_out(visit, fields):
+        return await _again(visit, fields, None, wrong)
     body = definition_of(fields, visit.now, changing=False).body
     try:
         draft, given = await _draft(visit, body, fields.get("source", ""))
@@ -53,6 +57,17 @@ async def create(visit: Visit, fields: Fields) -> Response | Sheet:
         return await _again(visit, fields, None, FieldError(name="", detail=error.message, code=""))
     undo = Undo(action=f"/ui/schedules/{made.id}/unmake", fields={"version": str(made.version)})
     return visit.done(_next(visit, made), to=f"/ui/schedules/{made.id}", undo=undo)
+
+
+async def _left_out(visit: Visit, fields: Fields) -> FieldError | None:
+    """An argument without which every run of the task would fail, as far as a node tells."""
+    if fields.get("kind") != "task":
+        return None
+    offered = (await offers_now(visit)).arguments
+    missing = left_out(fields, arguments_of(offered.get(fields.get("task", "").strip(), {})))
+    if missing is None:
+        return None
+    return FieldError(name=missing.field, detail=say("The task needs this."), code="missing")
 
 
 async def _draft(visit: Visit, body: Plain, source: str) -> tuple[Schedule, ScheduleIn]:
@@ -88,6 +103,8 @@ async def save(visit: Visit, fields: Fields, edit: Edit) -> Response | Sheet:
     if sheet.said or sheet.wrong:
         return sheet
     fields, schedule = sheet.fields, edit.schedule
+    if wrong := await _left_out(visit, fields):
+        return await _again(visit, fields, edit, wrong)
     body = definition_of(fields, visit.now, changing=True).body
     for name, value in fields.items():
         if name.startswith(_TAKE) and value == "theirs":

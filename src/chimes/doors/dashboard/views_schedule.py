@@ -64,7 +64,7 @@ def in_your_zone(schedule: Schedule, look: Look, now: datetime) -> Wording | Non
     """The next time by the reader's clock; None: both clocks agree, or nothing comes."""
     zone = schedule.trigger.zone
     slots = next_slots(schedule, now, 1)
-    if not slots or look.zone == zone:
+    if not slots or look.zone == zone or not schedule.enabled:
         return None
     at = slots[0].at
     info, own = times.zone_info(zone), times.zone_info(look.zone)

@@ -170,6 +170,12 @@ def arguments_plain(fields: Mapping[str, str]) -> Mapping[str, object]:
     return found
 
 
+def left_out(fields: Mapping[str, str], arguments: tuple[Argument, ...]) -> Argument | None:
+    """The first that the task needs and nobody gave."""
+    given = arguments_plain(fields)
+    return next((each for each in arguments if each.required and each.name not in given), None)
+
+
 def _json(text: str) -> Mapping[str, object]:
     if not text.strip():
         return {}
