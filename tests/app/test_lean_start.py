@@ -11,10 +11,16 @@ from pathlib import Path
 import pytest
 
 from chimes.app.composition import open_local
-from chimes.app.first_use import Webhooks
+from chimes.app.first_use import HttpCallbacks, Webhooks, scheduled
 from chimes.config import Settings
 from chimes.delivery.base import Letter, Result, Sent
 from chimes.model.recipient import Channel
+from chimes.model.run import Outcome
+from chimes.model.target import TaskTarget
+from chimes.store.memory import MemoryStore
+from chimes.targets.base import Call, TargetRunner
+from chimes.testing import SettableClock
+from tests.builders import a_schedule
 from tests.delivery.letters import a_letter
 
 #: Each with what it takes to need it.
@@ -105,3 +111,50 @@ async def test_what_was_never_used_has_nothing_to_close() -> None:
     webhooks = Webhooks(load)
     await webhooks.open()
     await webhooks.close()
+
+
+class _Runner:
+    kind = "http"
+    resumable = False
+    places = None
+    offers = frozenset({"http"})
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+
+    async def open(self) -> None:
+        self.opened.set()
+
+    async def close(self) -> None:
+        pass
+
+    async def execute(self, call: Call) -> Outcome:
+        raise AssertionError
+
+
+async def test_a_schedule_that_will_need_it_is_reason_enough_to_load_it() -> None:
+    # The first call is as punctual as any other.
+    store, runner, loaded = MemoryStore(SettableClock()), _Runner(), list[int]()
+
+    def load() -> TargetRunner:
+        loaded.append(1)
+        return runner
+
+    callbacks = HttpCallbacks(load, lambda: scheduled(store, "http"))
+    await callbacks.open()
+    await store.add_schedule(a_schedule(target=TaskTarget(name="x")))
+    await asyncio.sleep(0)
+    assert not loaded
+    await store.add_schedule(a_schedule())
+    async with asyncio.timeout(20):
+        await runner.opened.wait()
+    await callbacks.close()
+    assert loaded == [1]
+
+
+async def test_who_waits_for_a_reason_is_closed_like_the_others() -> None:
+    store = MemoryStore(SettableClock())
+    callbacks = HttpCallbacks(_Runner, lambda: scheduled(store, "http"))
+    await callbacks.open()
+    await asyncio.sleep(0)
+    await callbacks.close()

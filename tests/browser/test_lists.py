@@ -29,6 +29,8 @@ def test_a_filter_is_completed_saved_and_found_again_by_keyboard(
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page.get_by_role("option", name="status:paused")).to_be_visible()
+    field.press_sequentially("pau")
+    expect(page.locator("#filter-words").get_by_role("option")).to_have_count(1)
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
     expect(field).to_have_value("status:paused ")

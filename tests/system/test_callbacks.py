@@ -61,9 +61,12 @@ def test_every_does_not_drift(store: str, start: Start, receiver: Receiver) -> N
         name="tick",
         trigger={"kind": "every", "every": "300ms"},
         target=http(receiver.url("/tick"), method="GET"),
+        # A busy machine may take longer for a call than from one to the next.
+        policy={"overlap": "allow"},
     )
     first = instant(made["next_run_at"])
-    calls = receiver.wait_for("/tick", 5)[:5]
+    calls = receiver.wait_for("/tick", 8)
+    calls = sorted(calls, key=lambda each: each.headers["x-chimes-slot"])[:5]
     slots = [instant(call.headers["x-chimes-slot"]) for call in calls]
     step = timedelta(milliseconds=300)
     assert slots == [first + step * number for number in range(5)]

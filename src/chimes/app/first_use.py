@@ -1,20 +1,27 @@
 """Ways out over HTTP that are loaded when something first goes out.
 
 aiohttp with what it brings along is a tenth of the memory of a node, and many nodes only ever call
-functions. Loading it takes longer than a schedule may be late, so it happens in a thread: only the
-first call waits for it.
+functions. Loading it takes longer than a schedule may be late, so it happens in a thread, and as
+soon as there is a schedule that will need it: only a first call that nobody could foresee waits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
 from chimes.delivery.base import Letter, Result, Sender
+from chimes.errors import StoreError
+from chimes.model.listing import ScheduleQuery
 from chimes.model.recipient import Channel
 from chimes.model.run import Outcome
+from chimes.store.port import Store
 from chimes.targets.base import Call, TargetRunner
+
+#: Seconds between two looks for a schedule that will need something.
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 300.0
 
 
 class _Opened(Protocol):
@@ -58,6 +65,28 @@ class HttpCallbacks(_FirstUse[TargetRunner]):
     places = None
     offers = frozenset({"http"})
 
+    def __init__(
+        self, load: Callable[[], TargetRunner], coming: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`coming` returns when a callback is to be expected."""
+        super().__init__(load)
+        self._coming = coming
+        self._foreseeing: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        self._foreseeing = asyncio.create_task(self._foresee())
+
+    async def close(self) -> None:
+        if self._foreseeing is not None:
+            self._foreseeing.cancel()
+            # Whoever calls is told what went wrong; nobody else need be.
+            await asyncio.gather(self._foreseeing, return_exceptions=True)
+        await super().close()
+
+    async def _foresee(self) -> None:
+        await self._coming()
+        await self.way()
+
     async def execute(self, call: Call) -> Outcome:
         return await (await self.way()).execute(call)
 
@@ -68,3 +97,19 @@ class Webhooks(_FirstUse[Sender]):
 
     async def send(self, letter: Letter) -> Result:
         return await (await self.way()).send(letter)
+
+
+async def scheduled(store: Store, kind: str) -> None:
+    """Returns when there is a schedule of this kind. Looks when something changes, at once after a
+    quiet time, and ever more rarely where others keep changing things."""
+    pause = FIRST_PAUSE
+    query = ScheduleQuery(kind=kind, enabled=True, limit=1)
+    while True:
+        since = store.changes()
+        with contextlib.suppress(StoreError):
+            if (await store.list_schedules(query)).items:
+                return
+        await asyncio.sleep(pause)
+        with contextlib.suppress(StoreError):
+            await store.wait_for_work(since, None)
+        pause = min(2 * pause, LONGEST_PAUSE)

@@ -15,7 +15,7 @@ from chimes.app.declarations import Declarations
 from chimes.app.declared import Mode
 from chimes.app.delivering import senders_of
 from chimes.app.fallback import Fallback
-from chimes.app.first_use import HttpCallbacks
+from chimes.app.first_use import HttpCallbacks, scheduled
 from chimes.app.flows import AppFlow
 from chimes.app.joined_offers import JoinedOffers
 from chimes.app.memory_mode import MemoryTimer, Timed
@@ -217,7 +217,10 @@ def _runners(
 ) -> dict[str, TargetRunner]:
     found: dict[str, TargetRunner] = {}
     if queues is None or DEFAULT_QUEUE in queues:
-        callbacks = HttpCallbacks(lambda: _http_callback(runtime, workers))
+        store = runtime.services.store
+        callbacks = HttpCallbacks(
+            lambda: _http_callback(runtime, workers), lambda: scheduled(store, "http")
+        )
         found[callbacks.kind] = callbacks
         prompts = _agent_runner(runtime)
         found[prompts.kind] = prompts
