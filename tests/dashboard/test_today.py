@@ -14,7 +14,7 @@ from chimes.app import Chimes
 from chimes.doors.dashboard.clock_words import touched_in_words
 from chimes.doors.dashboard.filters import Chip, Filter
 from chimes.doors.dashboard.look import Look
-from chimes.doors.dashboard.routes_today import CODE
+from chimes.doors.dashboard.routes_today import CODE, SHOWN_RUNNING
 from chimes.doors.dashboard.views_today import (
     LINE_ROOM,
     Numbers,
@@ -271,6 +271,16 @@ async def test_what_runs_says_its_last_line_its_attempt_and_its_node() -> None:
             assert f"1 of {run.policy.max_retries + 1}" in found
             assert f'href="/ui/runs/{run.id}#log"' in found
             assert f'action="/ui/runs/{run.id}/cancel"' in found
+
+
+async def test_more_than_the_page_shows_leads_to_the_list() -> None:
+    async with browsing() as browser:
+        for number in range(SHOWN_RUNNING):
+            part = (await browser.get("/ui/?part=running", **PARTS)).text
+            assert "All of them" not in part
+            await running_run(browser.rig.store, node_id=f"node-{number}")
+        part = (await browser.get("/ui/?part=running", **PARTS)).text
+        assert 'href="/ui/runs?q=status:running">All of them' in part
 
 
 async def test_a_refused_token_is_told_in_the_place_of_the_failures() -> None:

@@ -56,8 +56,8 @@ from chimes.wording import in_language, say
 
 pages = Pages()
 WEEK = timedelta(days=7)
-SHOWN_NEEDING = 20
-SHOWN_RUNNING = 20
+SHOWN_NEEDING = 10
+SHOWN_RUNNING = 10
 SHOWN_CHANGES = 5
 #: On the empty page.
 SHOWN_TEMPLATES = 6
@@ -81,7 +81,7 @@ async def today(visit: Visit) -> Response:
     choices = choices_in(visit.query)
     if part == "running":
         rows = await _rows(visit, await _held(visit))
-        return visit.part("today/page.html", "running", running=rows)
+        return visit.part("today/page.html", "running", running=rows, most_running=SHOWN_RUNNING)
     if part == "ahead":
         ahead = await _ahead(visit, choices, await _soonest(visit, choices))
         return visit.part("today/page.html", "ahead", ahead=ahead)
@@ -109,6 +109,7 @@ async def today(visit: Visit) -> Response:
         head=head,
         ahead=ahead,
         running=running,
+        most_running=SHOWN_RUNNING,
         heat=_heat(visit, choices, quarters),
         changes=changes,
         demo=demo,
