@@ -23,7 +23,7 @@ from chimes.doors.dashboard.views_today import (
     tiles,
 )
 from chimes.doors.dashboard.views_today_choices import Choices, choices_in
-from chimes.doors.dashboard.views_today_heat import heat_cells, heat_chart
+from chimes.doors.dashboard.views_today_heat import heat_cells, heat_chart, heat_window
 from chimes.doors.dashboard.views_today_needs import (
     Nodes,
     causes_in_words,
@@ -42,7 +42,7 @@ from chimes.doors.dashboard.views_today_pictures import (
 from chimes.doors.dashboard.visit import Visit
 from chimes.model.attention import Attentions, joined
 from chimes.model.ids import ScheduleId
-from chimes.model.insights import QUARTER, ScheduleCounts, Tally, Window, summed
+from chimes.model.insights import ScheduleCounts, Window, summed
 from chimes.model.listing import AuditQuery, ScheduleQuery, ScheduleSort
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
@@ -91,16 +91,16 @@ async def today(visit: Visit) -> Response:
     )
     if not counts.total and part != "health":
         return _empty(visit)
+    held = await _held(visit)
     if part == "health":
-        quarters, held = await gather(_quarters(visit), _held(visit))
-        head = await _head(visit, counts, quarters, held, schedules)
+        head = await _head(visit, counts, held, schedules)
         return visit.part("today/page.html", "health", head=head)
-    quarters, held = await gather(_quarters(visit, choices.days), _held(visit))
     # Each is a chain of questions by itself; databases answer several at a time.
-    head, ahead, running, changes, demo = await gather(
-        _head(visit, counts, quarters, held, schedules),
+    head, ahead, running, heat, changes, demo = await gather(
+        _head(visit, counts, held, schedules),
         _ahead(visit, choices, schedules),
         _rows(visit, held),
+        _heat(visit, choices),
         _changes(visit),
         DemoService(visit.door.store).loaded(visit.actor),
     )
@@ -110,7 +110,7 @@ async def today(visit: Visit) -> Response:
         ahead=ahead,
         running=running,
         most_running=SHOWN_RUNNING,
-        heat=_heat(visit, choices, quarters),
+        heat=heat,
         changes=changes,
         demo=demo,
         may_remove_demo=visit.actor.administers,
@@ -120,21 +120,20 @@ async def today(visit: Visit) -> Response:
 async def _head(
     visit: Visit,
     counts: ScheduleCounts,
-    quarters: tuple[Tally, ...],
     held: tuple[RunningNow, ...],
     schedules: tuple[Schedule, ...],
 ) -> Head:
     now, look = visit.now, visit.look
-    last = Window.last(WEEK, now)
-    week = summed((each for each in quarters if each.at >= last.since), last.since)
-    day = since_a_day(quarters, now)
+    insights = InsightService(visit.door.store)
+    last, since = Window.last(WEEK, now), Window.last(DAY, now)
+    days = await insights.run_buckets(visit.actor, last, DAY)
+    week, day = summed(days, last.since), since_a_day(days, now)
     running = running_count(held, SHOWN_RUNNING, week)
-    since = Window.last(DAY, now)
     refused, coming, nodes, lag = await gather(
         refusals(visit.door.store, visit.actor, now, failed=day[RunStatus.FAILED] > 0),
         visit.clock_watch.coming(visit.actor, now),
         _nodes(visit),
-        InsightService(visit.door.store).lag(visit.actor, since),
+        insights.lag(visit.actor, since),
     )
     found, snoozed = await _attention(visit, refused, coming)
     numbers = Numbers(
@@ -153,13 +152,6 @@ async def _head(
         clocks=zones_in_words(coming, look, now),
         tiles=tiles(numbers, visit.actor, look),
     )
-
-
-async def _quarters(visit: Visit, days: int = WEEK.days) -> tuple[Tally, ...]:
-    """Of a week or more: the numbers of the day, of the week and of the heat map are all sums of
-    these."""
-    window = Window.last(timedelta(days=days), visit.now)
-    return await InsightService(visit.door.store).run_buckets(visit.actor, window, QUARTER)
 
 
 async def _soonest(visit: Visit, choices: Choices) -> tuple[Schedule, ...]:
@@ -223,8 +215,11 @@ async def _ahead(visit: Visit, choices: Choices, schedules: tuple[Schedule, ...]
     )
 
 
-def _heat(visit: Visit, choices: Choices, quarters: tuple[Tally, ...]) -> Chart | None:
-    cells = heat_cells(quarters, choices.zone(visit.look), visit.now, choices.days)
+async def _heat(visit: Visit, choices: Choices) -> Chart | None:
+    zone, now, days = choices.zone(visit.look), visit.now, choices.days
+    window, step = heat_window(zone, now, days)
+    tallies = await InsightService(visit.door.store).run_buckets(visit.actor, window, step)
+    cells = heat_cells(tallies, zone, now, days, step=step)
     any_runs = any(cell.count for row in cells for cell in row)
     return heat_chart(cells, choices.look(visit.look), visit.now) if any_runs else None
 

@@ -90,10 +90,10 @@ class Numbers:
     since: datetime
 
 
-def since_a_day(quarters: Sequence[Tally], now: datetime) -> Tally:
-    """Of the quarters of a week, those of `Window.last(DAY, now)`."""
+def since_a_day(tallies: Sequence[Tally], now: datetime) -> Tally:
+    """Of a week in days or less, those of `Window.last(DAY, now)`."""
     window = Window.last(DAY, now)
-    return summed((each for each in quarters if each.at >= window.since), window.since)
+    return summed((each for each in tallies if each.at >= window.since), window.since)
 
 
 def tiles(numbers: Numbers, actor: Actor, look: Look) -> tuple[Tile, ...]:

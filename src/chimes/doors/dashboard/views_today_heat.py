@@ -10,12 +10,12 @@ from chimes.doors.dashboard import times
 from chimes.doors.dashboard.charts.drawing import Chart
 from chimes.doors.dashboard.charts.heat import HeatCell, HeatWords, heat_map
 from chimes.doors.dashboard.look import Look, by_clock
-from chimes.model.insights import QUARTER, Tally, summed
+from chimes.model.insights import QUARTER, Tally, Window, summed
 from chimes.triggers.moment import format_moment
 from chimes.wording import counted, in_language, say
 
 WEEK = 7
-_A_DAY = timedelta(days=1)
+_A_DAY, _AN_HOUR = timedelta(days=1), timedelta(hours=1)
 
 
 def heat_since(zone: str, now: datetime, days: int = WEEK) -> datetime:
@@ -35,29 +35,44 @@ def heat_since(zone: str, now: datetime, days: int = WEEK) -> datetime:
     return midnight.astimezone(now.tzinfo)
 
 
+def heat_window(zone: str, now: datetime, days: int = WEEK) -> tuple[Window, timedelta]:
+    """What the map needs to know of, and in which steps: by the hour, or by quarters of one where
+    those hours are not the hours of UTC."""
+    window = Window.around(heat_since(zone, now, days), now + QUARTER)
+    info = times.zone_info(zone)
+    offsets = (each.astimezone(info).utcoffset() for each in (window.since, now))
+    whole = all(offset is not None and not offset % _AN_HOUR for offset in offsets)
+    return window, _AN_HOUR if whole else QUARTER
+
+
 def heat_cells(
-    quarters: Iterable[Tally], zone: str, now: datetime, days: int = WEEK
+    tallies: Iterable[Tally],
+    zone: str,
+    now: datetime,
+    days: int = WEEK,
+    *,
+    step: timedelta = QUARTER,
 ) -> list[list[HeatCell]]:
-    """Quarters folded into the days and hours of a zone, the oldest day first. An hour that comes
-    twice is one cell of two hours."""
+    """Tallies of `step` each folded into the days and hours of a zone, the oldest day first. An
+    hour that comes twice is one cell of two hours."""
     info = times.zone_info(zone)
     first = heat_since(zone, now, days).astimezone(info).date()
     folded: dict[tuple[int, int], list[Tally]] = {}
-    for quarter in quarters:
-        local = quarter.at.astimezone(info)
+    for tally in tallies:
+        local = tally.at.astimezone(info)
         row = (local.date() - first).days
         if 0 <= row < days:
-            folded.setdefault((row, local.hour), []).append(quarter)
-    return [[_cell(folded.get((row, hour), ())) for hour in range(24)] for row in range(days)]
+            folded.setdefault((row, local.hour), []).append(tally)
+    return [[_cell(folded.get((row, hour), ()), step) for hour in range(24)] for row in range(days)]
 
 
-def _cell(quarters: Sequence[Tally]) -> HeatCell:
-    if not quarters:
+def _cell(tallies: Sequence[Tally], step: timedelta) -> HeatCell:
+    if not tallies:
         return HeatCell()
-    whole = summed(quarters, quarters[0].at)
+    whole = tallies[0] if len(tallies) == 1 else summed(tallies, tallies[0].at)
     if not whole.total:
         return HeatCell()
-    address = runs_between(quarters[0].at, quarters[-1].at + QUARTER)
+    address = runs_between(tallies[0].at, tallies[-1].at + step)
     return HeatCell(count=whole.total, failed=whole.bad, address=address)
 
 

@@ -60,29 +60,31 @@ class Chart:
 
 def element(tag: str, *content: object, **attributes: object) -> Markup:
     """`class_` is class, `_` in a name is a hyphen; what is None is left out."""
-    written = "".join(
+    named = "".join(
         [
-            f' {_ATTRIBUTES.get(name) or _attribute(name)}="{_written(value)}"'
+            f' {_ATTRIBUTES.get(name) or _attribute(name)}="{written(value)}"'
             for name, value in attributes.items()
             if value is not None
         ]
     )
-    inner = "".join([_written(each) for each in content])
-    # As `Markup(…)` without its questions; every value in it was escaped above.
-    return str.__new__(
-        Markup, f"<{tag}{written}>{inner}</{tag}>" if inner else f"<{tag}{written}/>"
-    )
+    inner = "".join([written(each) for each in content])
+    return safe(f"<{tag}{named}>{inner}</{tag}>" if inner else f"<{tag}{named}/>")
+
+
+def safe(text: str) -> Markup:
+    """As `Markup(…)` without its questions; every value in it must be `written`."""
+    return str.__new__(Markup, text)
 
 
 def _attribute(name: str) -> str:
     return _ATTRIBUTES.setdefault(name, name.rstrip("_").replace("_", "-"))
 
 
-def _written(value: object) -> str:
+def written(value: object) -> str:
     """Escaped, unless it is safe already. There are thousands of them on a page, and most are
     numbers."""
     if type(value) is float:
-        return _plain(value)
+        return plain(value)
     if type(value) is int:
         return str(value)
     if isinstance(value, Markup):
@@ -91,7 +93,7 @@ def _written(value: object) -> str:
     return escape(text) if _UNSAFE(text) else text
 
 
-def _plain(value: float) -> str:
+def plain(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
@@ -113,7 +115,7 @@ def picture(
         element("desc", description or title, id=f"c{number}d"),
         *parts,
         class_=f"chart {kind}".strip(),
-        viewBox=f"0 0 {_plain(float(width))} {_plain(float(height))}",
+        viewBox=f"0 0 {plain(float(width))} {plain(float(height))}",
         width=float(width),
         height=float(height),
         role="group" if links else "img",
@@ -125,7 +127,7 @@ def picture(
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
     head = element("tr", *(element("th", each, scope="col") for each in heads))
     body = "".join(
-        f"<tr>{''.join([f'<td>{_written(cell)}</td>' for cell in row])}</tr>" for row in rows
+        f"<tr>{''.join([f'<td>{written(cell)}</td>' for cell in row])}</tr>" for row in rows
     )
     return element(
         "table",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from chimes.doors.dashboard.charts.drawing import Chart, element, picture, table
+from markupsafe import Markup
+
+from chimes.doors.dashboard.charts.drawing import Chart, element, picture, safe, table, written
 
 _CELL, _NAMES, _TOP = 24, 76, 20
 
@@ -42,30 +44,10 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], words: HeatWords) -> Chart:
     ]
     for row, (name, hours) in enumerate(zip(words.rows, cells, strict=True)):
         y = _TOP + row * _CELL
-        for hour, cell in enumerate(hours):
-            x, label = hour * _CELL, words.cell(name, hour, cell)
-            mark = [
-                element(
-                    "rect",
-                    element("title", label),
-                    x=x,
-                    y=y,
-                    width=_CELL - 2,
-                    height=_CELL - 2,
-                    rx=3,
-                    class_=f"h{shade(cell.count, most)}",
-                )
-            ]
-            if cell.failed:
-                right, side = x + _CELL - 2, corner(cell)
-                mark.append(
-                    element("path", d=f"M{right - side} {y}H{right}V{y + side}Z", class_="corner")
-                )
-            parts.extend(
-                [element("a", *mark, href=cell.address, aria_label=label)]
-                if cell.address and cell.count
-                else mark
-            )
+        parts.extend(
+            _cell(cell, words.cell(name, hour, cell), hour * _CELL, y, most)
+            for hour, cell in enumerate(hours)
+        )
     rows = [
         (name, f"{hour:02d}:00", cell.count, cell.failed)
         for name, hours in zip(words.rows, cells, strict=True)
@@ -93,6 +75,21 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], words: HeatWords) -> Chart:
         ),
         twin=lambda: table(words.title, (words.day, words.hour, words.runs, words.failed), rows),
     )
+
+
+def _cell(cell: HeatCell, text: str, x: int, y: int, most: int) -> Markup:
+    """Written out, and not of elements: there are hundreds on a page."""
+    label, side = written(text), _CELL - 2
+    mark = (
+        f'<rect x="{x}" y="{y}" width="{side}" height="{side}" rx="3"'
+        f' class="h{shade(cell.count, most)}"><title>{label}</title></rect>'
+    )
+    if cell.failed:
+        right, share = x + side, corner(cell)
+        mark += f'<path d="M{right - share} {y}H{right}V{y + share}Z" class="corner"/>'
+    if cell.address and cell.count:
+        mark = f'<a href="{written(cell.address)}" aria-label="{label}">{mark}</a>'
+    return safe(mark)
 
 
 def corner(cell: HeatCell) -> int:

@@ -9,7 +9,17 @@ from datetime import datetime
 
 from markupsafe import Markup
 
-from chimes.doors.dashboard.charts.drawing import SHAPES, Chart, element, picture, table, worst
+from chimes.doors.dashboard.charts.drawing import (
+    SHAPES,
+    Chart,
+    element,
+    picture,
+    plain,
+    safe,
+    table,
+    worst,
+    written,
+)
 from chimes.doors.dashboard.charts.lanes import (
     DOT_BELOW,
     WIDTH,
@@ -243,39 +253,39 @@ def _rest(last: Cluster, y: float) -> Markup:
 def _mark(
     cluster: Cluster, name: str, y: float, now: datetime, words: TimelineWords, *, more: bool
 ) -> Markup:
-    label = words.mark(name, cluster.fires)
-    x, middle = _LEFT + cluster.x, y + _LANE / 2
-    past = cluster.fires[-1].at < now
+    """Written out, and not of elements: there are hundreds on a page."""
+    label = written(words.mark(name, cluster.fires))
+    x, middle, width = _LEFT + cluster.x, y + _LANE / 2, cluster.width
     ended = _worst_of(cluster.fires)
     status = f"s-{ended.value}" if ended is not None else "planned"
     # Shape and not only colour: what did not go well has its sign.
     sign = SHAPES[ended] if ended not in _WITHOUT_SIGN and len(cluster.fires) == 1 else ""
-    pieces: list[Markup] = [element("title", label)]
-    if cluster.width and (not sign or cluster.width >= 2 * _SIGNED):
+    past = ' class="past"' if cluster.fires[-1].at < now else ""
+    pieces = [f"<g{past}><title>{label}</title>"]
+    if width and (not sign or width >= 2 * _SIGNED):
         pieces.append(
-            element(
-                "rect", x=x, y=middle - _HIGH / 2, width=max(4.0, cluster.width), height=_HIGH,
-                rx=3, class_=status,
-            )
-        )  # fmt: skip
+            f'<rect x="{plain(x)}" y="{plain(middle - _HIGH / 2)}" width="{plain(max(4.0, width))}"'
+            f' height="{_HIGH}" rx="3" class="{status}"/>'
+        )
     else:
-        radius = _SIGNED if sign else 5
-        pieces.append(element("circle", cx=x, cy=middle, r=radius, class_=status))
+        radius = plain(_SIGNED if sign else 5.0)
+        pieces.append(
+            f'<circle cx="{plain(x)}" cy="{plain(middle)}" r="{radius}" class="{status}"/>'
+        )
     if sign:
-        place = x + (cluster.width / 2 if cluster.width >= 2 * _SIGNED else 0)
+        place = x + (width / 2 if width >= 2 * _SIGNED else 0)
         kind = "sign dark" if ended in (RunStatus.SKIPPED, RunStatus.CANCELED) else "sign"
         pieces.append(element("text", sign, x=place, y=middle + 3.5, class_=kind))
     if cluster.overlaps:
         pieces.append(
-            element("rect", x=x, y=y + 1, width=max(8.0, cluster.width), height=_LANE - 2,
-                    class_="overlap")
-        )  # fmt: skip
+            element("rect", x=x, y=y + 1, width=max(8.0, width), height=_LANE - 2, class_="overlap")
+        )
     if len(cluster.fires) > 1:
         pieces.append(_number(cluster, x, middle, more=more))
-    group = element("g", *pieces, class_="past" if past else None)
+    pieces.append("</g>")
     if address := words.address(cluster.fires):
-        return element("a", group, href=address, aria_label=label)
-    return group
+        pieces = [f'<a href="{written(address)}" aria-label="{label}">', *pieces, "</a>"]
+    return safe("".join(pieces))
 
 
 def _number(cluster: Cluster, x: float, middle: float, *, more: bool) -> Markup:
