@@ -52,7 +52,6 @@ from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, RunStatus
 from chimes.model.schedule import Schedule, planned
 from chimes.service.clock_watch import Coming, ZoneChange
-from chimes.service.insights import RunningNow
 from chimes.service.refusals import Refusal
 from chimes.service.snoozing import SNOOZED_FOR, SnoozeService, awake
 from chimes.store.memory import MemoryStore
@@ -548,15 +547,18 @@ def test_every_tile_leads_to_its_list() -> None:
 
 
 def test_running_runs_stand_against_what_is_usual() -> None:
-    run = a_run(status=RunStatus.RUNNING, attempt=2, started_at=NOW - 2 * MINUTE, owner=ANNA)
-    shown = [RunningNow(run=run, expected=4 * MINUTE), RunningNow(run=run, expected=None)]
+    schedule, since = a_schedule(), NOW - 2 * MINUTE
+    run = a_run(schedule, status=RunStatus.RUNNING, attempt=2, started_at=since, owner=ANNA)
+    shown = [run, replace(run, schedule_id=None)]
+    usual = {schedule.id: Glance(median=4 * MINUTE)}
     lines = {run.id: LogEntry(at=NOW, message="\x1b[32m10 %\x1b[0m of it\n  <b>")}
-    known, unknown = running_rows(shown, lines, Actor(owner=ANNA, role=Role.MEMBER), LOOK, NOW)
+    known, unknown = running_rows(
+        shown, usual, lines, Actor(owner=ANNA, role=Role.MEMBER), LOOK, NOW
+    )
     assert (known.elapsed, known.share, known.may_cancel) == (2 * MINUTE, 0.5, True)
     assert unknown.share is None
     assert known.line == "10 % of it <b>"
-    stopping = replace(shown[0], run=replace(run, cancel_requested=True))
-    (asked,) = running_rows([stopping], {}, Actor(), LOOK, NOW)
+    (asked,) = running_rows([replace(run, cancel_requested=True)], {}, {}, Actor(), LOOK, NOW)
     assert not asked.may_cancel
     assert asked.line == ""
     long = short_line("x" * 5000)

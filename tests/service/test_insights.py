@@ -77,7 +77,7 @@ async def test_nobody_sees_the_numbers_of_others(insights: InsightService) -> No
         assert set(await insights.expected_durations(actor, [OF_ALICE, OF_BOB])) == {OF_ALICE}
         assert len(await insights.points(actor, OF_ALICE)) == 3
         assert await insights.points(actor, OF_BOB) == ()
-        assert await insights.running(actor) == ()
+        assert await insights.held(actor, limit=20) == ()
         assert [each.schedule.id for each in (await insights.attention(actor)).items] == [OF_ALICE]
         assert (await insights.error_groups(actor, WINDOW)).failures == 2
         with pytest.raises(NotFound):
@@ -119,13 +119,13 @@ async def test_a_glance(insights: InsightService) -> None:
 async def test_what_runs_now_and_how_long_it_should(
     insights: InsightService, store: MemoryStore
 ) -> None:
-    (now,) = await insights.running(STRANGER)
-    assert (now.run.schedule_id, now.expected) == (OF_BOB, SECOND)
+    (now,) = await insights.held(STRANGER, limit=20)
+    assert now.schedule_id == OF_BOB
+    assert (await insights.glances(STRANGER, [OF_BOB]))[OF_BOB].median == SECOND
     await store.add_runs([a_run(), a_run(a_schedule())])
     assert len(await store.claim(places())) == 2
-    found = await insights.running(ADMIN)
-    assert [each.expected for each in found] == [SECOND, None, None]
-    assert len(await insights.running(ADMIN, limit=2)) == 2
+    assert len(await insights.held(ADMIN, limit=20)) == 3
+    assert len(await insights.held(ADMIN, limit=2)) == 2
 
 
 @pytest.mark.usefixtures("peopled")

@@ -4,7 +4,7 @@ owners, anybody else its own, and what belongs to others is as if it were not th
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 from chimes.errors import NotAllowed
@@ -34,13 +34,6 @@ from chimes.store.port import Store
 #: From when on a slot that has not begun counts as late.
 LATE = timedelta(minutes=1)
 EVERY_SCHEDULE = ScheduleQuery()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunningNow:
-    run: Run
-    #: How long runs of its schedule usually take; None: nobody knows.
-    expected: timedelta | None
 
 
 class InsightService:
@@ -123,18 +116,8 @@ class InsightService:
         return await self._store.error_groups(window, _seen(actor, filter_), limit=limit)
 
     async def held(self, actor: Actor, *, limit: int) -> tuple[Run, ...]:
-        """As `running`, any number of them and without what is usual for each."""
+        """Those that run just now, the longest first."""
         return await self._store.running_now(_seen_by(actor), limit=limit)
-
-    async def running(self, actor: Actor, *, limit: int = 20) -> tuple[RunningNow, ...]:
-        """The longest first, at most `MOST_SCHEDULES`."""
-        runs = await self.held(actor, limit=limit)
-        ids = {run.schedule_id for run in runs if run.schedule_id is not None}
-        expected = await self.expected_durations(actor, ids) if ids else {}
-        return tuple(
-            RunningNow(run=run, expected=expected.get(run.schedule_id) if run.schedule_id else None)
-            for run in runs
-        )
 
     # --- lags ---------------------------------------------------------------------------------
     async def lag(self, actor: Actor, window: Window) -> Lags:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import gather
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from starlette.responses import Response
@@ -42,16 +43,15 @@ from chimes.doors.dashboard.views_today_pictures import (
 from chimes.doors.dashboard.visit import Visit
 from chimes.model.attention import Attentions, joined
 from chimes.model.ids import ScheduleId
-from chimes.model.insights import ScheduleCounts, Window, summed
+from chimes.model.insights import Glance, ScheduleCounts, Tally, Window, summed
 from chimes.model.listing import AuditQuery, ScheduleQuery, ScheduleSort
-from chimes.model.run import RunStatus
+from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.templates import offers
-from chimes.service.clock_watch import Coming
 from chimes.service.demo import DemoService
-from chimes.service.insights import InsightService, RunningNow
+from chimes.service.insights import InsightService
 from chimes.service.refusals import Refusal, refusals
-from chimes.service.snoozing import SnoozeService, awake
+from chimes.service.snoozing import PutOff, SnoozeService, awake
 from chimes.wording import in_language, say
 
 pages = Pages()
@@ -80,26 +80,26 @@ async def today(visit: Visit) -> Response:
     part = visit.query.get("part", "") if visit.partial else ""
     choices = choices_in(visit.query)
     if part == "running":
-        rows = await _rows(visit, await _held(visit))
+        held = await _held(visit)
+        rows = await _rows(visit, held, await _glances(visit, held=held))
         return visit.part("today/page.html", "running", running=rows, most_running=SHOWN_RUNNING)
     if part == "ahead":
-        ahead = await _ahead(visit, choices, await _soonest(visit, choices))
+        schedules = await _soonest(visit, choices)
+        ahead = _ahead(visit, choices, schedules, await _glances(visit, schedules))
         return visit.part("today/page.html", "ahead", ahead=ahead)
     insights = InsightService(visit.door.store)
-    schedules, counts = await gather(
-        _soonest(visit, choices), insights.schedule_counts(visit.actor)
+    schedules, counts, held = await gather(
+        _soonest(visit, choices), insights.schedule_counts(visit.actor), _held(visit)
     )
     if not counts.total and part != "health":
         return _empty(visit)
-    held = await _held(visit)
     if part == "health":
         head = await _head(visit, counts, held, schedules)
         return visit.part("today/page.html", "health", head=head)
     # Each is a chain of questions by itself; databases answer several at a time.
-    head, ahead, running, heat, changes, demo = await gather(
+    head, (ahead, running), heat, changes, demo = await gather(
         _head(visit, counts, held, schedules),
-        _ahead(visit, choices, schedules),
-        _rows(visit, held),
+        _coming_and_running(visit, choices, schedules, held),
         _heat(visit, choices),
         _changes(visit),
         DemoService(visit.door.store).loaded(visit.actor),
@@ -120,22 +120,23 @@ async def today(visit: Visit) -> Response:
 async def _head(
     visit: Visit,
     counts: ScheduleCounts,
-    held: tuple[RunningNow, ...],
+    held: tuple[Run, ...],
     schedules: tuple[Schedule, ...],
 ) -> Head:
     now, look = visit.now, visit.look
-    insights = InsightService(visit.door.store)
     last, since = Window.last(WEEK, now), Window.last(DAY, now)
-    days = await insights.run_buckets(visit.actor, last, DAY)
-    week, day = summed(days, last.since), since_a_day(days, now)
-    running = running_count(held, SHOWN_RUNNING, week)
-    refused, coming, nodes, lag = await gather(
-        refusals(visit.door.store, visit.actor, now, failed=day[RunStatus.FAILED] > 0),
+    (known, put_off), (days, refused), coming, nodes, lag = await gather(
+        _attention(visit),
+        _days_and_refusals(visit, last),
         visit.clock_watch.coming(visit.actor, now),
         _nodes(visit),
-        insights.lag(visit.actor, since),
+        InsightService(visit.door.store).lag(visit.actor, since),
     )
-    found, snoozed = await _attention(visit, refused, coming)
+    week, day = summed(days, last.since), since_a_day(days, now)
+    running = running_count(held, SHOWN_RUNNING, week)
+    more = (*(each.found for each in refused), *(each.found for each in coming.noticing))
+    every = joined(known, more)
+    found = awake(every, put_off, SHOWN_NEEDING)
     numbers = Numbers(
         counts=counts, running=running, day=day, week=week, lag=lag, since=since.since
     )
@@ -147,7 +148,7 @@ async def _head(
             found, visit.actor, causes_in_words(refused, coming.noticing, look, now)
         ),
         more=found.total - len(found.items),
-        snoozed=snoozed,
+        snoozed=every.total - found.total,
         nodes=nodes,
         clocks=zones_in_words(coming, look, now),
         tiles=tiles(numbers, visit.actor, look),
@@ -161,29 +162,50 @@ async def _soonest(visit: Visit, choices: Choices) -> tuple[Schedule, ...]:
     return tuple(each for each in found.items if each.next_run_at is not None)
 
 
-async def _held(visit: Visit) -> tuple[RunningNow, ...]:
-    insights = InsightService(visit.door.store)
-    return await insights.running(visit.actor, limit=SHOWN_RUNNING)
+async def _held(visit: Visit) -> tuple[Run, ...]:
+    return await InsightService(visit.door.store).held(visit.actor, limit=SHOWN_RUNNING)
 
 
-async def _rows(visit: Visit, held: tuple[RunningNow, ...]) -> tuple[RunningRow, ...]:
+async def _glances(
+    visit: Visit, schedules: Iterable[Schedule] = (), held: Iterable[Run] = ()
+) -> dict[ScheduleId, Glance]:
+    """At all of them in one question."""
+    ids = {each.id for each in schedules}
+    ids |= {each.schedule_id for each in held if each.schedule_id is not None}
+    return await InsightService(visit.door.store).glances(visit.actor, ids) if ids else {}
+
+
+async def _coming_and_running(
+    visit: Visit, choices: Choices, schedules: tuple[Schedule, ...], held: tuple[Run, ...]
+) -> tuple[Timeline, tuple[RunningRow, ...]]:
+    glances = await _glances(visit, schedules, held)
+    return _ahead(visit, choices, schedules, glances), await _rows(visit, held, glances)
+
+
+async def _rows(
+    visit: Visit, held: tuple[Run, ...], glances: Mapping[ScheduleId, Glance]
+) -> tuple[RunningRow, ...]:
     """With the last line of each: they are the reader's own, and so are their logs."""
-    ids = [each.run.id for each in held]
+    ids = [each.id for each in held]
     lines = await visit.door.store.last_logs(ids) if ids else {}
-    return running_rows(held, lines, visit.actor, visit.look, visit.now)
+    return running_rows(held, glances, lines, visit.actor, visit.look, visit.now)
 
 
-async def _attention(
-    visit: Visit, refused: tuple[Refusal, ...], coming: Coming
-) -> tuple[Attentions, int]:
-    """What is to be looked at, and how many of those somebody has put off."""
+async def _attention(visit: Visit) -> tuple[Attentions, Mapping[ScheduleId, PutOff]]:
+    """What schedules and runs say, enough of it for those that somebody has put off; and these."""
     put_off = await SnoozeService(visit.door.store).of(visit.actor, visit.now)
     insights = InsightService(visit.door.store)
-    known = await insights.attention(visit.actor, limit=SHOWN_NEEDING + len(put_off))
-    more = (*(each.found for each in refused), *(each.found for each in coming.noticing))
-    found = joined(known, more)
-    shown = awake(found, put_off, SHOWN_NEEDING)
-    return shown, found.total - shown.total
+    return await insights.attention(visit.actor, limit=SHOWN_NEEDING + len(put_off)), put_off
+
+
+async def _days_and_refusals(
+    visit: Visit, week: Window
+) -> tuple[tuple[Tally, ...], tuple[Refusal, ...]]:
+    """Who was refused is looked for where anything has failed."""
+    store, actor, now = visit.door.store, visit.actor, visit.now
+    days = await InsightService(store).run_buckets(actor, week, DAY)
+    failed = since_a_day(days, now)[RunStatus.FAILED] > 0
+    return days, await refusals(store, actor, now, failed=failed)
 
 
 async def _nodes(visit: Visit) -> Nodes:
@@ -194,11 +216,13 @@ async def _nodes(visit: Visit) -> Nodes:
     return nodes_seen(await visit.door.store.nodes(), state.degraded or "", visit.now)
 
 
-async def _ahead(visit: Visit, choices: Choices, schedules: tuple[Schedule, ...]) -> Timeline:
-    insights = InsightService(visit.door.store)
+def _ahead(
+    visit: Visit,
+    choices: Choices,
+    schedules: tuple[Schedule, ...],
+    glances: Mapping[ScheduleId, Glance],
+) -> Timeline:
     look, now = choices.look(visit.look), visit.now
-    ids = [each.id for each in schedules]
-    glances = await insights.glances(visit.actor, ids) if ids else {}
     end = now + choices.ahead.length
     by_label = choices.lanes == "label"
     if by_label:

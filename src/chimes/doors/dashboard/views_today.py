@@ -16,12 +16,12 @@ from chimes.doors.dashboard.views_system import page_of
 from chimes.doors.dashboard.views_today_needs import Needing, Nodes
 from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
-from chimes.model.ids import RunId
-from chimes.model.insights import BAD, ScheduleCounts, Tally, Window, summed
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.insights import BAD, Glance, ScheduleCounts, Tally, Window, summed
 from chimes.model.lags import Lags
-from chimes.model.run import LogEntry, RunStatus
+from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.retelling import retold_line
-from chimes.service.insights import LATE, RunningNow
+from chimes.service.insights import LATE
 from chimes.triggers.moment import format_moment
 from chimes.wording import Wording, counted, say
 
@@ -145,7 +145,9 @@ def _below(day: float | None, week: float | None) -> bool:
 # --- running now ----------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunningRow:
-    now: RunningNow
+    run: Run
+    #: How long runs of its schedule usually take; None: nobody knows.
+    expected: timedelta | None
     elapsed: timedelta
     #: Of the time it usually takes; None: nobody knows.
     share: float | None
@@ -155,26 +157,37 @@ class RunningRow:
 
     @property
     def attempts(self) -> int:
-        return self.now.run.policy.max_retries + 1
+        return self.run.policy.max_retries + 1
 
 
 def running_rows(
-    running: Iterable[RunningNow],
+    running: Iterable[Run],
+    glances: Mapping[ScheduleId, Glance],
     lines: Mapping[RunId, LogEntry],
     actor: Actor,
     look: Look,
     now: datetime,
 ) -> tuple[RunningRow, ...]:
-    return tuple(_running_row(each, lines.get(each.run.id), actor, look, now) for each in running)
+    rows = []
+    for run in running:
+        glance = None if run.schedule_id is None else glances.get(run.schedule_id)
+        expected = None if glance is None else glance.median
+        rows.append(_running_row(run, expected, lines.get(run.id), actor, look, now))
+    return tuple(rows)
 
 
 def _running_row(
-    each: RunningNow, last: LogEntry | None, actor: Actor, look: Look, now: datetime
+    run: Run,
+    expected: timedelta | None,
+    last: LogEntry | None,
+    actor: Actor,
+    look: Look,
+    now: datetime,
 ) -> RunningRow:
-    run, expected = each.run, each.expected
     elapsed = max(timedelta(0), now - (run.started_at or run.claimed_at or now))
     return RunningRow(
-        now=each,
+        run=run,
+        expected=expected,
         elapsed=elapsed,
         share=elapsed / expected if expected else None,
         may_cancel=actor.may_operate(run.owner) and not run.cancel_requested,
@@ -188,7 +201,7 @@ def short_line(message: str) -> str:
     return text if len(text) <= LINE_ROOM else f"{text[:LINE_ROOM]}…"
 
 
-def running_count(shown: Sequence[RunningNow], limit: int, week: Tally) -> int:
+def running_count(shown: Sequence[Run], limit: int, week: Tally) -> int:
     """Exact while they fit into the list; otherwise as many as the week's sums know of."""
     return len(shown) if len(shown) < limit else max(limit, week[RunStatus.RUNNING])
 
