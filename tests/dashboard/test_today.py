@@ -26,7 +26,13 @@ from chimes.doors.dashboard.views_today import (
     tiles,
 )
 from chimes.doors.dashboard.views_today_choices import SPANS, Choices, choices_in
-from chimes.doors.dashboard.views_today_heat import heat_cells, heat_chart, heat_since, runs_between
+from chimes.doors.dashboard.views_today_heat import (
+    heat_cells,
+    heat_chart,
+    heat_since,
+    heat_window,
+    runs_between,
+)
 from chimes.doors.dashboard.views_today_needs import (
     causes_in_words,
     needing_attention,
@@ -44,7 +50,7 @@ from chimes.errors import NotAllowed, NotFound
 from chimes.model.access import SYSTEM_OWNER, Actor, Owner, OwnerType, Role, Scope
 from chimes.model.attention import Attention, Attentions, Cause, Sign
 from chimes.model.ids import ScheduleId
-from chimes.model.insights import QUARTER, Glance, ScheduleCounts, Tally, Window
+from chimes.model.insights import QUARTER, Glance, ScheduleCounts, Tally, Window, summed
 from chimes.model.lags import NO_LAGS
 from chimes.model.listing import AuditQuery
 from chimes.model.node import Node
@@ -672,6 +678,42 @@ def test_cells_are_days_and_hours_of_the_zone(zone: str, at: datetime, row: int,
     chart = heat_chart(cells, Look(zone=zone), now)
     assert cell.address.replace("&", "&amp;") in chart.svg
     assert f"<td>{hour:02d}:00</td>" in chart.table
+
+
+@pytest.mark.parametrize(
+    ("zone", "minutes"),
+    [
+        ("UTC", 60),
+        ("Asia/Bangkok", 60),
+        ("America/New_York", 60),
+        ("Asia/Kolkata", 15),
+        ("Asia/Kathmandu", 15),
+        # Half an hour ahead of whole ones until 4 October, and then none.
+        ("Australia/Lord_Howe", 15),
+    ],
+)
+def test_hours_are_summed_up_by_the_store_where_they_are_hours_of_utc(
+    zone: str, minutes: int
+) -> None:
+    now = datetime(2026, 10, 5, 16, 20, tzinfo=UTC)
+    window, step = heat_window(zone, now)
+    assert step == minutes * MINUTE
+    assert window.since == heat_since(zone, now)
+    assert window.until == datetime(2026, 10, 5, 16, 30, tzinfo=UTC)
+    quarters = [a_tally(at, succeeded=n % 5) for n, at in enumerate(window.starts(QUARTER))]
+    tallies = [
+        summed((each for each in quarters if at <= each.at < at + step), at)
+        for at in window.starts(step)
+    ]
+    by_quarter, by_step = (
+        [[cell.count for cell in row] for row in cells]
+        for cells in (
+            heat_cells(quarters, zone, now),
+            heat_cells(tallies, zone, now, step=step),
+        )
+    )
+    assert by_step == by_quarter
+    assert sum(map(sum, by_step)) == sum(each.total for each in quarters)
 
 
 def test_the_address_of_a_cell_is_that_of_its_filter() -> None:

@@ -10,7 +10,7 @@ from chimes.doors.dashboard import times
 from chimes.doors.dashboard.charts.drawing import Chart
 from chimes.doors.dashboard.charts.heat import HeatCell, HeatWords, heat_map
 from chimes.doors.dashboard.look import Look, by_clock
-from chimes.model.insights import QUARTER, Tally, Window, summed
+from chimes.model.insights import QUARTER, Tally, Window, quarter_of, summed
 from chimes.triggers.moment import format_moment
 from chimes.wording import counted, in_language, say
 
@@ -38,7 +38,7 @@ def heat_since(zone: str, now: datetime, days: int = WEEK) -> datetime:
 def heat_window(zone: str, now: datetime, days: int = WEEK) -> tuple[Window, timedelta]:
     """What the map needs to know of, and in which steps: by the hour, or by quarters of one where
     those hours are not the hours of UTC."""
-    window = Window.around(heat_since(zone, now, days), now + QUARTER)
+    window = Window(since=heat_since(zone, now, days), until=quarter_of(now) + QUARTER)
     info = times.zone_info(zone)
     offsets = (each.astimezone(info).utcoffset() for each in (window.since, now))
     whole = all(offset is not None and not offset % _AN_HOUR for offset in offsets)
