@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import gc
 import gzip
 import json
 import os
@@ -38,6 +37,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Message
 from suite.postgres import Postgres
 
+from chimes.app.serving import settle_garbage
 from chimes.config import Settings
 from chimes.doors.context import Doorway
 from chimes.doors.dashboard.door import dashboard_door
@@ -233,10 +233,8 @@ async def measure(
     name: str, store: SqlStore, clock: SettableClock, given: Given, busy: Busy
 ) -> list[Row]:
     app, rows = app_on(store, clock), []
-    # As a node does after its start (`app/serving.py`).
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    # As in every node.
+    settle_garbage()
     print(f"{name}\n  {'':48} {'best':>7} {'median':>7} {'cpu':>7} ms {'KB':>6} {'all':>6}")
     pages = [page for page in await addresses(store) if page.startswith(given.only)]
     for page in pages:

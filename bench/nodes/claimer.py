@@ -19,6 +19,7 @@ from datetime import timedelta
 import uvloop
 from suite.chimes_tables import TASK, open_store
 
+from chimes.app.serving import settle_garbage
 from chimes.model.ids import NodeId
 from chimes.model.node import Node
 from chimes.model.planning import plan
@@ -67,6 +68,8 @@ async def fire(store: Store, node_id: NodeId, limit: int) -> Batches:
 
 async def main(url: str, count: int) -> None:
     stores = [await opened(url, number) for number in range(count)]
+    # As in every node.
+    settle_garbage()
     async for command in commands():
         gc.collect()
         await until(command["at"])

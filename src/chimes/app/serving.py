@@ -117,7 +117,7 @@ async def _serve(
         await store.close()
 
 
-def _settle_garbage() -> None:
+def settle_garbage() -> None:
     """What is there after the start stays until the end, and a run leaves next to no cycles: the
     collector would walk through all of it again and again, for a quarter of the time that the
     end of a run costs. Only for processes of our own: a library leaves its host's alone."""
@@ -157,7 +157,7 @@ class _Process:
                 server = server_of(self._runtime, self._node, self._listener, telegram)
                 await server.start()
             self._say_hello()
-            _settle_garbage()
+            settle_garbage()
             duties = [
                 asyncio.create_task(watch_keys(self._runtime.services)),
                 asyncio.create_task(self._sources.keep_up()),
