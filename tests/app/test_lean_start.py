@@ -41,14 +41,14 @@ import os, signal, sys
 from chimes.app import serving
 from chimes.config import load_settings
 
-settle = serving._settle_garbage
+settle = serving.settle_garbage
 
 def settled():
     settle()
     print([each for each in UNUSED if each in sys.modules])
     os.kill(os.getpid(), signal.SIGTERM)
 
-serving._settle_garbage = settled
+serving.settle_garbage = settled
 sys.exit(serving.serve(load_settings(flags={"port": "0", "data_dir": FOLDER})))
 """
 
