@@ -67,11 +67,21 @@ async def test_what_is_wrong_with_a_name_is_said_and_nothing_is_lost() -> None:
         await saved(browser, f"{RUNS}?q=status:failed", "one")
         await saved(browser, f"{RUNS}?q=status:queued", "two")
         wrong = await browser.send("/ui/filters/rename", on=RUNS, name="one", to="two")
-        assert "there is a filter" in (await browser.follow(wrong)).text
-        empty = await browser.send("/ui/filters/save", on=f"{RUNS}?q=a", name=" ")
-        told = await browser.follow(empty)
-        assert "a filter needs a name" in told.text
-        missing = await browser.send("/ui/filters/remove", on=RUNS, name="three")
+        assert wrong.status_code == 409
+        assert "there is a filter" in wrong.text
+        assert 'name="to" value="two"' in wrong.text
+        other = await browser.send("/ui/filters/rename", to="three")
+        assert "The filter is called three now." in (await browser.follow(other)).text
+        long = "x" * 61
+        refused = await browser.send("/ui/filters/save", on=f"{RUNS}?q=a", name=long)
+        assert refused.status_code == 422
+        assert f'name="name" value="{long}"' in refused.text
+        await browser.follow(await browser.send("/ui/filters/save", name="shorter"))
+        assert (
+            'title="a" aria-current="true">★ <bdi>shorter</bdi>'
+            in (await browser.get(f"{RUNS}?q=a")).text
+        )
+        missing = await browser.send("/ui/filters/remove", on=RUNS, name="four")
         assert missing.status_code == 404
         unknown = await browser.send("/ui/filters/remove", on=RUNS, list="nodes")
         assert unknown.status_code == 422

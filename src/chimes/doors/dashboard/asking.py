@@ -27,6 +27,9 @@ class Question:
     action: str = ""
     fields: tuple[tuple[str, str], ...] = ()
     back: str = ""
+    #: The reason as it was typed, and why it was refused.
+    typed: str = ""
+    error: str = ""
 
     @property
     def count(self) -> int:
@@ -35,4 +38,10 @@ class Question:
     def completed(self, action: str, form: Form, back: str) -> Question:
         """With the fields of the form that asked, so that the answer can carry them again."""
         fields = tuple(pair for pair in form.items() if pair[0] not in _NOT_AGAIN)
-        return replace(self, action=action, fields=(*fields, ("back", back)), back=back)
+        return replace(
+            self,
+            action=action,
+            fields=(*fields, ("back", back)),
+            back=back,
+            typed=form.text("reason"),
+        )

@@ -11,6 +11,7 @@ from chimes.doors.context import Doorway
 from chimes.doors.dashboard import cookies
 from chimes.doors.dashboard.forms import Form, read_form
 from chimes.doors.dashboard.look import COOKIE, Look, look_of
+from chimes.doors.dashboard.refusing import keep_for_another_try
 from chimes.doors.dashboard.visit import Visit
 from chimes.doors.refusal import Refusal
 from chimes.errors import InvalidInput, NotAuthenticated, NotFound, RateLimited, StoreError
@@ -70,12 +71,28 @@ async def arrive_with_form(
     """The same for an action: its form is read, and must come from a page of ours (S49)."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise _foreign()
-    visit = await arrive(reception, request, public=public)
+    try:
+        visit = await arrive(reception, request, public=public)
+    except (RateLimited, StoreError):
+        await _kept(request)
+        raise
     form: Form = await read_form(request)
-    token = form.text(FIELD) or request.headers.get(HEADER, "")
-    if not cookies.token_matches(visit.guard, token):
+    if not cookies.token_matches(visit.guard, _token(request, form)):
         raise _foreign()
+    keep_for_another_try(request, form, visit.guard)
     return replace(visit, form=form)
+
+
+async def _kept(request: Request) -> None:
+    """Who sends it is not known yet; that it is from a page of theirs is."""
+    form = await read_form(request)
+    for guard in (cookies.cookie(request, cookies.SESSION), cookies.cookie(request, cookies.GUARD)):
+        if cookies.token_matches(guard, _token(request, form)):
+            keep_for_another_try(request, form, guard)
+
+
+def _token(request: Request, form: Form) -> str:
+    return form.text(FIELD) or request.headers.get(HEADER, "")
 
 
 def _check_characters(request: Request) -> None:

@@ -45,6 +45,9 @@ def here(path: str) -> str:
 def frame_values(visit: Visit) -> dict[str, object]:
     url = visit.request.url
     address = url.path + (f"?{url.query}" if url.query else "")
+    if "back" in visit.form:
+        # The answer to a form: its own address may have no page.
+        address = visit.back()
     return {
         "visit": visit,
         "rail": RAIL,

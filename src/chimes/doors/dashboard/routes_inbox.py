@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
+from urllib.parse import parse_qsl, urlsplit
 
 from starlette.responses import JSONResponse, Response
 
@@ -11,6 +12,7 @@ from chimes.delivery.words import CHANNELS
 from chimes.doors.api.paging import cursor_to, position_from, question_of
 from chimes.doors.dashboard.markdown import safe_html
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.refusing import Refused
 from chimes.doors.dashboard.views_inbox import (
     FOLDERS,
     KINDS,
@@ -39,11 +41,13 @@ pages = Pages()
 _TOLD = 20
 #: The door by which presses come.
 TELEGRAM = "telegram"
+#: What tells one reply from the same one sent twice.
+LONGEST_KEY = 64
 
 
 @pages.get("/inbox")
 async def inbox(visit: Visit) -> Response:
-    return await _shown(visit, None)
+    return await shown(visit, None)
 
 
 @pages.get("/inbox/newer")
@@ -63,26 +67,34 @@ async def newer(visit: Visit) -> Response:
 async def message(visit: Visit) -> Response:
     """The list with one message open. Looking changes nothing: that it was read is said by a form
     of the page, by itself where there are scripts."""
-    return await _shown(
+    return await shown(
         visit, await visit.door.messages.item(visit.actor, InboxId(visit.path["id"]))
     )
 
 
-async def _shown(visit: Visit, item: InboxItem | None) -> Response:
-    asked = asked_in(visit.query)
+async def shown(
+    visit: Visit, item: InboxItem | None, refused: Refused | None = None, failed: str = ""
+) -> Response:
+    """`failed`: the form of the message that was `refused`; it has what was typed. The list is
+    then that of the page that the form was on, from its beginning."""
+    asked = asked_in(visit.query if refused is None else _query_of(visit.back()))
     question = question_of(visit.request)
     after = position_from(visit.query.get("cursor"), question, numbers=True)
     found, unread = await visit.door.messages.inbox(
         visit.actor, replace(asked.query(visit.now), after=after)
     )
     more = ""
-    if found.next is not None:
+    if found.next is not None and refused is None:
         url = visit.request.url.include_query_params(cursor=cursor_to(found.next, question))
         more = f"{url.path}?{url.query}"
     schedule = None if item is None else await _schedule(visit, item)
     told = await _told(visit, item)
     return visit.page(
         "inbox/page.html",
+        status=200 if refused is None else refused.status,
+        error=refused,
+        failed=failed,
+        given=visit.form,
         asked=asked,
         folders=FOLDERS,
         kinds=KINDS,
@@ -100,10 +112,14 @@ async def _shown(visit: Visit, item: InboxItem | None) -> Response:
         words_of=CHANNELS.__getitem__,
         presses=await _presses(visit, item) if told else (),
         may_reply=await _may_reply(visit, item),
-        reply_key=secrets.token_hex(8),
+        reply_key=visit.form.text("request")[:LONGEST_KEY] or secrets.token_hex(8),
         laters=laters(visit.look, visit.now),
         name_of=_name_of(asked, found.items),
     )
+
+
+def _query_of(address: str) -> dict[str, str]:
+    return dict(parse_qsl(urlsplit(address).query))
 
 
 def _owner_shown(visit: Visit, asked: Asked, item: InboxItem | None) -> Owner:

@@ -8,6 +8,8 @@ from starlette.responses import Response
 
 from chimes.doors.dashboard.flash import Undo
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.refusing import REFUSALS
+from chimes.doors.dashboard.routes_inbox import LONGEST_KEY, shown
 from chimes.doors.dashboard.views_inbox import HERE, asked_in, laters
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import InvalidInput, NotFound
@@ -64,8 +66,12 @@ async def unarchive(visit: Visit) -> Response:
 
 @pages.post("/inbox/{id}/snooze")
 async def snooze(visit: Visit) -> Response:
-    change = InboxChange(snoozed_until=_until(visit))
-    return await _marked(visit, change, say("It comes back later."), "wake", to=HERE)
+    item = await visit.door.messages.item(visit.actor, _id(visit))
+    try:
+        change = InboxChange(snoozed_until=_until(visit))
+        return await _marked(visit, change, say("It comes back later."), "wake", to=HERE)
+    except REFUSALS as error:
+        return await shown(visit, item, await visit.refused(error), "snooze")
 
 
 @pages.post("/inbox/{id}/wake")
@@ -82,19 +88,24 @@ async def test_message(visit: Visit) -> Response:
 
 @pages.post("/inbox/{id}/reply")
 async def reply_to_agent(visit: Visit) -> Response:
+    """Refused, the message comes again with the reply as it was typed: the run may have been
+    forgotten meanwhile, a quota be used up."""
     item = await visit.door.messages.item(visit.actor, _id(visit))
     if item.run_id is None:
         raise NotFound(say("message {id} not found", id=item.id))
-    run = await visit.door.runs.get(visit.actor, item.run_id)
-    new = await reply(
-        visit.door.schedules,
-        visit.actor,
-        run,
-        visit.form.raw("text"),
-        about=item.id,
-        request=visit.form.text("request")[:64],
-        language=visit.look.language,
-    )
+    try:
+        run = await visit.door.runs.get(visit.actor, item.run_id)
+        new = await reply(
+            visit.door.schedules,
+            visit.actor,
+            run,
+            visit.form.raw("text"),
+            about=item.id,
+            request=visit.form.text("request")[:LONGEST_KEY],
+            language=visit.look.language,
+        )
+    except (*REFUSALS, NotFound) as error:
+        return await shown(visit, item, await visit.refused(error), "reply")
     return visit.done(
         say("The agent was told. Its answer comes to the inbox."), to=f"/ui/runs/{new.id}"
     )

@@ -3,6 +3,8 @@ into their boxes (UX A.0)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from starlette.responses import JSONResponse, Response
 
 from chimes.doors.dashboard.filters import RUN_NAMES, SCHEDULE_NAMES, read_filter
@@ -14,17 +16,19 @@ from chimes.doors.dashboard.list_choices import (
     with_columns,
 )
 from chimes.doors.dashboard.pages import Handler, Pages
+from chimes.doors.dashboard.refusing import REFUSALS
 from chimes.doors.dashboard.views_completion import Known, completions
 from chimes.doors.dashboard.visit import Visit
-from chimes.errors import Conflict, InvalidInput
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.service.saved_filters import ListName, SavedFilter, SavedFilters
-from chimes.wording import say
+from chimes.wording import Wording, say
 
 pages = Pages()
 #: Schedules among whose labels and owners is looked for what could be meant.
 _LOOKED_AT = 200
 _LONGEST_WORD = 200
+#: What forms say about a filter.
+_ABOUT = frozenset({"list", "name", "to", "q"})
 
 
 def page_of(list_: ListName) -> str:
@@ -44,21 +48,35 @@ async def columns(visit: Visit) -> Response:
     return remembered(visit.request, visit.redirect(visit.back(page_of(list_))), choices)
 
 
-def told(act: Handler) -> Handler:
-    """What is wrong with a name is said on the page that it was given on."""
+def named_again(title: Wording, field: str) -> Callable[[Handler], Handler]:
+    """A name that is refused is asked for again, as it was typed in `field`."""
 
-    async def answer(visit: Visit) -> Response:
-        try:
-            return await act(visit)
-        except (InvalidInput, Conflict) as error:
-            back = visit.back(page_of(ListName.SCHEDULES))
-            return visit.done(error.message, to=back, kind="error")
+    def around(act: Handler) -> Handler:
+        async def answer(visit: Visit) -> Response:
+            try:
+                return await act(visit)
+            except REFUSALS as error:
+                why = await visit.refused(error)
+                list_ = list_named(visit.form.text("list"))
+                return visit.page(
+                    "lists/name.html",
+                    status=why.status,
+                    title=title,
+                    action=visit.request.url.path,
+                    field=field,
+                    typed=visit.form.raw(field),
+                    others=[pair for pair in visit.form.items() if pair[0] in _ABOUT - {field}],
+                    error=why,
+                    back=visit.back(page_of(list_)),
+                )
 
-    return answer
+        return answer
+
+    return around
 
 
 @pages.post("/filters/save")
-@told
+@named_again(say("Save this filter"), "name")
 async def save(visit: Visit) -> Response:
     list_ = list_named(visit.form.text("list"))
     names = SCHEDULE_NAMES if list_ is ListName.SCHEDULES else RUN_NAMES
@@ -74,7 +92,7 @@ async def save(visit: Visit) -> Response:
 
 
 @pages.post("/filters/rename")
-@told
+@named_again(say("Rename the filter"), "to")
 async def rename(visit: Visit) -> Response:
     list_, name = list_named(visit.form.text("list")), visit.form.text("name")
     renamed = await SavedFilters(visit.door.store).rename(

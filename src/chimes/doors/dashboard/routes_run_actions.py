@@ -12,6 +12,7 @@ from chimes.doors.api.wire_targets import patched_target, target_out
 from chimes.doors.dashboard.asking import Question
 from chimes.doors.dashboard.flash import Undo
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.refusing import REFUSALS
 from chimes.doors.dashboard.visit import Visit
 from chimes.doors.validation import sentence
 from chimes.errors import InvalidInput, NotAllowed
@@ -84,9 +85,10 @@ async def again(visit: Visit) -> Response:
             owner=run.owner,
         )
         new, created = await visit.door.schedules.asked_for(visit.actor, order)
-    except InvalidInput as error:
+    except REFUSALS as error:
+        why = await visit.refused(error)
         return visit.page(
-            "run/again.html", status=422, run=run, name=name, target=text, error=error
+            "run/again.html", status=why.status, run=run, name=name, target=text, error=why
         )
     return _on_to(visit, new, created=created)
 
@@ -95,20 +97,23 @@ async def again(visit: Visit) -> Response:
 async def mark_known(visit: Visit) -> Response:
     """Somebody has looked at it: it needs no attention again for the same error."""
     run = await _found(visit)
+    question = Question(
+        title=say("Mark this failure as known?"),
+        text=say(
+            "Its schedule no longer needs attention for this error, "
+            "until it fails in another way or works again. The reason stands beside it."
+        ),
+        button=say("Mark as known"),
+        names=[run.schedule_name],
+        dangerous=False,
+        reason=True,
+    )
     if not visit.sure:
-        question = Question(
-            title=say("Mark this failure as known?"),
-            text=say(
-                "Its schedule no longer needs attention for this error, "
-                "until it fails in another way or works again. The reason stands beside it."
-            ),
-            button=say("Mark as known"),
-            names=[run.schedule_name],
-            dangerous=False,
-            reason=True,
-        )
         return visit.ask(question)
-    await KnownFailures(visit.door.store).mark(visit.actor, run, visit.form.text("reason"))
+    try:
+        await KnownFailures(visit.door.store).mark(visit.actor, run, visit.form.text("reason"))
+    except REFUSALS as error:
+        return visit.ask(question, await visit.refused(error))
     return visit.done(
         say("The failure is known."),
         to=visit.back(page_of(run.id)),

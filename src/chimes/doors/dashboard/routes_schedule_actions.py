@@ -10,6 +10,7 @@ from starlette.responses import Response
 from chimes.doors.dashboard.asking import Question
 from chimes.doors.dashboard.flash import Undo
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.refusing import REFUSALS, Refused
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import InvalidInput
 from chimes.model.access import Actor
@@ -74,17 +75,17 @@ async def pause(visit: Visit) -> Response:
     try:
         until = moment_in(visit, "until")
         await visit.door.schedules.pause(visit.actor, schedule.id, note=note, until=until)
-    except InvalidInput as error:
-        return _ask_pause(visit, schedule, error)
+    except REFUSALS as error:
+        return _ask_pause(visit, schedule, await visit.refused(error))
     undo = Undo(action=f"{page_of(schedule.id)}/resume")
     return done(visit, schedule, say("{name} is paused.", name=schedule.name), undo=undo)
 
 
-def _ask_pause(visit: Visit, schedule: Schedule, error: InvalidInput | None = None) -> Response:
+def _ask_pause(visit: Visit, schedule: Schedule, error: Refused | None = None) -> Response:
     return visit.page_or_part(
         "schedules/pause.html",
         "part",
-        status=200 if error is None else 422,
+        status=200 if error is None else error.status,
         schedule=schedule,
         error=error,
         given=visit.form,
@@ -135,17 +136,20 @@ async def restore(visit: Visit) -> Response:
 @pages.post("/schedules/{id}/skip")
 async def skip(visit: Visit) -> Response:
     schedule = await schedule_in(visit)
+    question = Question(
+        title=say("Leave out the next run?"),
+        text=say("It is recorded as skipped; the one after it stays."),
+        button=say("Skip it"),
+        names=[schedule.name],
+        dangerous=False,
+        reason=True,
+    )
     if not visit.sure:
-        question = Question(
-            title=say("Leave out the next run?"),
-            text=say("It is recorded as skipped; the one after it stays."),
-            button=say("Skip it"),
-            names=[schedule.name],
-            dangerous=False,
-            reason=True,
-        )
         return visit.ask(question)
-    await visit.door.schedules.skip(visit.actor, schedule.id, reason=visit.form.text("reason"))
+    try:
+        await visit.door.schedules.skip(visit.actor, schedule.id, reason=visit.form.text("reason"))
+    except REFUSALS as error:
+        return visit.ask(question, await visit.refused(error))
     return done(visit, schedule, say("The next run of {name} is left out.", name=schedule.name))
 
 
@@ -174,15 +178,15 @@ async def reschedule(visit: Visit) -> Response:
 async def _set_next(visit: Visit, schedule: Schedule, verb: SetNext, text: str) -> Response:
     try:
         await verb(visit.actor, schedule.id, needed_moment(visit, "to"))
-    except InvalidInput as error:
-        return _next_page(visit, schedule, error)
+    except REFUSALS as error:
+        return _next_page(visit, schedule, await visit.refused(error))
     return done(visit, schedule, text)
 
 
-def _next_page(visit: Visit, schedule: Schedule, error: InvalidInput | None = None) -> Response:
+def _next_page(visit: Visit, schedule: Schedule, error: Refused | None = None) -> Response:
     return visit.page(
         "schedule/next.html",
-        status=200 if error is None else 422,
+        status=200 if error is None else error.status,
         schedule=schedule,
         error=error,
         given=visit.form,

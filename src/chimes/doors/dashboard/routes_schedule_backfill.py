@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.refusing import REFUSALS, Refused
 from chimes.doors.dashboard.routes_schedule_actions import needed_moment, page_of, schedule_in
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import InvalidInput, NotAllowed
@@ -36,8 +37,8 @@ async def backfill(visit: Visit) -> Response:
         found = await visit.door.schedules.backfill(
             visit.actor, schedule.id, start, end, dry_run=not visit.sure, pace=_pace_in(visit)
         )
-    except InvalidInput as error:
-        return _page(visit, schedule, error=error)
+    except REFUSALS as error:
+        return _page(visit, schedule, error=await visit.refused(error))
     if not visit.sure:
         return _page(visit, schedule, found=found)
     text = counted("{count} run was asked for.", "{count} runs were asked for.", len(found.runs))
@@ -58,11 +59,11 @@ def _page(
     schedule: Schedule,
     *,
     found: Backfill | None = None,
-    error: InvalidInput | None = None,
+    error: Refused | None = None,
 ) -> Response:
     return visit.page(
         "schedule/backfill.html",
-        status=200 if error is None else 422,
+        status=200 if error is None else error.status,
         schedule=schedule,
         found=found,
         shown=found.slots[:_SHOWN] if found else (),

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from chimes.doors.dashboard import views_bulk
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.refusing import REFUSALS, Refused
 from chimes.doors.dashboard.routes_schedule_actions import moment_in
 from chimes.doors.dashboard.routes_schedules import HERE, asked_for
 from chimes.doors.dashboard.views_bulk import Edit, Outcome, Outcomes, Verb
@@ -67,8 +68,8 @@ async def bulk(visit: Visit) -> Response:
         return _ask(visit, verb, meant, changed=visit.sure)
     try:
         return await _carry_out(visit, verb, meant)
-    except InvalidInput as error:
-        return _ask(visit, verb, meant, error=error)
+    except REFUSALS as error:
+        return _ask(visit, verb, meant, error=await visit.refused(error))
 
 
 async def _chosen(visit: Visit) -> Sequence[Schedule]:
@@ -107,13 +108,13 @@ def _ask(
     meant: Sequence[Meant],
     *,
     changed: bool = False,
-    error: InvalidInput | None = None,
+    error: Refused | None = None,
 ) -> Response:
     everything = visit.form.text("which") == "all"
     return visit.page_or_part(
         "schedules/bulk.html",
         "part",
-        status=200 if error is None else 422,
+        status=200 if error is None else error.status,
         verb=verb.value,
         question=views_bulk.question(verb, len(meant)),
         names=[each.name for each in meant[:5]],

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from chimes.doors.api.inputs import TargetPatch
 from chimes.doors.api.wire_targets import patched_target, target_out
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.refusing import REFUSALS, Refused
 from chimes.doors.dashboard.visit import Visit
 from chimes.doors.validation import sentence
 from chimes.errors import InvalidInput
@@ -104,8 +105,8 @@ async def run_with(visit: Visit) -> Response:
         run, created = await visit.door.schedules.run_asked_for(
             visit.actor, schedule.id, target=target
         )
-    except InvalidInput as error:
-        return _asked(visit, schedule, error=error)
+    except REFUSALS as error:
+        return _asked(visit, schedule, error=await visit.refused(error))
     if created:
         return visit.done(say("Its run was asked for."), to=f"/ui/runs/{run.id}")
     text = say("It is under way already: this is that run.")
@@ -116,12 +117,12 @@ async def _schedule(visit: Visit) -> Schedule:
     return await visit.door.schedules.get(visit.actor, ScheduleId(visit.path["id"]))
 
 
-def _asked(visit: Visit, schedule: Schedule, *, error: InvalidInput | None = None) -> Response:
+def _asked(visit: Visit, schedule: Schedule, *, error: Refused | None = None) -> Response:
     payload = payload_shown(schedule.target)
     return visit.page_or_part(
         "schedules/run.html",
         "part",
-        status=200 if error is None else 422,
+        status=200 if error is None else error.status,
         schedule=schedule,
         facts=facts_of(schedule.target),
         payload=payload,

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from chimes.doors.api.queries import owner_asked_for
 from chimes.doors.dashboard.asking import Question
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.refusing import REFUSALS, Refused
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.model.access import SYSTEM_OWNER, Role, Scope
@@ -34,8 +35,8 @@ async def create_user(visit: Visit) -> Response:
             password=visit.form.raw("password"),
             role=_role(visit),
         )
-    except InvalidInput as error:
-        return await _page(visit, error=error, form="user", status=422)
+    except REFUSALS as error:
+        return await _page(visit, error=await visit.refused(error), form="user")
     return visit.done(say("{name} can sign in now.", name=user.name), to=HERE)
 
 
@@ -50,8 +51,8 @@ async def change_password(visit: Visit) -> Response:
     name = visit.path["name"]
     try:
         await visit.users.set_password(visit.actor, name, visit.form.raw("password"))
-    except InvalidInput as error:
-        return await _page(visit, error=error, form=f"password-{name}", status=422)
+    except REFUSALS as error:
+        return await _page(visit, error=await visit.refused(error), form=f"password-{name}")
     text = say("{name} has another password now, and has to sign in again.", name=name)
     return visit.done(text, to=HERE)
 
@@ -87,8 +88,8 @@ async def create_key(visit: Visit) -> Response:
             expires_at=None if days is None else visit.now + timedelta(days=days),
             scopes=tuple(Scope(each) for each in form.all("scope") if each in set(Scope)),
         )
-    except InvalidInput as error:
-        return await _page(visit, error=error, form="key", status=422)
+    except REFUSALS as error:
+        return await _page(visit, error=await visit.refused(error), form="key")
     return await _page(visit, made=made.text)
 
 
@@ -117,15 +118,14 @@ async def _page(
     visit: Visit,
     *,
     made: str = "",
-    error: InvalidInput | None = None,
+    error: Refused | None = None,
     form: str = "",
-    status: int = 200,
 ) -> Response:
     if not visit.actor.administers:
         raise NotAllowed()
     return visit.page(
         "system/access.html",
-        status=status,
+        status=200 if error is None else error.status,
         open_mode=not await visit.door.access.keys_on(),
         users=await visit.users.all(visit.actor),
         keys=await visit.door.access.keys(visit.actor),

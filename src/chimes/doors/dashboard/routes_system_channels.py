@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.reaching import reach_source, reach_url
+from chimes.doors.dashboard.refusing import REFUSALS, Refused
 from chimes.doors.dashboard.routes_system import operators_only
 from chimes.doors.dashboard.views_system_channels import channel_rows, new_signing_key
 from chimes.doors.dashboard.visit import Visit
@@ -81,8 +82,8 @@ async def send_test(visit: Visit) -> Response:
     )
     try:
         outcome = await visit.door.messages.send_test(visit.actor, recipient)
-    except InvalidInput as error:
-        return await page(visit, error=error, failed=given, status=422)
+    except REFUSALS as error:
+        return await page(visit, error=await visit.refused(error), failed=given)
     return visit.done(outcome.words, to=HERE, kind=outcome.kind)
 
 
@@ -96,9 +97,8 @@ async def page(
     visit: Visit,
     *,
     made: str = "",
-    error: InvalidInput | None = None,
+    error: Refused | None = None,
     failed: str = "",
-    status: int = 200,
 ) -> Response:
     """`failed`: the channel of the test that `error` is about."""
     bot: Bot | None = getattr(visit.request.app.state, "telegram", None)
@@ -107,7 +107,7 @@ async def page(
     )
     return visit.page(
         "system/channels.html",
-        status=status,
+        status=200 if error is None else error.status,
         rows=channel_rows(visit.door.settings),
         bot=bot is not None,
         sources=tuple(visit.door.sources.now.by_id.values()),

@@ -31,7 +31,14 @@ from chimes.doors.dashboard.views_wizard_schema import arguments_of, left_out
 from chimes.doors.dashboard.views_wizard_when import Fields, Plain
 from chimes.doors.dashboard.visit import Visit
 from chimes.doors.problems import FieldError
-from chimes.errors import Conflict, InvalidInput, NotAllowed, StaleVersion
+from chimes.errors import (
+    ChimesError,
+    Conflict,
+    InvalidInput,
+    NotAllowed,
+    RateLimited,
+    StaleVersion,
+)
 from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Schedule
 from chimes.wording import say
@@ -53,8 +60,8 @@ async def create(visit: Visit, fields: Fields) -> Response | Sheet:
         made = await visit.door.schedules.create(visit.actor, draft, said=said_in(given))
     except InvalidInput as error:
         return await _again(visit, fields, None, told_at(error))
-    except (Conflict, NotAllowed) as error:
-        return await _again(visit, fields, None, FieldError(name="", detail=error.message, code=""))
+    except (Conflict, NotAllowed, RateLimited) as error:
+        return await _again(visit, fields, None, await _plainly_refused(visit, error))
     undo = Undo(action=f"/ui/schedules/{made.id}/unmake", fields={"version": str(made.version)})
     return visit.done(_next(visit, made), to=f"/ui/schedules/{made.id}", undo=undo)
 
@@ -126,8 +133,8 @@ async def save(visit: Visit, fields: Fields, edit: Edit) -> Response | Sheet:
         return await conflict(visit, fields, replace(edit, schedule=current))
     except InvalidInput as error:
         return await _again(visit, fields, edit, told_at(error))
-    except (Conflict, NotAllowed) as error:
-        return await _again(visit, fields, edit, FieldError(name="", detail=error.message, code=""))
+    except (Conflict, NotAllowed, RateLimited) as error:
+        return await _again(visit, fields, edit, await _plainly_refused(visit, error))
     return visit.done(
         _next(visit, saved), to=f"/ui/schedules/{saved.id}", undo=_undo(schedule, saved)
     )
@@ -157,6 +164,11 @@ def _plain(value: object) -> Plain:
 
 async def _again(visit: Visit, fields: Fields, edit: Edit | None, wrong: FieldError) -> Sheet:
     return await composed(visit, fields, edit=edit, filled_only=False, errors=[wrong])
+
+
+async def _plainly_refused(visit: Visit, error: ChimesError) -> FieldError:
+    """Nothing that was typed is to blame."""
+    return FieldError(name="", detail=(await visit.refused(error)).message, code="")
 
 
 def _undo(before: Schedule, after: Schedule) -> Undo | None:

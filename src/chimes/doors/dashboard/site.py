@@ -57,6 +57,7 @@ from chimes.doors.dashboard.entering import (
 )
 from chimes.doors.dashboard.live import Live, events_route
 from chimes.doors.dashboard.pages import Page
+from chimes.doors.dashboard.refusing import unsent_in
 from chimes.doors.dashboard.speaking import speaking_to
 from chimes.doors.dashboard.templating import rendered
 from chimes.doors.dashboard.visit import HTML_HEADERS, local_address
@@ -168,6 +169,7 @@ class Site:
                 template,
                 {
                     "problem": problem,
+                    "unsent": unsent_in(request, problem.status),
                     "request_id": request_id(request),
                     "version": self._door.version,
                 },

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from chimes.doors.auth import Gatekeeper
 from chimes.doors.context import Doorway
 from chimes.doors.dashboard.asking import Question
 from chimes.doors.dashboard.assets import accepts_gzip
@@ -19,8 +20,10 @@ from chimes.doors.dashboard.flash import Toast, Undo, toast_from
 from chimes.doors.dashboard.forms import Form
 from chimes.doors.dashboard.frame import frame_values
 from chimes.doors.dashboard.look import Look
+from chimes.doors.dashboard.refusing import Refused, refused_by
 from chimes.doors.dashboard.speaking import speaking_to
 from chimes.doors.dashboard.templating import block_rendered, rendered
+from chimes.errors import ChimesError, NotAllowed, QuotaExceeded
 from chimes.model.access import Actor
 from chimes.service.clock_watch import ClockWatch
 from chimes.service.signins import Guest, SignInService
@@ -110,14 +113,23 @@ class Visit:
         set_cookie(self.request, answer, FLASH, packed)
         return answer
 
-    def ask(self, question: Question, /) -> Response:
+    def ask(self, question: Question, /, refused: Refused | None = None) -> Response:
         """Before something wide or final: a dialog, or a page where there are no scripts. The
-        answer comes to the same handler, with the same fields and `sure` (`visit.sure`)."""
-        return self.page_or_part(
-            "ask.html",
-            "part",
-            ask=question.completed(self.request.url.path, self.form, self.back()),
-        )
+        answer comes to the same handler, with the same fields and `sure` (`visit.sure`). If that
+        was `refused`, it is asked again with the reason that was typed."""
+        ask = question.completed(self.request.url.path, self.form, self.back())
+        if refused is not None:
+            ask = replace(ask, error=refused.message)
+        status = 200 if refused is None else refused.status
+        return self.page_or_part("ask.html", "part", status=status, ask=ask)
+
+    async def refused(self, error: ChimesError) -> Refused:
+        """What the form says that comes again. What somebody may not is on record, as it is where
+        such an error goes further (S08)."""
+        if isinstance(error, NotAllowed | QuotaExceeded):
+            gatekeeper: Gatekeeper = self.request.app.state.gatekeeper
+            await gatekeeper.refused(self.request, self.actor, error)
+        return refused_by(error)
 
     @property
     def sure(self) -> bool:

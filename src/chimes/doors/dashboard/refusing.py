@@ -1,0 +1,56 @@
+"""A form that is refused comes again, with what was typed and with why: nobody types twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from chimes.doors.dashboard.cookies import form_token
+from chimes.doors.dashboard.forms import Form
+from chimes.doors.problems import problem_of
+from chimes.errors import ChimesError, Conflict, InvalidInput, NotAllowed, RateLimited
+
+#: What is said at the form. A store that is away cannot show the form either (`Unsent`).
+REFUSALS = (InvalidInput, Conflict, NotAllowed, RateLimited)
+#: Of these another try may do.
+_PASSING = frozenset({409, 412, 429, 500, 503})
+_SECRET = frozenset({"csrf", "password", "key", "signing_secret"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refused:
+    """Why, for the page with the form."""
+
+    message: str
+    #: What is wrong; empty: nothing that was typed.
+    field: str
+    status: int
+
+
+def refused_by(error: ChimesError) -> Refused:
+    field = error.field if isinstance(error, InvalidInput) else None
+    return Refused(message=error.message, field=field or "", status=problem_of(error).status)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unsent:
+    """A form that met something that passes: the page that says so can send it again."""
+
+    action: str
+    csrf: str
+    fields: tuple[tuple[str, str], ...]
+
+
+def keep_for_another_try(request: Request, form: Form, guard: str) -> None:
+    """Of a form whose token is right. Passwords and keys are not written into a page."""
+    request.state.unsent = Unsent(
+        action=request.url.path,
+        csrf=form_token(guard),
+        fields=tuple(pair for pair in form.items() if pair[0] not in _SECRET),
+    )
+
+
+def unsent_in(request: Request, status: int) -> Unsent | None:
+    found: Unsent | None = getattr(request.state, "unsent", None)
+    return found if status in _PASSING else None
