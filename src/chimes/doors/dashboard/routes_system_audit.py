@@ -19,6 +19,7 @@ from chimes.doors.dashboard.views_system_audit import (
     csv_head,
     csv_lines,
     json_lines,
+    verbs_offered,
     verified_from,
     wanted_in,
 )
@@ -66,6 +67,7 @@ async def audit(visit: Visit) -> Response:
         wanted=wanted,
         wrong=wrong,
         doors=DOORS,
+        verbs=verbs_offered(wanted.get("verb", "")),
         export=urlencode(wanted),
         more=more,
         verified=None if kept is None else verified_from(kept.value, kept.changed_at),

@@ -16,6 +16,7 @@ from chimes.doors.dashboard import speaking, times
 from chimes.doors.dashboard.assets import asset_address
 from chimes.doors.dashboard.look import by_clock
 from chimes.doors.dashboard.speaking import reader
+from chimes.doors.dashboard.views_audit_words import kind_in_words, verb_in_words
 from chimes.language.describing import describe
 from chimes.retelling import retold, retold_line
 from chimes.triggers import Trigger
@@ -55,6 +56,8 @@ def environment() -> Environment:
         percent=_percent,
         size=_size,
         said=_said,
+        verb_words=lambda verb: _said(verb_in_words(verb)),
+        kind_words=lambda kind: _said(kind_in_words(kind)),
         retold=_retold,
         retold_line=_retold_line,
         words=_words,

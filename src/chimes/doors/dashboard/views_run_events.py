@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from chimes.doors.dashboard.views_audit_words import verb_in_words
 from chimes.model.audit import AuditEntry
 from chimes.model.delivery import Delivery, DeliveryState
 from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
@@ -107,5 +108,5 @@ def _done(entry: AuditEntry) -> Iterator[Event]:
         case "unmark_known":
             what = say("{who} took back that the failure is known.", who=who)
         case _:
-            what = say("{who}: {verb}", who=who, verb=entry.verb)
+            what = say("{who}: {verb}", who=who, verb=verb_in_words(entry.verb))
     yield Event(at=entry.at, what=what, remark=entry.reason)

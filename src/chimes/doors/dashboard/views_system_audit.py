@@ -12,6 +12,7 @@ from itertools import zip_longest
 
 from chimes.doors.api.wire import moment_from
 from chimes.doors.api.wire_runs import audit_out
+from chimes.doors.dashboard.views_audit_words import VERBS
 from chimes.doors.dashboard.views_runs_export import cell
 from chimes.doors.dashboard.views_system import Change as Change
 from chimes.doors.dashboard.views_system import changes_of as changes_of
@@ -89,6 +90,11 @@ def verified_from(text: str, at: datetime) -> Verified | None:
 def wanted_in(query: Mapping[str, str]) -> dict[str, str]:
     names = (*_WORDS, *_DAYS)
     return {name: text for name in names if (text := query.get(name, "").strip())}
+
+
+def verbs_offered(wanted: str) -> list[str]:
+    """All that are written, and the one that is asked for, whatever it is."""
+    return sorted({*VERBS, wanted} - {""})
 
 
 def audit_query(wanted: Mapping[str, str], zone: str) -> AuditQuery:

@@ -1,0 +1,109 @@
+"""Every verb that some code of Chimes writes into the audit, and what it is about, found in the
+code itself: what is handed to a parameter of that name, from `AuditEntry` outwards through all that
+pass theirs on."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import chimes
+
+ROOT = Path(chimes.__file__).parent
+#: Their `verb` is something else: a button of a page, a command.
+OTHERS = (
+    "cli/",
+    "store/codec/",
+    "store/redis/",
+    "doors/dashboard",
+    "doors/telegram/commands.py",
+    "doors/telegram/conversation.py",
+)
+VERB = "verb"
+
+
+@dataclass(frozen=True)
+class Written:
+    word: str
+    place: str
+
+
+def written(parameter: str) -> set[Written]:
+    """`parameter`: verb or kind. AssertionError where it is neither a literal, nor chosen of
+    literals, nor passed on."""
+    trees = {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text())
+        for path in sorted(ROOT.rglob("*.py"))
+        if not str(path.relative_to(ROOT)).startswith(OTHERS)
+    }
+    found: set[Written] = set()
+    for name, tree in trees.items():
+        takers: dict[str, int | None] = {"AuditEntry": None}
+        for each in _imported(tree):
+            takers |= _takers(trees[each], parameter) if each in trees else {}
+        takers |= _takers(tree, parameter)
+        for call in (each for each in ast.walk(tree) if isinstance(each, ast.Call)):
+            taker = _name(call.func)
+            given = _given(call, parameter, takers[taker]) if taker in takers else None
+            if given is not None:
+                where = f"{name}:{call.lineno}"
+                found |= {Written(word, where) for word in _literals(given, tree, where)}
+    return found
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Modules of ours: a function of theirs may be called, or inherited."""
+    for each in ast.walk(tree):
+        if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("chimes."):
+            yield f"{str(each.module).removeprefix('chimes.').replace('.', '/')}.py"
+
+
+def _takers(tree: ast.Module, parameter: str) -> dict[str, int | None]:
+    """Its functions that take a verb, and which of their parameters is the one asked for."""
+    takers: dict[str, int | None] = {}
+    for each in ast.walk(tree):
+        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        names = [arg.arg for arg in each.args.args if arg.arg != "self"]
+        annotated = [*each.args.args, *each.args.kwonlyargs]
+        if any(a.arg == VERB and _is_str(a.annotation) for a in annotated):
+            takers[each.name] = names.index(parameter) if parameter in names else None
+    return takers
+
+
+def _is_str(annotation: ast.expr | None) -> bool:
+    return isinstance(annotation, ast.Name) and annotation.id == "str"
+
+
+def _name(func: ast.expr) -> str:
+    if isinstance(func, ast.Attribute):
+        return func.attr
+    return func.id if isinstance(func, ast.Name) else ""
+
+
+def _given(call: ast.Call, parameter: str, place: int | None) -> ast.expr | None:
+    for keyword in call.keywords:
+        if keyword.arg in (parameter, f"object_{parameter}"):
+            return keyword.value
+    return call.args[place] if place is not None and place < len(call.args) else None
+
+
+def _literals(given: ast.expr, tree: ast.Module, where: str) -> Iterator[str]:
+    match given:
+        case ast.Constant(value=str(word)):
+            yield word
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from _literals(body, tree, where)
+            yield from _literals(orelse, tree, where)
+        case ast.Name(id="verb" | "kind") | ast.Attribute(attr="verb" | "object_kind"):
+            pass
+        case ast.Call(func=ast.Name(id=name)):
+            for each in ast.walk(tree):
+                if isinstance(each, ast.FunctionDef) and each.name == name:
+                    for answer in (a for a in ast.walk(each) if isinstance(a, ast.Return)):
+                        assert answer.value is not None
+                        yield from _literals(answer.value, tree, where)
+        case _:
+            raise AssertionError(f"{where}: which word is {ast.unparse(given)}?")
