@@ -182,11 +182,31 @@ def test_new_runs_wait_and_selection_counts(
     page.keyboard.press("j")
     page.keyboard.press("x")
     expect(page.locator("[data-selected-count]")).to_have_text("1")
+    expect(page.locator("#window-total")).to_have_text("19 runs in this window")
+    page.locator("run-brush summary").click()
     hand.claimed()
     expect(page.locator("new-rows a")).to_have_text("1 new run – show")
     expect(page.locator("tr[data-row]")).to_have_count(19)
+    # The picture needs nobody to ask for it, but does not move under a hand that draws.
+    expect(page.locator("#window-total")).to_have_text("20 runs in this window")
+    expect(page.locator("run-brush rect.s-running")).to_have_count(1)
+    expect(page.locator("run-brush table")).to_be_visible()
+    first, last = (page.locator("svg.histogram g[data-from]").nth(n) for n in (4, 8))
+    first.hover()
+    page.mouse.down()
+    last.hover()
+    drawn = page.locator(".in-brush").count()
+    assert drawn
+    with page.expect_response(re.compile("part=picture")):
+        hand.claimed()
+    expect(page.locator("new-rows a")).to_have_text("2 new runs – show")
+    assert page.locator(".in-brush").count() == drawn
+    expect(page.locator("#window-total")).to_have_text("20 runs in this window")
+    page.get_by_role("heading", name="Runs", exact=True).hover()
+    page.mouse.up()
+    expect(page.locator("#window-total")).to_have_text("21 runs in this window", timeout=10_000)
     page.locator("new-rows a").click()
-    expect(page.locator("tr[data-row]")).to_have_count(20)
+    expect(page.locator("tr[data-row]")).to_have_count(21)
 
 
 def test_a_run_is_followed_live_to_its_end(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
@@ -410,3 +411,19 @@ def test_an_entry_names_its_run_and_a_backfill_its_moment() -> None:
         "d": "di",
     }
     assert sorted(found) == ["a", "b", "c", "d"]
+
+
+# UX A.5: the picture is asked for again while the list is looked at
+async def test_the_picture_can_be_had_alone() -> None:
+    now = NOW - timedelta(hours=1)
+    async with with_runs(ended(now), ended(now, RunStatus.FAILED, error="x")) as browser:
+        page = (await browser.get(query("status:failed"))).text
+        again = html.unescape(re.findall(r'data-again="([^"]+)"', page)[0])
+        part = await browser.get(again, **{"HX-Request": "true"})
+        assert "HX-Request" in part.headers["vary"]
+        assert "<html" not in part.text
+        assert 'class="s-failed"' in part.text
+        assert 's-succeeded"' not in part.text
+        assert "<span data-total hidden>1 run in this window</span>" in part.text
+        assert "data-row" not in part.text
+        assert "<html" in (await browser.get(again)).text, "somebody opens the address"

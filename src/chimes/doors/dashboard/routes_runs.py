@@ -41,6 +41,8 @@ from chimes.wording import counted, say
 pages = Pages()
 LIST = ListName.RUNS
 PAGE = 25
+#: The part of the page, and its block.
+PICTURE = "picture"
 #: Rows that are looked at again with one question.
 MOST_AGAIN = 100
 #: Runs that one answer looks at where the page sifts them itself.
@@ -63,6 +65,11 @@ async def runs(visit: Visit) -> Response:
     if "from" in visit.query or "to" in visit.query:
         return _window_chosen(visit)
     asked = await asked_in(visit, visit.query.get("q", ""))
+    if visit.partial and visit.query.get("part") == PICTURE:
+        values = await _picture(visit, asked)
+        answer = visit.part("runs/page.html", PICTURE, status=200, asked=asked, **values)
+        answer.headers.add_vary_header("HX-Request")
+        return answer
     question = question_of(visit.request)
     after = position_from(visit.query.get("cursor"), question, numbers=True)
     found = await matching(visit, asked, after=after, limit=PAGE)
@@ -78,16 +85,14 @@ async def runs(visit: Visit) -> Response:
         )
         answer.headers.add_vary_header("HX-Request")
         return answer
-    insights = InsightService(visit.door.store)
-    step = step_of(asked.window)
-    tallies = await insights.run_buckets(visit.actor, asked.window, step, asked.totals)
-    bars = bars_of(tallies, step, asked)
     known = {"q": asked.filter.text, "after": format_moment(visit.now)}
     hiding = None
     if not rows and not more and asked.filter.chips:
         hiding = await _hiding(visit, asked.filter)
     answer = visit.page(
         "runs/page.html",
+        status=200,
+        **await _picture(visit, asked),
         asked=asked,
         rows=rows,
         more=more,
@@ -95,8 +100,7 @@ async def runs(visit: Visit) -> Response:
         saved=await saved_in(visit, LIST),
         columns=COLUMNS[LIST],
         cols=cols,
-        chart=histogram_of(bars, visit.look, visit.now),
-        total=sum(bar.total for bar in bars),
+        again=f"{HERE}?{urlencode({'q': asked.filter.text, 'part': PICTURE})}",
         groups=await _groups(visit, asked),
         windows=window_links(asked),
         wider=wider(asked),
@@ -107,6 +111,19 @@ async def runs(visit: Visit) -> Response:
     )
     answer.headers.add_vary_header("HX-Request")
     return answer
+
+
+async def _picture(visit: Visit, asked: Asked) -> dict[str, object]:
+    """What the window holds; the page asks for it again while it changes."""
+    step = step_of(asked.window)
+    tallies = await InsightService(visit.door.store).run_buckets(
+        visit.actor, asked.window, step, asked.totals
+    )
+    bars = bars_of(tallies, step, asked)
+    return {
+        "chart": histogram_of(bars, visit.look, visit.now),
+        "total": sum(bar.total for bar in bars),
+    }
 
 
 async def _hiding(visit: Visit, found: Filter) -> Chip | None:

@@ -432,8 +432,50 @@
   customElements.define("run-log", RunLog);
 
   /* --- brush --------------------------------------------------------------------------------- */
+  /* The picture follows what happens, at most so often, and never under a hand that draws. */
+  const PICTURE_REST = 5000;
+
   class RunBrush extends HTMLElement {
     connectedCallback() {
+      this.hear = () => this.soon();
+      document.addEventListener("runs.changed", this.hear);
+      document.addEventListener("visibilitychange", this.hear);
+      this.brushing();
+    }
+    disconnectedCallback() {
+      clearTimeout(this.waiting);
+      document.removeEventListener("runs.changed", this.hear);
+      document.removeEventListener("visibilitychange", this.hear);
+    }
+    soon() {
+      if (this.waiting || document.hidden) return;
+      const wait = Math.max(0, (this.last ?? -PICTURE_REST) + PICTURE_REST - performance.now());
+      this.waiting = setTimeout(() => {
+        this.last = performance.now();
+        this.waiting = 0;
+        this.renew();
+      }, wait);
+    }
+    async renew() {
+      const answer = await fetch(this.dataset.again, { headers: { "HX-Request": "true" } }).catch(() => null);
+      if (!answer?.ok) return;
+      const holder = document.createElement("template");
+      holder.innerHTML = await answer.text();
+      if (this.held) { this.stale = true; return; }
+      const focused = document.activeElement?.closest?.("run-brush svg a")?.querySelector("g[data-from]")?.dataset.from;
+      for (const part of ["figcaption", "svg.histogram", "details.twin table"]) {
+        const fresh = holder.content.querySelector(part);
+        if (fresh) this.querySelector(part)?.replaceWith(fresh);
+      }
+      if (focused) this.querySelector(`g[data-from="${focused}"]`)?.closest("a")?.focus();
+      const total = document.getElementById("window-total");
+      if (total) total.textContent = holder.content.querySelector("[data-total]")?.textContent ?? "";
+    }
+    letGo() {
+      this.held = false;
+      if (this.stale) { this.stale = false; this.soon(); }
+    }
+    brushing() {
       let start = null, moved = false;
       const bars = () => [...this.querySelectorAll("svg.histogram g[data-from]")];
       const under = (event) => document.elementFromPoint(event.clientX, event.clientY)?.closest("g[data-from]");
@@ -443,7 +485,11 @@
       };
       const clear = () => bars().forEach((each) => each.classList.remove("in-brush"));
       this.addEventListener("dragstart", (event) => event.preventDefault());
-      this.addEventListener("pointerdown", (event) => { start = event.button === 0 ? under(event) : null; moved = false; });
+      this.addEventListener("pointerdown", (event) => {
+        start = event.button === 0 ? under(event) : null;
+        moved = false;
+        this.held = Boolean(start);
+      });
       this.addEventListener("pointermove", (event) => {
         const bar = start && under(event);
         if (!bar || (bar === start && !moved)) return;
@@ -456,9 +502,10 @@
         const chosen = bar ? range(bar) : [];
         start = null;
         clear();
+        this.letGo();
         if (chosen.length) this.show(chosen[0].dataset.from, chosen.at(-1).dataset.to);
       });
-      document.addEventListener("pointercancel", () => { start = null; clear(); });
+      document.addEventListener("pointercancel", () => { start = null; clear(); this.letGo(); });
       this.addEventListener("click", (event) => { if (moved) { event.preventDefault(); moved = false; } }, true);
     }
     show(from, to) {
