@@ -9,6 +9,7 @@ the system shows it, is the keeper's.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import json
 import os
@@ -38,14 +39,20 @@ class Forked:
         env: Mapping[str, str],
         cwd: Path,
         files: tuple[int, int, int] | None = None,
+        module: str = "chimes.cli",
     ) -> None:
         """`files`: standard input, output and error; otherwise there is nothing but the error, as
-        a pipe."""
+        a pipe. `module`: its `main()` is what runs, with the arguments in `sys.argv`."""
         self.stderr: TextIO | None = None
         self.returncode: int | None = None
         self._waiting = threading.Lock()
         self._status, told = os.pipe()
-        asked = {"arguments": [*arguments], "env": {**env}, "cwd": str(cwd)}
+        asked = {
+            "arguments": [*arguments],
+            "env": {**env},
+            "cwd": str(cwd),
+            "module": module,
+        }
         if files is not None:
             self.pid = _keeper().fork(asked, *files, told)
         else:
@@ -65,6 +72,17 @@ class Forked:
             assert timeout is not None
             raise subprocess.TimeoutExpired(["chimes"], timeout)
         return code
+
+    async def ended(self) -> int:
+        """Its exit code, once it has one. Meanwhile nobody else may wait for it."""
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        if self.returncode is None:
+            loop.add_reader(self._status, told.set)
+            try:
+                await told.wait()
+            finally:
+                loop.remove_reader(self._status)
+        return self.wait()
 
     def _waited(self, timeout: float | None) -> int | None:
         with self._waiting:
@@ -121,6 +139,8 @@ class _Keeper:
                 [sys.executable, str(_KEEPER), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
+                # What a terminal tells the tests is not for it: it ends when they have ended.
+                start_new_session=True,
             )
 
     def fork(self, asked: Mapping[str, object], *files: int) -> int:

@@ -7,6 +7,7 @@ could find half done.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -16,18 +17,23 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
+from typing import NoReturn
 
 import chimes
 from chimes import failpoints
-from chimes.cli import main as run_chimes
+from chimes.doors.dashboard.door import _prepare as prepare_dashboard
 
+ROOT = Path(__file__).parents[2]
 #: What a command loads only when it needs it, besides the package itself.
-IMPORTED = ("alembic.command", "rich.table", "uvloop")
+IMPORTED = ("alembic.command", "alembic.config", "rich.table", "uvloop")
 #: Modules that do something when they are imported.
 NOT_IMPORTED = ("__main__", "migrations.env")
 
@@ -41,6 +47,7 @@ class Command:
     arguments: list[str]
     env: dict[str, str]
     cwd: str
+    module: str
     files: tuple[int, ...]
 
 
@@ -102,8 +109,30 @@ def become(command: Command) -> None:
     script = Path(sys.executable).with_name("chimes")
     sys.path[0] = str(script.parent)
     sys.argv = [str(script), *command.arguments]
+    if not command.module.startswith("chimes."):
+        sys.path.append(str(ROOT))
     failpoints._armed = failpoints.armed(os.environ)
     failpoints._log = os.environ.get("CHIMES_FAILPOINTS_LOG", "")
+
+
+def run(main: Callable[[], object]) -> NoReturn:
+    """As Python ends after a script, but for taking the interpreter apart: that would copy all the
+    pages which the fork shares, only to throw them away."""
+    code = 0
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def import_everything() -> None:
@@ -117,13 +146,15 @@ def import_everything() -> None:
 
 def main(number: int) -> None:
     import_everything()
+    # Compiling the templates costs the first visit of a page more than a test with a browser does.
+    prepare_dashboard()
     # Or each fork would look through all of it, and copy it by that, at the latest when it ends.
     gc.freeze()
     with socket.socket(fileno=number) as asking:
         command = forked(asking)
     if command is not None:
         become(command)
-        run_chimes()
+        run(import_module(command.module).main)
 
 
 if __name__ == "__main__":

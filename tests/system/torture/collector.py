@@ -9,8 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tests.system.node import CHIMES
-from tests.system.torture.nodes import ROOT
+from tests.forking import ran
 from tests.system.torture.oracle import micros
 from tests.system.torture.records import (
     Case,
@@ -30,25 +29,11 @@ HISTORY, SINK, DUMP, NODES = "history.jsonl", "sink.jsonl", "dump.jsonl", "nodes
 
 async def dump(store: str, directory: Path) -> None:
     """By the product's own export, in a process of its own."""
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(directory),
-        "PYTHONPATH": str(ROOT / "src"),
-    }
-    process = await asyncio.create_subprocess_exec(
-        *(CHIMES, "store", "export", str(directory / DUMP), "--store", store),
-        env=environment,
-        cwd=directory,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), 120)
-    except TimeoutError:
-        process.kill()
-        raise
-    if process.returncode != 0:
-        raise RuntimeError(f"the store could not be exported: {output.decode(errors='replace')}")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory)}
+    command = ["store", "export", str(directory / DUMP), "--store", store]
+    done = await asyncio.to_thread(ran, command, cwd=directory, env=environment, timeout=120)
+    if done.returncode != 0:
+        raise RuntimeError(f"the store could not be exported: {done.stdout}{done.stderr}")
 
 
 def load(directory: Path) -> Case:

@@ -6,10 +6,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -17,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.forking import Forked
 from tests.system.torture import collector, nemesis
 from tests.system.torture.checker import check
 from tests.system.torture.nemesis import Fault, Nemesis
-from tests.system.torture.nodes import WITH_US, TortureNode
+from tests.system.torture.nodes import TortureNode
 from tests.system.torture.profiles import Profile
 from tests.system.torture.proxy import Proxy
 from tests.system.torture.slots import Found
@@ -30,7 +30,6 @@ from tests.system.torture.workload import Workload
 
 DRAIN_SECONDS = 60.0
 RSS_LIMIT, FILES_LIMIT = 300.0, 512
-ROOT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,26 +202,29 @@ class Conductor:
 
     @contextlib.asynccontextmanager
     async def _sink(self) -> AsyncIterator[int]:
-        process = await asyncio.create_subprocess_exec(
-            *(*WITH_US, sys.executable, "-m", "tests.system.torture.sink"),
-            str(self._out / collector.SINK),
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
+        theirs, ours = os.pipe()
+        heard, said = os.pipe()
         try:
-            line = await asyncio.wait_for(process.stdout.readline(), 30)
-            yield int(line)
+            process = Forked(
+                [str(self._out / collector.SINK)],
+                env={"PATH": os.environ["PATH"]},
+                cwd=self._out,
+                files=(theirs, said, 2),
+                module="tests.system.torture.sink",
+            )
         finally:
-            process.stdin.close()
+            os.close(theirs)
+            os.close(said)
+        with os.fdopen(ours, "wb", buffering=0) as until, os.fdopen(heard, "rb") as output:
+            port = await asyncio.wait_for(asyncio.to_thread(output.readline), 30)
             try:
-                await asyncio.wait_for(process.wait(), 10)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+                yield int(port)
+            finally:
+                until.close()
+                try:
+                    await asyncio.wait_for(process.ended(), 10)
+                except TimeoutError:
+                    process.kill()
 
     async def _watch_usage(self) -> None:
         while True:

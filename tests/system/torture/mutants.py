@@ -1,6 +1,5 @@
-"""Planted bugs: `chimes serve` with one thing broken on purpose, to prove that the harness sees it.
-
-    CHIMES_TORTURE_MUTANT=NAME python -m tests.system.torture.mutants serve
+"""Planted bugs: `chimes serve` with one thing broken on purpose, to prove that the harness sees it:
+the one that CHIMES_TORTURE_MUTANT names.
 
 Nothing in the product knows about them.
 """
@@ -9,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import chimes.store.sql.finishing as finishing
 from chimes.engine.hands import Hands
@@ -36,11 +33,11 @@ def not_atomic() -> None:
     def only_the_cursor(self: Scheduler, *args: Any) -> Firing:
         firing = plan(self, *args)
         left.extend(firing.runs)
-        return replace(firing, runs=())
+        return Firing(schedule=firing.schedule, runs=(), cancel=firing.cancel)
 
-    async def then_the_runs(self: Scheduler, limit: int) -> tuple[bool, bool]:
+    async def then_the_runs(self: Scheduler, *args: Any, **named: Any) -> tuple[bool, int]:
         left.clear()
-        answer = await fire(self, limit)
+        answer = await fire(self, *args, **named)
         if left:
             hit("fire.after")
             await asyncio.sleep(0.05)  # as long as a busy store takes
@@ -69,8 +66,8 @@ MUTANTS: dict[str, Callable[[], None]] = {
 }
 
 
-if __name__ == "__main__":
-    from chimes.cli import main
+def main() -> NoReturn:
+    from chimes.cli import main as chimes
 
     MUTANTS[os.environ["CHIMES_TORTURE_MUTANT"]]()
-    sys.exit(main())
+    chimes()

@@ -1,4 +1,7 @@
-"""The nodes of a torture run: real `chimes serve` processes, started, harmed and started again."""
+"""The nodes of a torture run: real `chimes serve` processes, started, harmed and started again.
+
+They are forks of a process that has imported the package (`tests.forking`): a node that was killed
+is back in a moment, and none outlives the harness, however that ends."""
 
 from __future__ import annotations
 
@@ -7,16 +10,12 @@ import contextlib
 import os
 import re
 import signal
-import sys
 import time
 from pathlib import Path
 
-from tests.system.node import CHIMES
+from tests.forking import Forked
 from tests.system.torture.proxy import Proxy
 
-ROOT = Path(__file__).parents[3]
-#: Whatever happens to this process, it leaves none behind.
-WITH_US = ("setpriv", "--pdeathsig=KILL")
 LISTENING = re.compile(rb"http://127\.0\.0\.1:(\d+)/api/v1")
 BOOT_SECONDS = 60.0
 #: RELIABILITY 2: the times of the torture.
@@ -35,7 +34,7 @@ class TortureNode:
         self._store = store
         self._directory = directory
         self._mutant = mutant
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Forked | None = None
         self._log: Path | None = None
         self._starts = 0
         #: 0 while nobody knows it.
@@ -48,7 +47,7 @@ class TortureNode:
         self.armed = False
         #: Processes whose end somebody asked for.
         self._asked: set[int] = set()
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[int] | None = None
 
     @property
     def running(self) -> bool:
@@ -68,7 +67,6 @@ class TortureNode:
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self._directory),
-            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
             "CHIMES_STORE": self._store,
             "CHIMES_PORT": "0",
             "CHIMES_LOG_FORMAT": "json",
@@ -81,33 +79,29 @@ class TortureNode:
             "CHIMES_TORTURE_MUTANT": self._mutant,
             **TIMES,
         }
-        mutated = [sys.executable, "-m", "tests.system.torture.mutants"]
+        nothing = os.open(os.devnull, os.O_RDWR)
         with self._log.open("wb") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                # A node never outlives its harness, however that ends.
-                *("setpriv", "--pdeathsig=KILL"),
-                *WITH_US,
-                *(mutated if self._mutant else [CHIMES]),
-                "serve",
+            self._process = Forked(
+                ["serve"],
                 env=environment,
                 cwd=self._directory,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,
+                files=(nothing, nothing, log.fileno()),
+                module="tests.system.torture.mutants" if self._mutant else "chimes.cli",
             )
+        os.close(nothing)
         if self.armed:
             self._asked.add(self.pid)
         self._watching = asyncio.create_task(self._watch(self._process))
 
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        code = await process.wait()
+    async def _watch(self, process: Forked) -> int:
+        code = await process.ended()
         # One that comes while the store is away says so and ends; somebody starts it again.
         waits = code == STORE_AWAY and not self.port
         if process.pid not in self._asked and not waits:
             self.exits.append(code)
         if self._process is process:
             self.port = 0
+        return code
 
     async def ready(self, within: float = BOOT_SECONDS) -> bool:
         """False: it has ended."""
@@ -155,12 +149,9 @@ class TortureNode:
             self._asked.add(self.pid)
 
     async def _gone(self, within: float) -> int | None:
-        if self._process is None:
+        if self._watching is None:
             return None
-        code = await asyncio.wait_for(self._process.wait(), within)
-        if self._watching is not None:
-            await self._watching
-        return code
+        return await asyncio.wait_for(asyncio.shield(self._watching), within)
 
     def last_words(self) -> str:
         return "" if self._log is None else self._log.read_text(errors="replace")[-2000:]

@@ -1,6 +1,6 @@
 """The receiver of all callbacks: a process that is never harmed.
 
-    python -m tests.system.torture.sink FILE     prints its port, then serves until its stdin ends
+    main(), with a file as argument     prints its port, then serves until its stdin ends
 
 Every request is on disk before it is answered. The last part of a path is the schedule's id; what
 comes before says how to behave: /hook/ID, /slow/MILLISECONDS/ID, /flaky/ID (the first attempt gets
@@ -74,7 +74,7 @@ async def handle(request: web.Request, ledger: Ledger) -> web.Response:
     return web.Response(text="ok")
 
 
-async def main(path: Path) -> None:
+async def serve(path: Path) -> None:
     ledger = Ledger(path)
     app = web.Application()
     app.router.add_route("*", "/{tail:.*}", lambda request: handle(request, ledger))
@@ -89,5 +89,5 @@ async def main(path: Path) -> None:
     await runner.cleanup()
 
 
-if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+def main() -> None:
+    asyncio.run(serve(Path(sys.argv[1])))
