@@ -269,3 +269,24 @@ async def test_only_admins_make_users_and_bad_ones_are_refused() -> None:
         await users.set_password(Actor(role=Role.MEMBER), "eve", PASSWORD)
     with pytest.raises(NotFound):
         await users.remove(Actor(), "eve")
+
+
+# UX A.0: an address that is nowhere is told as everything else is
+@pytest.mark.parametrize("path", ["/ui/nowhere", "/ui/runs/nobody", "/ui/schedules/x/y/z"])
+async def test_what_is_not_there_is_said_in_the_language_of_the_reader(path: str) -> None:
+    async with browsing() as browser:
+        await with_user(browser)
+        anna = Actor(owner=Owner(type=OwnerType.USER, id="anna"), role=Role.MEMBER)
+        chosen = {"language": "th", "theme": "dark"}
+        await browser.rig.doorway.preferences.change(anna, chosen)
+        if "/runs/" not in path:
+            stranger = await browser.get(path)
+            assert (stranger.status_code, stranger.headers["content-language"]) == (404, "en")
+        await signed_in(browser, user="anna", password=PASSWORD)
+        answer = await browser.get(path)
+        assert answer.status_code == 404
+        assert answer.headers["content-language"] == "th"
+        assert '<html lang="th" data-theme="dark">' in answer.text
+        assert "ไม่พบ" in answer.text
+        posted = await browser.post("/ui/nowhere", {})
+        assert (posted.status_code, posted.headers["content-language"]) == (404, "th")

@@ -50,7 +50,7 @@ async def arrive(reception: Reception, request: Request, *, public: bool = False
     request.state.actor = actor
     preferred = await door.preferences.of(actor.owner) if guest is not None else None
     look = seen_look(door, request, preferred)
-    request.state.language = look.language
+    request.state.language, request.state.look = look.language, look
     return Visit(
         request=request,
         door=door,

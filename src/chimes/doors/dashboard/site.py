@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from urllib.parse import urlencode
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route, Router
@@ -56,12 +58,14 @@ from chimes.doors.dashboard.entering import (
     seen_look,
 )
 from chimes.doors.dashboard.live import Live, events_route
+from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.pages import Page
 from chimes.doors.dashboard.refusing import unsent_in
 from chimes.doors.dashboard.speaking import speaking_to
 from chimes.doors.dashboard.templating import rendered
 from chimes.doors.dashboard.visit import HTML_HEADERS, local_address
 from chimes.doors.problems import Problem, request_id
+from chimes.errors import StoreError
 from chimes.service.clock_watch import ClockWatch
 from chimes.service.signins import SignInService
 from chimes.service.users import UserService
@@ -123,6 +127,7 @@ class Site:
                 *(self._route(page) for pages in ALL_PAGES for page in pages.listed),
             ],
             redirect_slashes=False,
+            default=self._unknown,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -130,6 +135,12 @@ class Site:
         scope["state"]["language"] = seen_look(self._door, Request(scope)).language
         scope["state"]["listeners"] = self._live.count
         await self._router(scope, receive, send)
+
+    async def _unknown(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Told as to anybody whom we know, in the language that they have chosen."""
+        with suppress(StoreError):
+            await arrive(self._reception, Request(scope, receive), public=True)
+        raise HTTPException(404)
 
     def _route(self, page: Page) -> Route:
         return Route(f"/ui{page.path}", self._endpoint(page), methods=[page.method])
@@ -161,7 +172,7 @@ class Site:
         }
         if problem.status == 401:
             return _to_login(request)
-        look = seen_look(self._door, request)
+        look = _look_known(request) or seen_look(self._door, request)
         partial = request.headers.get("hx-request", "").lower() == "true"
         template = "error_part.html" if partial else "error.html"
         with speaking_to(look, self._door.clock.now()):
@@ -179,6 +190,12 @@ class Site:
             headers |= {"HX-Retarget": "#toasts", "HX-Reswap": "beforeend"}
         headers |= {**HTML_HEADERS, "Content-Language": look.language}
         return HTMLResponse(text, status_code=problem.status, headers=headers)
+
+
+def _look_known(request: Request) -> Look | None:
+    """Of somebody who had come in before it went wrong."""
+    look: Look | None = request.scope["state"].get("look")
+    return look
 
 
 async def _to_start(request: Request) -> Response:
