@@ -116,6 +116,12 @@ def lines_of(page: Page) -> list[str]:
     return page.locator(".log-view .line .text").all_inner_texts()
 
 
+def height_of(page: Page) -> float:
+    box = page.locator(".log-view").bounding_box()
+    assert box is not None
+    return box["height"]
+
+
 @pytest.mark.parametrize(("language", "theme", "width"), LOOKS)
 def test_both_pages_in_every_look(
     site: Site,
@@ -217,6 +223,7 @@ def test_a_run_is_followed_live_to_its_end(
     expect(page.locator("h1 .status.running")).to_be_visible()
     hand.log(run, "first", "\x1b[1;31mred\x1b[0m plain", HOSTILE, "\x1b[38;5;46mgreen\x1b[0m")
     expect(page.locator(".log-view .line")).to_have_count(4)
+    assert height_of(page) > 300, "room for what comes"
     expect(page.locator(".log-view .a-bold.a-f1")).to_have_text("red")
     expect(page.locator(".log-view .a-f2")).to_have_text("green")
     assert lines_of(page)[2] == SEEN
@@ -242,6 +249,11 @@ def test_a_run_is_followed_live_to_its_end(
     hand.finish(run)
     expect(page.locator("h1 .status.succeeded")).to_be_visible()
     expect(page.get_by_role("button", name="Retry", exact=True)).to_be_visible()
+    # What cannot grow any more is as high as its lines, up to the same room.
+    assert height_of(page) > 300
+    page.get_by_label("Level").select_option("30")
+    expect(page.locator(".log-view .line")).to_have_count(1)
+    assert height_of(page) < 100
 
 
 def test_a_log_of_fifty_thousand_lines(

@@ -163,7 +163,7 @@
         this.add(found.lines.map(([number, at, level, text, length]) => ({ number, at, level, text, length })));
         ({ next, ended } = found);
       }
-      this.ended = ended;
+      this.end(ended);
       this.loaded = true;
       this.say();
       this.toHash();
@@ -186,7 +186,7 @@
       };
       source.addEventListener("end", () => {
         flush();
-        this.ended = true;
+        this.end(true);
         source.close();
         this.source = null;
         this.say();
@@ -198,6 +198,8 @@
         setTimeout(() => this.isConnected && this.sight(), 3000);
       };
     }
+
+    end(ended) { this.ended = ended; this.view.classList.toggle("ended", ended); }
 
     tellEnd() { document.querySelector("#run-head")?.dispatchEvent(new CustomEvent("log-ended")); }
 
