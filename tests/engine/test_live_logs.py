@@ -13,11 +13,12 @@ from chimes.clock import SystemClock
 from chimes.engine.attempt_log import BY_KIND, USUAL, AttemptLog
 from chimes.engine.capacity import Capacity
 from chimes.engine.hold import Hold
-from chimes.engine.live_logs import BATCH_CHARACTERS, LiveLogs
+from chimes.engine.live_logs import BATCH, BATCH_CHARACTERS, LiveLogs
 from chimes.engine.pools import Pool
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import RunId
 from chimes.model.run import LogEntry, Outcome, RunStatus, Verdict
+from chimes.model.target import TaskTarget
 from chimes.store.memory import MemoryStore
 from chimes.targets.base import Call
 from tests.builders import NOW, a_node, a_run, a_verdict, places
@@ -195,6 +196,28 @@ async def test_an_attempt_that_ends_as_its_lines_set_out_writes_them_once() -> N
     assert [entry.message for entry in await store.read_logs(run.id)] == ["only once"]
 
 
+async def test_what_a_task_says_at_its_end_goes_ahead_of_its_verdict_in_parts() -> None:
+    """One write with all of it could be too much for a store (UX D.1, 12: 50,000 lines)."""
+    store, put = MemoryStore(), list[Verdict]()
+    node = await store.join(a_node(), timedelta(minutes=1))
+    task = TaskTarget(name="talkative", args={})
+    await store.add_runs([a_run(target=task, available_at=await store.now())])
+    (run,) = await store.claim(places(node.id, offers=frozenset({task.needs})))
+    logs = LiveLogs(store, SystemClock(), put.append)
+    pool = Pool(name="worker", runners=(), places=1)
+    hold = Hold(run, Capacity(pool, asyncio.Event()), logs.watch)
+    spoken = [f"line {number}" for number in range(50_000)]
+    for line in spoken:
+        hold.add_log(NOW, "info", line)
+    logs.ended(hold, a_verdict(run, NOW, logs=hold.logs))
+    assert not put
+    await logs.once()
+    (verdict,) = put
+    assert len(verdict.logs) <= BATCH
+    await store.finish(put)
+    assert [entry.message for entry in await store.read_logs(run.id, limit=60_000)] == spoken
+
+
 async def test_who_has_lost_the_run_adds_nothing(rig: Rig) -> None:
     """Fenced like a verdict (I5)."""
     faults = Faults(rig.store)
@@ -253,7 +276,7 @@ async def test_much_is_written_in_parts(memory_rig: Rig) -> None:
 
 class TestAttemptLog:
     def test_it_is_cut_once_by_lines(self) -> None:
-        for kind, limits in (("http", USUAL), ("sync", BY_KIND["sync"])):
+        for kind, limits in (("http", USUAL), *BY_KIND.items()):
             log = AttemptLog(kind)
             for number in range(limits.lines + 10):
                 log.add(NOW, "info", str(number))

@@ -64,11 +64,11 @@ async def test_output_stops_when_the_log_is_full() -> None:
     written: list[str] = []
     log = RunLog(lambda level, message: written.append(message), LOG_LIMITS)
     reader = Output(log, "info")
-    reader.data_received(b"one\r\n\xff\n" + b"x\n" * 5000)
+    reader.data_received(b"one\r\n\xff\n" + b"x\n" * LOG_LIMITS.lines)
     reader.data_received(b"more\n")
     reader.connection_lost(None)
     assert written[:3] == ["one", "\ufffd", "x"]
-    assert len(written) == 991
+    assert len(written) == LOG_LIMITS.lines + 1
     log.close()
 
 

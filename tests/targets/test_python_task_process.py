@@ -19,6 +19,7 @@ from chimes.model.run import AttemptEnd
 from chimes.targets.processes import child as process
 from chimes.targets.python_task import PythonTask, Registry, Task
 from chimes.targets.python_task.importing import path_of, registry_at
+from chimes.targets.python_task.wire import LOG_LIMITS
 from tests.targets.python_tasks import PATH, registry
 from tests.targets.task_calls import a_call, alive, carry_out, running, until
 
@@ -108,8 +109,8 @@ async def test_a_gigabyte_of_output_is_drained_and_dropped(runner: PythonTask, n
     done = await carry_out(runner, name, timeout=100, megabytes=1024)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert done.value == "done"
-    assert len(done.lines) <= 1000
-    assert sum(len(message) for _, message in done.lines) <= 1024 * 1024 + 100
+    assert len(done.lines) <= LOG_LIMITS.lines + 1
+    assert sum(len(message) for _, message in done.lines) <= LOG_LIMITS.bytes + 100
     assert max(len(message) for _, message in done.lines) <= 8 * 1024
     assert grown < 32 * 1024, f"{grown} KiB more"
     if name == "floods":

@@ -29,6 +29,7 @@ from chimes.targets.python_task import (
     current_context,
     threads,
 )
+from chimes.targets.python_task.wire import LOG_LIMITS
 from tests.builders import NOW
 from tests.targets import python_tasks
 from tests.targets.task_calls import Carried, a_call, a_registry, carry_out, running, until
@@ -109,7 +110,7 @@ async def test_runs_side_by_side_have_their_own_contexts() -> None:
 async def test_lines_from_many_threads_are_whole_and_bounded() -> None:
     def chatter(context: Context) -> None:
         def speak() -> None:
-            for number in range(1000):
+            for number in range(LOG_LIMITS.lines // 8 + 10):
                 context.logger.info("line %d", number)
 
         speakers = [threading.Thread(target=speak) for _ in range(8)]
@@ -128,7 +129,7 @@ async def test_lines_from_many_threads_are_whole_and_bounded() -> None:
     async with running(a_registry(chatter)) as runner:
         await runner.execute(a_call("chatter", log))
     assert written_on == {threading.get_ident()}
-    assert len(lines) == 991
+    assert len(lines) == LOG_LIMITS.lines + 1
     assert lines[-1] == "too much output: the rest of it is left out"
 
 

@@ -22,8 +22,12 @@ class LogLimits:
 
 
 USUAL = LogLimits(lines=1000, characters=4 * 1024 * 1024)
-#: By the kind of the target. The output of a sync is what its users come for (R4.3).
-BY_KIND = {"sync": LogLimits(lines=10_100, characters=5 * 1024 * 1024)}
+#: By the kind of the target. The output of a sync is what its users come for (R4.3), and that of a
+#: task is followed to its end (UX D.1, 12).
+BY_KIND = {
+    "sync": LogLimits(lines=10_100, characters=5 * 1024 * 1024),
+    "task": LogLimits(lines=50_100, characters=6 * 1024 * 1024),
+}
 
 
 class AttemptLog:

@@ -64,8 +64,10 @@ class LiveLogs:
         self._stirred.set()
 
     def ended(self, hold: Hold, verdict: Verdict) -> None:
-        """The verdict goes on its way, at once unless there is a doubt about its lines."""
-        if hold.log is None or hold.log.settled:
+        """The verdict goes on its way, at once unless there is a doubt about its lines, or more of
+        them than belong into one write."""
+        log = hold.log
+        if log is None or (log.settled and (log.closed or not _crowded(log))):
             self._watched.pop(_key(hold), None)
             self._put(verdict)
         else:
@@ -114,9 +116,11 @@ class LiveLogs:
             async with self._places:
                 if log.in_doubt:
                     await self._resolve(hold, log)
-                # What is left of one that has ended goes with its verdict; of one that was let
-                # go nothing else carries it.
-                while self._over.get(_key(hold)) is None and not log.closed:
+                # The last lines of one that has ended go with its verdict; of one that was let
+                # go nothing else carries them.
+                while not log.closed:
+                    if self._over.get(_key(hold)) is not None and not _crowded(log):
+                        break
                     await self._send(hold, log)
                     if _key(hold) not in self._over or not log.pending:
                         break

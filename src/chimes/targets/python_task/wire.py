@@ -13,8 +13,8 @@ from chimes.targets.processes.limits import LogLimits
 from chimes.targets.python_task.context import Facts
 from chimes.targets.python_task.verdicts import TaskError
 
-#: The engine keeps a thousand lines of an attempt; a few are left for what is said about the task.
-LOG_LIMITS = LogLimits(lines=990, bytes=1024 * 1024)
+#: The engine keeps a few more of an attempt: they are left for what is said about the task.
+LOG_LIMITS = LogLimits(lines=50_000, bytes=5 * 1024 * 1024)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
