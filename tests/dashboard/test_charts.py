@@ -71,6 +71,29 @@ def words_of_timeline() -> TimelineWords:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Daily billing report", "Daily billing report"),
+        ("Daily billing report for all of them", "Daily billing report f…"),
+        ("WWWWWWWWWWWWWWWWWWWW", "WWWWWWWWWWWW…"),
+        ("iiiiiiiiiiiiiiiiiiiiiiiiii", "iiiiiiiiiiiiiiiiiiiiiiiiii"),
+        # Marks above and below take no room, and stay with their letter.
+        ("สรุปผลการทำงานของระบบ", "สรุปผลการทำงานของระบบ"),
+        ("กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้", "กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้"),
+        ("กกกกกกกกกกกกกกกกกกกกกกก", "กกกกกกกกกกกกกกกกกก…"),
+        ("กกกกกกกกกกกกกกกกกเกกกกก", "กกกกกกกกกกกกกกกกก…"),
+        ("每天早上九点给所有客户发送账单报告", "每天早上九点给所有客户…"),
+    ],
+)
+def test_a_name_keeps_its_dots_within_its_column(name: str, shown: str) -> None:
+    lanes = [Lane(name=name, fires=[Fire(at=START)])]
+    end = START + timedelta(hours=24)
+    words = words_of_timeline()
+    chart = timeline(lanes, start=START, end=end, now=START, ticks=[], words=words)
+    assert f">{shown}<title>{name}</title>" in str(chart.names)
+
+
 def test_a_timeline_has_bars_dots_clusters_now_and_the_change_of_clocks() -> None:
     hour = timedelta(hours=1)
     lanes = [

@@ -3,6 +3,7 @@ several run at the same time (UX picture 1)."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -303,5 +304,34 @@ def _worst_of(fires: Sequence[Fire]) -> RunStatus | None:
     return worst(ended) if ended else None
 
 
+#: What a name may take of its column, in em of its letters, and what signs take at most.
+_ROOM = 12.6
+_NARROW = frozenset("iljftrI.,:;'|!-/()[] ะาำเโใไๅ")
+_BROAD = frozenset("mMW@%…ฌญฒณ")
+#: Said after the letter that they stand before.
+_THAI_BEFORE = "เแโใไ"
+
+
 def _short(name: str) -> str:
-    return name if len(name) <= 22 else f"{name[:21]}…"
+    """As much of it as its column has room for, with its dots."""
+    if sum(map(_em, name)) <= _ROOM:
+        return name
+    taken, end = _em("…"), 0
+    for sign in name:
+        taken += _em(sign)
+        if taken > _ROOM:
+            break
+        end += 1
+    return f"{name[:end].rstrip(_THAI_BEFORE + ' ')}…"
+
+
+def _em(sign: str) -> float:
+    if unicodedata.category(sign) in ("Mn", "Me", "Cf"):
+        return 0.0
+    if unicodedata.east_asian_width(sign) in "WF":
+        return 1.0
+    if sign in _BROAD:
+        return 0.95
+    if sign in _NARROW:
+        return 0.42
+    return 0.78 if sign.isupper() or sign == "w" else 0.64
