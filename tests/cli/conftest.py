@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -18,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from chimes.cli.root import run
+from tests.forking import Forked, ran
 
+#: As it is started anew, which costs a second; what is forked (`spawn`, `Server`) does the same.
 CHIMES = [sys.executable, "-m", "chimes.cli"]
 URL = re.compile(r"http://127\.0\.0\.1:\d+")
 
@@ -86,16 +87,7 @@ def spawn(
     *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str = ""
 ) -> Result:
     """Runs a command as a process of its own."""
-    done = subprocess.run(
-        [*CHIMES, *arguments],
-        cwd=cwd,
-        env=environment(**(env or {})),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran(arguments, cwd=cwd, env=environment(**(env or {})), stdin=stdin)
     return Result(done.returncode, done.stdout, done.stderr)
 
 
@@ -111,13 +103,12 @@ class Server:
     ) -> None:
         self.directory = directory
         self.log = directory / "server.log"
-        with self.log.open("wb") as stream:
-            self.process = subprocess.Popen(
-                [*CHIMES, "serve", "--port", str(port), *arguments],
+        with self.log.open("wb") as stream, open(os.devnull, "r+b") as nothing:
+            self.process = Forked(
+                ["serve", "--port", str(port), *arguments],
                 cwd=directory,
                 env=environment(**(env or {})),
-                stdout=subprocess.DEVNULL,
-                stderr=stream,
+                files=(nothing.fileno(), nothing.fileno(), stream.fileno()),
             )
         self.url = self._wait_for_url()
 
