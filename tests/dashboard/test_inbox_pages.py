@@ -170,7 +170,8 @@ async def test_only_agents_are_replied_to() -> None:
             assert "Reply to the agent" not in page.text
         token = re.findall(r'name="csrf" value="([^"]+)"', browser.page)[0]
         answer = await browser.post(f"/ui/inbox/{item.id}/reply", {"csrf": token, "text": "x"})
-        assert answer.status_code == 403
+        assert answer.status_code == 409
+        assert "this run is not one of an agent that has answered" in answer.text
 
 
 # UX A.7: sent, button pressed

@@ -19,12 +19,12 @@ from chimes.doors.compat.softnix.routes import softnix_door
 from chimes.doors.description import describe_api
 from chimes.model.access import Actor, Role
 from chimes.model.delivery import DeliveryState
-from chimes.model.ids import manual_run_id
+from chimes.model.ids import ScheduleId, manual_run_id
 from chimes.model.listing import AuditQuery
 from chimes.model.run import RunStatus
 from chimes.model.source import Collection, Source, Sources
 from chimes.model.sync_task import task_id
-from chimes.model.target import SyncTarget
+from chimes.model.target import AgentTarget, SyncTarget
 from chimes.service.sources import Reloaded
 from chimes.service.users import UserService
 from tests.builders import ALICE, LEASE, NOW, a_delivery, a_node, a_run, a_task
@@ -44,6 +44,7 @@ MOMENT = "2030-01-16T01:00:00Z"
 PAST = {"from": "2030-01-14T00:00:00Z", "to": "2030-01-15T08:00:00Z"}
 PROMPT = {"kind": "agent", "prompt": "x"}
 ONE = "/api/v1/schedules/{schedule_id}"
+FILTERS = "/api/v1/me/filters"
 JOB = {
     "name": "j",
     "type": "http",
@@ -83,6 +84,16 @@ CASES: dict[tuple[str, str], Case] = {
     ("post", "/api/v1/runs"): Case(verb="start", body={"target": HTTP}),
     ("post", "/api/v1/runs/{run_id}/cancel"): Case(verb="cancel"),
     ("post", "/api/v1/runs/{ended_id}/retry"): Case(verb="retry"),
+    ("post", "/api/v1/runs/{failed_id}/known"): Case(verb="mark_known"),
+    ("delete", "/api/v1/runs/{failed_id}/known"): Case(verb="unmark_known"),
+    ("post", "/api/v1/runs/{answered_id}/reply"): Case(verb="start", body={"text": "And?"}),
+    ("post", FILTERS): Case(
+        verb="save_filter", body={"list": "runs", "name": "x", "filter": "status:failed"}
+    ),
+    ("patch", FILTERS): Case(
+        verb="rename_filter", body={"list": "runs", "name": "kept", "to": "x"}
+    ),
+    ("delete", FILTERS): Case(verb="remove_filter", query="?list=runs&name=kept"),
     ("post", "/api/v1/deliveries/{delivery_id}/retry"): Case(verb="retry"),
     ("post", "/api/v1/nodes/{node_id}/drain"): Case(verb="drain"),
     ("post", "/api/v1/nodes/{node_id}/resume"): Case(verb="resume"),
@@ -141,6 +152,8 @@ NAMES = {
     ("/knowledge-networks/", "schedule_id"): "action_id",
     ("/knowledge-networks/", "schedule_ids"): "action_id",
     ("/api/v1/runs/{run_id}/retry", "run_id"): "ended_id",
+    ("/api/v1/runs/{run_id}/known", "run_id"): "failed_id",
+    ("/api/v1/runs/{run_id}/reply", "run_id"): "answered_id",
 }
 
 
@@ -170,7 +183,11 @@ async def scene() -> AsyncIterator[Scene]:
         dead = replace(a_delivery(), state=DeliveryState.DEAD)
         orders = SyncTarget(source="shop", collection="orders")
         waiting, task = a_run(), a_task(orders, id=manual_run_id(NOW))
-        await rig.store.load([waiting, ended, task, dead])
+        failed = a_run(schedule_id=ScheduleId("s"), status=RunStatus.FAILED)
+        answered = a_run(target=AgentTarget(prompt="x"), status=RunStatus.SUCCEEDED)
+        await rig.store.load([waiting, ended, failed, answered, task, dead])
+        kept = {"list": "runs", "name": "kept", "filter": "a"}
+        await rig.client.post(FILTERS, json=kept, headers=headers)
         key = await rig.doorway.access.create(Actor(), name="x", role=Role.VIEWER, owner=ALICE)
         users = UserService(rig.store)
         password = "correct horse battery"
@@ -183,6 +200,8 @@ async def scene() -> AsyncIterator[Scene]:
             "kn_id": "kn1",
             "run_id": waiting.id,
             "ended_id": ended.id,
+            "failed_id": failed.id,
+            "answered_id": answered.id,
             "delivery_id": dead.id,
             "key_id": key.key.id,
             "task_id": task_id(task),

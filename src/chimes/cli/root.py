@@ -44,6 +44,8 @@ COMMANDS = {
     "logs": Lazy("chimes.cli.runs", "logs", "Show the log of a run."),
     "cancel": Lazy("chimes.cli.runs", "cancel", "Cancel a run."),
     "retry": Lazy("chimes.cli.runs", "retry", "Run a run that has ended once more."),
+    "reply": Lazy("chimes.cli.remarks", "reply", "Answer an agent that has answered."),
+    "known": Lazy("chimes.cli.remarks", "known", "Mark the failure of a schedule as known."),
     "inbox": Lazy("chimes.cli.messages", "inbox", "Read what schedules delivered."),
     "deliveries": Lazy("chimes.cli.messages", "deliveries", "List what was told to whom."),
     "worker": Lazy("chimes.cli.worker", "worker", "Carry out an application's tasks."),

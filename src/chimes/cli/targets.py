@@ -66,7 +66,7 @@ def _target(kind: str, options: Mapping[str, object]) -> tuple[Json, str]:
     if kind == "action":
         return _action(name, options)
     if kind == "message":
-        text = _content(name)
+        text = text_in(name)
         return {"kind": "message", "text": text}, _first_line(text)
     if kind == "flow":
         start = _json_object(options["input"], "--input")
@@ -83,13 +83,13 @@ def _http(options: Mapping[str, object]) -> tuple[Json, str]:
     if headers:
         target["headers"] = dict(_header(each) for each in headers)
     if isinstance(options["body"], str):
-        target["body"] = _content(options["body"])
+        target["body"] = text_in(options["body"])
     return target, f"{method} {url}"
 
 
 def _agent(options: Mapping[str, object], task: str) -> tuple[Json, str]:
     given = options["prompt"]
-    prompt = _content(given) if isinstance(given, str) else task
+    prompt = text_in(given) if isinstance(given, str) else task
     if not prompt.strip():
         raise click.UsageError(say("Say what the agent is to do with --prompt TEXT."))
     target: Json = {"kind": "agent", "prompt": prompt}
@@ -139,11 +139,11 @@ def overrides(
     if params:
         found["params"] = dict(_argument(each) for each in params)
     if body is not None:
-        found["body"] = _content(body)
+        found["body"] = text_in(body)
     if prompt is not None:
-        found["prompt"] = _content(prompt)
+        found["prompt"] = text_in(prompt)
     if message is not None:
-        found["text"] = _content(message)
+        found["text"] = text_in(message)
     return found
 
 
@@ -164,7 +164,7 @@ def _json_object(text: object, option: str) -> Json:
     if not isinstance(text, str):
         return {}
     try:
-        found = json.loads(_content(text))
+        found = json.loads(text_in(text))
     except ValueError as error:
         raise click.UsageError(
             say("{option} is not JSON: {reason}.", option=option, reason=error)
@@ -189,7 +189,8 @@ def _header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _content(text: str) -> str:
+def text_in(text: str) -> str:
+    """What was given itself, or what stands in the file that it names."""
     if text == "-":
         return sys.stdin.read()
     if not text.startswith("@"):

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from chimes.delivery.message import output_of
-from chimes.errors import InvalidInput, NotAllowed
+from chimes.errors import Conflict, InvalidInput, NotAllowed
 from chimes.model.access import Actor
-from chimes.model.ids import InboxId
+from chimes.model.ids import InboxId, RunId
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Run
 from chimes.model.target import AgentTarget
@@ -29,20 +29,28 @@ def may_reply(actor: Actor, run: Run) -> bool:
     return prompted and actor.may_create(run.owner) and not actor.is_agent
 
 
+def reply_id(about: InboxId, request: str) -> RunId:
+    """Of the run that a request to answer a message makes."""
+    return run_id_for(f"reply:{about}:{request}")
+
+
 async def reply(
     schedules: ScheduleService,
     actor: Actor,
     run: Run,
     text: str,
     *,
-    about: InboxId,
-    request: str,
+    run_id: RunId | None,
     language: str,
 ) -> Run:
-    """The new run; its answer comes to the inbox of the owner. The same request gives the same
-    run, however often it is sent."""
-    if not may_reply(actor, run):
+    """The new run; its answer comes to the inbox of the owner. With the same `run_id` it is the
+    same run, however often it is sent. Conflict: there is no agent that has answered."""
+    if not actor.may_create(run.owner) or actor.is_agent:
         raise NotAllowed()
+    if not may_reply(actor, run):
+        raise Conflict(
+            say("this run is not one of an agent that has answered"), code="nothing_to_reply_to"
+        )
     text = text.strip()
     if not text:
         raise InvalidInput(say("write what the agent is to be told"), field="text", code="missing")
@@ -50,8 +58,7 @@ async def reply(
         raise InvalidInput(
             say("at most {most} characters", most=LONGEST_REPLY), field="text", code="too_long"
         )
-    order = replied(run, text, language)
-    return await schedules.start(actor, order, run_id=run_id_for(f"reply:{about}:{request}"))
+    return await schedules.start(actor, replied(run, text, language), run_id=run_id)
 
 
 def replied(run: Run, text: str, language: str) -> Order:

@@ -16,7 +16,7 @@ from chimes.errors import InvalidInput, NotFound
 from chimes.model.ids import InboxId
 from chimes.model.inbox import READ, InboxChange, Wake
 from chimes.model.recipient import Channel, Recipient
-from chimes.service.replies import reply
+from chimes.service.replies import reply, reply_id
 from chimes.triggers.moment import parse_moment
 from chimes.wording import Wording, counted, say
 
@@ -100,8 +100,7 @@ async def reply_to_agent(visit: Visit) -> Response:
             visit.actor,
             run,
             visit.form.raw("text"),
-            about=item.id,
-            request=visit.form.text("request")[:LONGEST_KEY],
+            run_id=reply_id(item.id, visit.form.text("request")[:LONGEST_KEY]),
             language=visit.look.language,
         )
     except (*REFUSALS, NotFound) as error:
