@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from tests.servers import start_mariadb, start_postgres
 from tests.servers.server import PrivateServer
 
 PATH = "/api/v1/schedules"
+BODY = definition(target={"url": "http://127.0.0.1:8080/"})
 
 
 @pytest.fixture(params=[start_postgres, start_mariadb], ids=["postgresql", "mariadb"])
@@ -44,49 +45,61 @@ def until(client: httpx2.Client, path: str, status: int, within: float = 30) -> 
         time.sleep(0.1)  # nobody tells us when a node has noticed
 
 
-# F21
-def test_a_database_that_is_gone_is_503_at_once(tmp_path: Path, database: PrivateServer) -> None:
+def soon(ask: Callable[[], httpx2.Response]) -> httpx2.Response:
+    """F21: within 2 s. One of three, because the machine may be busy with something else; what
+    waits for the database does so each time."""
+    took = []
+    for _ in range(3):
+        began = time.monotonic()
+        answer = ask()
+        took.append(time.monotonic() - began)
+        if took[-1] < 2:
+            return answer
+    raise AssertionError(f"answered after {took} s")
+
+
+def test_a_database_that_takes_no_writes_and_one_that_is_gone(
+    tmp_path: Path, database: PrivateServer
+) -> None:
     with serving(tmp_path, database.new_database()) as client:
-        body = definition(target={"url": "http://127.0.0.1:8080/"})
-        made = client.post(PATH, json=body)
+        made = client.post(PATH, json=BODY)
         assert made.status_code == 201, made.text
-        database.kill9()
-        for method in ("POST", "GET"):
-            began = time.monotonic()
-            answer = client.request(method, PATH, json=body if method == "POST" else None)
-            assert time.monotonic() - began < 2
-            assert answer.status_code == 503, answer.text
-            assert int(answer.headers["retry-after"]) >= 1
-            assert answer.json()["code"] == "store_unavailable"
-        health = client.get("/health")
-        assert (health.status_code, health.json()["status"]) == (200, "degraded")
-        until(client, "/ready", 503)
-        database.restart()
-        until(client, "/ready", 200)
-        assert [each["id"] for each in client.get(PATH).json()["items"]] == [made.json()["id"]]
-        assert client.post(PATH, json=body).status_code == 201
+        _takes_no_writes(client, database)
+        _is_gone(client, database)
+        assert made.json()["id"] in [each["id"] for each in client.get(PATH).json()["items"]]
 
 
 # F27
-def test_a_database_that_takes_no_writes(tmp_path: Path, database: PrivateServer) -> None:
+def _takes_no_writes(client: httpx2.Client, database: PrivateServer) -> None:
     on, off = _read_only(database)
-    with serving(tmp_path, database.new_database()) as client:
-        body = definition(target={"url": "http://127.0.0.1:8080/"})
-        made = client.post(PATH, json=body)
-        assert made.status_code == 201, made.text
-        database.admin(*on)
-        until(client, "/ready", 503)
-        began = time.monotonic()
-        answer = client.post(PATH, json=body)
-        assert time.monotonic() - began < 2
-        assert (answer.status_code, answer.json()["code"]) == (503, "store_read_only")
+    database.admin(*on)
+    until(client, "/ready", 503)
+    answer = soon(lambda: client.post(PATH, json=BODY))
+    assert (answer.status_code, answer.json()["code"]) == (503, "store_read_only")
+    assert int(answer.headers["retry-after"]) >= 1
+    listed = client.get(PATH)
+    assert (listed.status_code, len(listed.json()["items"])) == (200, 1)
+    assert client.get("/health").status_code == 200
+    database.admin(*off)
+    until(client, "/ready", 200)
+    assert client.post(PATH, json=BODY).status_code == 201
+
+
+# F21
+def _is_gone(client: httpx2.Client, database: PrivateServer) -> None:
+    database.kill9()
+    for ask in (lambda: client.post(PATH, json=BODY), lambda: client.get(PATH)):
+        answer = soon(ask)
+        assert answer.status_code == 503, answer.text
         assert int(answer.headers["retry-after"]) >= 1
-        listed = client.get(PATH)
-        assert (listed.status_code, len(listed.json()["items"])) == (200, 1)
-        assert client.get("/health").status_code == 200
-        database.admin(*off)
-        until(client, "/ready", 200)
-        assert client.post(PATH, json=body).status_code == 201
+        assert answer.json()["code"] == "store_unavailable"
+    health = client.get("/health")
+    assert (health.status_code, health.json()["status"]) == (200, "degraded")
+    until(client, "/ready", 503)
+    database.restart()
+    until(client, "/ready", 200)
+    assert len(client.get(PATH).json()["items"]) == 2
+    assert client.post(PATH, json=BODY).status_code == 201
 
 
 def _read_only(database: PrivateServer) -> tuple[list[str], list[str]]:
