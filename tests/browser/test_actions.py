@@ -34,7 +34,7 @@ def test_a_wide_action_asks_shows_names_and_can_be_undone(
     expect(asked).to_contain_text("Remove 2 rows?")
     expect(asked.locator(".names li")).to_have_text(["one", HOSTILE])
     if scripts:
-        accessible(page)
+        accessible(asked)
         page.keyboard.press("Escape")
         expect(asked).to_have_count(0)
         # The focus is back where it was.
@@ -138,7 +138,7 @@ def test_the_palette_finds_schedules_and_what_the_page_can_do(
     expect(page.get_by_role("option", name="Edit the trial")).to_have_attribute(
         "aria-selected", "true"
     )
-    accessible(page)
+    accessible(page.locator("#palette"))
     page.keyboard.press("Enter")
     page.wait_for_url("**/ui/trial#pressed")
     expect(page.locator("#palette")).to_be_hidden()

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
-from tests.browser.watching import accessible, fits, fits_longer, zoned
+from tests.browser.conftest import FRAME_LOOKS, PHONE, Site, Visitor
+from tests.browser.watching import accessible, fits_longer, for_everybody
 
 PAGES = ("/ui/", "/ui/schedules", "/ui/schedules/new", "/ui/runs", "/ui/inbox", "/ui/system")
 
 
-@pytest.mark.parametrize(("language", "theme", "width"), LOOKS)
+@pytest.mark.parametrize(("language", "theme", "width"), FRAME_LOOKS)
 def test_every_page_is_accessible_and_fits(
     shared_site: Site, visitor: Callable[..., Visitor], language: str, theme: str, width: int
 ) -> None:
@@ -22,9 +22,7 @@ def test_every_page_is_accessible_and_fits(
     for path in PAGES:
         page = somebody.open(path)
         assert page.get_attribute("html", "lang") == {"zh": "zh-Hans"}.get(language, language)
-        accessible(page)
-        fits(page)
-        zoned(page)
+        for_everybody(page, language)
         if width == PHONE:
             fits_longer(page)
 
@@ -95,7 +93,7 @@ def test_keys_lead_everywhere(shared_site: Site, visitor: Callable[..., Visitor]
     expect(page.locator("#search")).to_have_value("n")
     page.keyboard.press("Control+k")
     expect(page.locator("#palette")).to_be_visible()
-    accessible(page)
+    accessible(page.locator("#palette"))
     page.keyboard.type("inb")
     page.keyboard.press("Enter")
     page.wait_for_url("**/ui/inbox")

@@ -36,7 +36,7 @@ def test_a_failure_is_looked_at_and_known(
     expect(item).to_be_visible()
     page.get_by_role("button", name="Mark as known").click()
     asked = page.get_by_role("dialog")
-    accessible(page)
+    accessible(asked)
     asked.get_by_label("Reason").fill("the supplier is told")
     asked.get_by_role("button", name="Mark as known").click()
     expect(page.locator("#run-head .note", has_text="the supplier is told")).to_be_visible()

@@ -23,7 +23,7 @@ from chimes.store.answers import Places, RunLog
 from chimes.store.port import Store
 from chimes.store.sql import open_sqlite
 from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
-from tests.browser.watching import accessible, fits, zoned
+from tests.browser.watching import accessible, for_everybody
 from tests.builders import a_node, a_run, a_schedule, a_verdict
 from tests.dashboard.test_runs import HOSTILE, ended
 
@@ -136,13 +136,11 @@ def test_both_pages_in_every_look(
     page = somebody.open("/ui/runs")
     expect(page.locator("tr[data-row]")).to_have_count(19)
     expect(page.locator(".groups a")).to_contain_text("4")
-    for check in (fits, accessible, zoned):
-        check(page)
+    for_everybody(page, language)
     for tab in TABS_LOOKED_AT[language]:
         page = somebody.open(f"/ui/runs/{runs[0].id}?tab={tab}")
         expect(page.locator("h1")).to_contain_text(SEEN)
-        for check in (fits, accessible, zoned):
-            check(page)
+        for_everybody(page, language)
 
 
 def test_the_brush_the_groups_and_many_at_once(
@@ -173,7 +171,7 @@ def test_the_brush_the_groups_and_many_at_once(
     page.get_by_role("button", name="Retry selected").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Retry 4 runs?")
-    accessible(page)
+    accessible(dialog)
     dialog.get_by_role("button", name="Retry").click()
     expect(page.locator("main")).to_contain_text("4 of 4 runs: done.")
     expect(page.locator("tr[data-row]")).to_have_count(4)

@@ -14,7 +14,7 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.triggers import Cron
 from tests.browser.conftest import DESK, PHONE, Site, Visitor
 from tests.browser.test_runs import Hand, hand, now
-from tests.browser.watching import accessible, fits, zoned
+from tests.browser.watching import for_everybody
 from tests.builders import a_schedule
 
 __all__ = ["hand"]
@@ -44,13 +44,11 @@ def test_the_rest_of_the_page_is_for_everybody(
     for path, shown in (("definition", "shop/tasks.py:12"), ("deliveries", "token=***")):
         page = somebody.open(f"{own}/{path}")
         expect(page.locator("main")).to_contain_text(shown)
-        for check in (fits, accessible, zoned):
-            check(page)
+        for_everybody(page, language)
     page = somebody.open(f"{own}/backfill")
     page.locator("#backfill-from").fill(f"{now() - timedelta(hours=30):%Y-%m-%dT%H:%M}")
     page.locator("#backfill-to").fill(f"{now() - timedelta(hours=8):%Y-%m-%dT%H:%M}")
     page.locator("#backfill-concurrency").fill("2")
     page.locator("form.card button[type=submit]").click()
     expect(page.locator(".slots li").first).to_be_visible()
-    for check in (fits, accessible, zoned):
-        check(page)
+    for_everybody(page, language)

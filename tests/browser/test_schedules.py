@@ -17,7 +17,7 @@ from chimes.model.schedule import Schedule, paused, planned
 from chimes.triggers import Cron, Every
 from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
 from tests.browser.frame_pages import HOSTILE, Served, served_trial
-from tests.browser.watching import accessible, fits, zoned
+from tests.browser.watching import accessible, fits, for_everybody
 from tests.builders import a_run, a_schedule
 
 LIST = "/ui/schedules"
@@ -97,9 +97,7 @@ def test_they_are_for_everybody(
     for path in (LIST, f"{LIST}/daily", *FURTHER[language]):
         page = somebody.open(path)
         expect(page.locator("h1, h2").first).to_be_visible()
-        accessible(page)
-        fits(page)
-        zoned(page)
+        for_everybody(page, language)
 
 
 def test_more_rows_come_in_place_and_keys_walk_through_them(
@@ -165,7 +163,7 @@ def test_pause_run_and_delete_from_the_list(
     asked.get_by_text("With other parameters").click()
     asked.get_by_label("body, for this run only").fill("only this once")
     if scripts:
-        accessible(page)
+        accessible(asked)
     asked.get_by_role("button", name="Run with these").click()
     expect(page).to_have_url(re.compile(r"/ui/runs/[0-9a-f-]+$"))
     run = site.get(f"/runs/{page.url.rpartition('/')[2]}")
@@ -186,7 +184,7 @@ def test_bulk_and_the_page_of_one(site: Site, visitor: Callable[..., Visitor]) -
     page.get_by_role("button", name="Selected (2)").click()
     asked = page.get_by_role("dialog")
     expect(asked).to_contain_text("Label 2 schedules?")
-    accessible(page)
+    accessible(asked)
     asked.get_by_label("Label, as name or name=value").fill("team=sales")
     asked.get_by_role("button", name="Change").click()
     expect(page.get_by_role("status").first).to_contain_text("Done with 2 schedules.")
@@ -206,8 +204,8 @@ def test_bulk_and_the_page_of_one(site: Site, visitor: Callable[..., Visitor]) -
     expect(page.locator("main tbody")).to_contain_text("holiday")
     page.get_by_label("More", exact=True).click()
     page.get_by_role("link", name="Copy as…").click()
-    expect(page.get_by_role("dialog")).to_contain_text("chimes add")
-    accessible(page)
+    expect(asked).to_contain_text("chimes add")
+    accessible(asked)
 
 
 def test_new_rows_wait_until_somebody_wants_them(

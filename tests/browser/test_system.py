@@ -41,7 +41,7 @@ def test_a_node_is_drained_and_resumed_while_one_watches(
     card.get_by_role("button", name="Drain").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Drain this node?")
-    accessible(page)
+    accessible(dialog)
     dialog.get_by_label("Reason").fill("new kernel")
     dialog.get_by_role("button", name="Drain").click()
     # Nobody loads the page again: the node tells, and the page hears of it.

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
-from tests.browser.watching import accessible, fits, zoned
+from tests.browser.watching import accessible, fits, for_everybody
 
 DAILY = {"kind": "cron", "expression": "0 9 * * *", "timezone": "America/New_York"}
 HOSTILE = "<img src=x onerror=alert(1)> & co"
@@ -84,9 +84,7 @@ def test_from_nothing_to_the_demo_and_back(site: Site, visitor: Callable[..., Vi
     for path, (language, theme, width) in zip(paths, LOOKS, strict=False):
         looked = visitor(site, language=language, theme=theme, width=width).open(path)
         expect(looked.locator(".chart.heat")).to_be_visible()
-        accessible(looked)
-        fits(looked)
-        zoned(looked)
+        for_everybody(looked, language)
         if width == PHONE:
             stays_in_view(looked, ".chart.names")
     # A cell of the heat map is a list of runs.
@@ -114,7 +112,7 @@ def test_a_fire_can_be_skipped_from_its_card(
     expect(card).to_contain_text(HOSTILE)
     expect(card).to_contain_text("EST")
     if scripts:
-        accessible(page)
+        accessible(card)
     card.get_by_role("button", name="Skip this one").click()
     page.get_by_role("button", name="Skip it").click()
     expect(page.locator(".toast")).to_contain_text("is left out")
@@ -202,6 +200,4 @@ def test_messages_come_by_themselves_and_are_dealt_with_by_keys(
         looked = visitor(site, language=language, theme=theme, width=width).open("/ui/inbox")
         looked.locator("[data-open-row]").first.click()
         expect(looked.locator("#message-title")).to_be_visible()
-        accessible(looked)
-        fits(looked)
-        zoned(looked)
+        for_everybody(looked, language)

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
-from tests.browser.watching import accessible, fits, zoned
+from tests.browser.watching import accessible, fits, for_everybody, zoned
 from tests.system.receiver import Receiver
 
 NEW = "/ui/schedules/new"
@@ -203,9 +203,7 @@ def test_the_page_is_for_everybody(
     somebody = visitor(shared_site, language=language, theme=theme, width=width)
     for path in (f"/ui/schedules/{made['id']}/edit", f"{NEW}?words=every day at 9am say hello"):
         page = somebody.open(path)
-        fits(page)
-        accessible(page)
-        zoned(page)
+        for_everybody(page, language)
     if width == PHONE:
         summary = page.locator(".preview summary").first
         expect(page.locator("#preview")).to_be_hidden()

@@ -4,16 +4,45 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Page, Request, Route
+from playwright.sync_api import (
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Locator,
+    Page,
+    Request,
+    Route,
+)
 
 _AXE = Path(__file__).parent / "vendor" / "axe.js"
 _SERIOUS = ("serious", "critical")
 _RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+#: Names, which a catalogue may leave empty, and colours.
+_WORDED = (
+    "aria-command-name",
+    "aria-dialog-name",
+    "aria-input-field-name",
+    "aria-toggle-field-name",
+    "button-name",
+    "color-contrast",
+    "document-title",
+    "empty-heading",
+    "empty-table-header",
+    "html-has-lang",
+    "html-lang-valid",
+    "image-alt",
+    "input-button-name",
+    "label",
+    "link-name",
+    "select-name",
+    "summary-name",
+    "svg-img-alt",
+    "valid-lang",
+)
 
 
 class Watch:
@@ -66,16 +95,31 @@ def _axe() -> str:
     return _AXE.read_text(encoding="utf-8")
 
 
-def accessible(page: Page, *, besides: Sequence[str] = ()) -> None:
-    """Nothing serious for axe (UX D.1 row 16). `besides`: rules that are not asked about here."""
+def accessible(shown: Page | Locator) -> None:
+    """Nothing serious for axe (UX D.1 row 16): on the page, or in what has come up on a page that
+    was looked at before."""
+    _ask_axe(shown, {"type": "tag", "values": list(_RULES)})
+
+
+def for_everybody(page: Page, language: str) -> None:
+    """What holds for each page in each look (UX D.1 rows 1, 16, 17). The first two looks have both
+    themes and both widths; what a third language could break are words, and how they stand out."""
+    if language == "zh":
+        _ask_axe(page, {"type": "rule", "values": list(_WORDED)})
+    else:
+        accessible(page)
+    fits(page)
+    zoned(page)
+
+
+def _ask_axe(shown: Page | Locator, rules: dict[str, object]) -> None:
+    page = shown if isinstance(shown, Page) else shown.page
     page.evaluate(_axe())
-    options = {
-        "runOnly": {"type": "tag", "values": list(_RULES)},
-        "rules": {rule: {"enabled": False} for rule in besides},
-        "resultTypes": ["violations"],
-    }
-    found: list[dict[str, Any]] = page.evaluate(
-        "async (options) => (await axe.run(document, options)).violations", options
+    root = shown.locator(":root") if isinstance(shown, Page) else shown
+    found: list[dict[str, Any]] = root.evaluate(
+        """async (root, options) => (await axe.run(
+            root === document.documentElement ? document : root, options)).violations""",
+        {"runOnly": rules, "resultTypes": ["violations"]},
     )
     serious = [
         {
