@@ -305,9 +305,17 @@ def _worst_of(fires: Sequence[Fire]) -> RunStatus | None:
 
 
 #: What a name may take of its column, in em of its letters, and what signs take at most.
-_ROOM = 12.6
-_NARROW = frozenset("iljftrI.,:;'|!-/()[] ะาำเโใไๅ")
-_BROAD = frozenset("mMW@%…ฌญฒณ")
+_ROOM = 13.0
+_EM = {
+    sign: wide
+    for wide, signs in (
+        (0.3, "ijl.,:;'|!I เโใไ"),
+        (0.42, "ftr-/()[]ะาำๅ"),
+        (0.56, "aceksvxyzJLรว"),
+        (0.95, "mMW@%…ฌญฒณ"),
+    )
+    for sign in signs
+}
 #: Said after the letter that they stand before.
 _THAI_BEFORE = "เแโใไ"
 
@@ -330,8 +338,4 @@ def _em(sign: str) -> float:
         return 0.0
     if unicodedata.east_asian_width(sign) in "WF":
         return 1.0
-    if sign in _BROAD:
-        return 0.95
-    if sign in _NARROW:
-        return 0.42
-    return 0.78 if sign.isupper() or sign == "w" else 0.64
+    return _EM.get(sign, 0.78 if sign.isupper() or sign == "w" else 0.64)
