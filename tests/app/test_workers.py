@@ -33,6 +33,7 @@ def note(word):
 
 @app.task
 async def report(day: str = "today") -> str:
+    print("a report about", day)
     note("report")
     return day
 
@@ -243,7 +244,11 @@ async def test_tasks_flows_and_processes(start: Start, shared_url: str) -> None:
     process = start(*worker(start, shared_url, "--workers", "5")).ready()
     assert "Tasks  flow:pipeline, report, send, slow, where" in process.output
     async with mirror(shared_url) as app:
-        assert await (await app.enqueue("report", {"day": "x"})).result("20s") == "x"
+        handle = await app.enqueue("report", {"day": "x"})
+        assert await handle.result("20s") == "x"
+        # What it prints is in its log, and where it always went.
+        said = await app.runtime().services.store.read_logs(handle.id)
+        assert [line.message for line in said] == ["a report about x"]
         pid = await (await app.enqueue("where")).result("40s")
         assert isinstance(pid, int)
         assert await (await app.flows["pipeline"].start({"number": 1})).result("30s") == {"two": 20}

@@ -23,6 +23,7 @@ from chimes.errors import ChimesError
 from chimes.log import configure_logging
 from chimes.model.defaults import RunDefaults
 from chimes.model.ids import RunId
+from chimes.targets.python_task.printing import overhearing
 from chimes.targets.python_task.registry import Registry
 from chimes.wording import say
 
@@ -177,7 +178,7 @@ class Life(Verbs):
 
     async def _run(self, queues: Collection[str] | None) -> None:
         told = asyncio.Event()
-        with signals(told.set):
+        with overhearing(), signals(told.set):
             await self.start(queues=queues)
             await told.wait()
             told.clear()

@@ -26,6 +26,7 @@ from chimes.app.watching import watch_keys
 from chimes.clock import Clock, SystemClock
 from chimes.config import LoadedSettings, Settings, store_location
 from chimes.log import configure_logging
+from chimes.targets.python_task.printing import overhearing
 from chimes.targets.python_task.registry import DEFAULT_QUEUE
 from chimes.wording import ENGLISH, in_language, joined, say
 
@@ -143,7 +144,7 @@ class _Process:
         self._told = asyncio.Event()
 
     async def run(self) -> int:
-        with signals(self._told.set), on_hangup(self._sources.reload_and_tell):
+        with overhearing(), signals(self._told.set), on_hangup(self._sources.reload_and_tell):
             await self._sources.begin()
             await self._node.start()
             server = telegram = None

@@ -23,6 +23,8 @@ Line = Callable[[str, str], None]
 
 CLOCK = SystemClock()
 _MAKING = threading.Lock()
+#: Characters of a line that has no end; more than is kept of one.
+_MOST_UNFINISHED = 64 * 1024
 
 _LEVELS = (
     (logging.CRITICAL, "critical"),
@@ -110,6 +112,8 @@ class Context:
         #: Made for the first who waits: most tasks never do.
         self._told: threading.Event | None = None
         self._logger: logging.Logger | None = None
+        #: What was printed since the last end of a line, by level.
+        self._unfinished: dict[str, str] = {}
 
     @property
     def facts(self) -> Facts:
@@ -211,6 +215,21 @@ class Context:
             )
         return self._complete(connection, result)
 
+    def printed(self, level: str, text: str) -> None:
+        """Written by the task to a stream of its process; whole lines are lines of its log."""
+        with _MAKING:
+            *lines, rest = (self._unfinished.get(level, "") + text).split("\n")
+            self._unfinished[level] = rest[-_MOST_UNFINISHED:]
+        for line in lines:
+            self._line(level, line)
+
+    def finish_lines(self) -> None:
+        """Nothing more is printed."""
+        unfinished, self._unfinished = self._unfinished, {}
+        for level, rest in unfinished.items():
+            if rest:
+                self._line(level, rest)
+
     def cancel(self) -> None:
         """Sets the flag. The worker's business: nothing is stopped by it alone."""
         self._canceled = True
@@ -239,8 +258,13 @@ def level_of(number: int) -> str:
 _current: ContextVar[Context | None] = ContextVar("chimes_task_context", default=None)
 
 
+def context_here() -> Context | None:
+    """The context of the task that this code runs in, if any."""
+    return _current.get()
+
+
 def current_context() -> Context:
-    """The context of the task that this code runs in; `LookupError` outside of one."""
+    """The same; `LookupError` outside of one."""
     context = _current.get()
     if context is None:
         raise LookupError("no task is running here")

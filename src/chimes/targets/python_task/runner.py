@@ -110,7 +110,10 @@ class PythonTask:
         return outcome
 
     async def _carry_out(self, work: Work) -> Outcome:
-        outcome = await self._call(work)
+        try:
+            outcome = await self._call(work)
+        finally:
+            work.context.finish_lines()
         if outcome.end is AttemptEnd.CANCELED and work.overdue:
             # The function saw that its time was over before anybody told it.
             return work.timed_out()

@@ -1,0 +1,76 @@
+"""What tasks print is in their runs' logs, and still on the streams of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+
+import pytest
+
+from chimes.targets.python_task.printing import overhearing
+from tests.targets.task_calls import a_registry, carry_out, running
+
+
+async def aloud() -> None:
+    print("one")
+    await asyncio.sleep(0)
+    print("two, ", end="")
+    print("three", file=sys.stderr)
+    print("and more")
+    print("no end", end="")
+
+
+def in_thread() -> None:
+    print("one\ntwo")
+    print("wrong", file=sys.stderr, end="")
+
+
+async def test_what_a_task_prints_is_in_its_log(capsys: pytest.CaptureFixture[str]) -> None:
+    with overhearing():
+        async with running(a_registry(aloud, in_thread)) as runner:
+            inline, thread = await asyncio.gather(
+                carry_out(runner, "aloud"), carry_out(runner, "in_thread")
+            )
+    assert inline.lines == [
+        ("info", "one"),
+        ("error", "three"),
+        ("info", "two, and more"),
+        ("info", "no end"),
+    ]
+    assert thread.lines == [("info", "one"), ("info", "two"), ("error", "wrong")]
+    out, err = capsys.readouterr()
+    assert all(each in out for each in ("one\n", "two, ", "and more\n", "no end"))
+    assert all(each in err for each in ("three\n", "wrong"))
+
+
+async def test_others_are_not_overheard(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.stdout, sys.stderr
+
+    def starts_a_thread() -> None:
+        other = threading.Thread(target=print, args=("from a thread of its own",))
+        other.start()
+        other.join()
+
+    with overhearing():
+        print("nobody's")
+        sys.stdout.writelines(["a\n", "b\n"])
+        assert sys.stdout.encoding == before[0].encoding
+        async with running(a_registry(starts_a_thread)) as runner:
+            done = await carry_out(runner, "starts_a_thread")
+    assert done.lines == []
+    assert (sys.stdout, sys.stderr) == before
+    assert capsys.readouterr().out == "nobody's\na\nb\nfrom a thread of its own\n"
+
+
+async def test_a_line_without_end_is_bounded() -> None:
+    def floods() -> None:
+        for _ in range(100):
+            sys.stdout.write("x" * 10_000)
+
+    with overhearing():
+        async with running(a_registry(floods)) as runner:
+            done = await carry_out(runner, "floods")
+    ((level, line),) = done.lines
+    assert level == "info"
+    assert 0 < len(line) <= 8 * 1024
