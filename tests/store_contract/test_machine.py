@@ -42,12 +42,15 @@ MUST_REACH = {
 }
 
 
-#: Two rounds at least. What Hypothesis tries depends also on the modules that are loaded, so that a
-#: round may miss a rare event: further ones, each with lives of its own, then look for it.
-LEAST, MOST = 2, 10
-LIVES = 20
+#: What Hypothesis tries depends also on the modules that are loaded, so that a round may miss a
+#: rare event: further ones, each with lives of its own, then look for it.
+MOST = 10
+LIVES = 12
+LEAST = 2
 #: Where each step is a few trips to a server; the verbs are those of SQLite, which lives more.
-FEWER = {"postgresql": 12, "mariadb": 12}
+ON_A_SERVER = 1
+#: CHIMES_HYPOTHESIS=search: as many as there is time for.
+LONG_LIVES, LONG_LEAST = 40, 5
 
 
 @pytest.mark.timeout(600)
@@ -56,7 +59,9 @@ def test_a_store_lives_like_the_memory_store(kind: StoreKind) -> None:
     reached: set[str] = set()
     # Without shrinking: a failure is told at once, as the life that it was found in.
     phases = (Phase.explicit, Phase.reuse, Phase.generate)
-    lives = FEWER.get(kind.name, LIVES)
+    long = not settings().derandomize
+    least = ON_A_SERVER if kind.name in ("postgresql", "mariadb") else LEAST
+    least, lives = (LONG_LEAST, LONG_LIVES) if long else (least, LIVES)
     run = settings(max_examples=lives, stateful_step_count=40, phases=phases)
     for number in range(MOST):
         machine = machine_for(kind.make)
@@ -65,6 +70,6 @@ def test_a_store_lives_like_the_memory_store(kind: StoreKind) -> None:
             machine = seed(number)(machine)
         run_state_machine_as_test(machine, settings=run)
         reached |= {event for event, times in machine.reached.items() if times}
-        if number + 1 >= LEAST and reached >= MUST_REACH:
+        if number + 1 >= least and reached >= MUST_REACH:
             return
     assert reached >= MUST_REACH

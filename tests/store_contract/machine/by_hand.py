@@ -17,7 +17,7 @@ from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.planning import backfill_run, manual_run, retry_run
 from chimes.model.run import Reason, RunStatus
 from tests.builders import a_schedule, an_entry
-from tests.store_contract.machine.draws import amount, index
+from tests.store_contract.machine.draws import INTERVALS, amount, index
 from tests.store_contract.machine.schedules import ScheduleRules
 
 
@@ -51,7 +51,9 @@ class HandRules(ScheduleRules):
     @precondition(lambda self: self.last_seen)
     @rule(number=index)
     def cancel(self, number: int) -> None:
-        running = [run.id for run in self.last_seen.values() if run.status is RunStatus.RUNNING]
+        if number % 3 and not self._owned():
+            self.work(number, max(INTERVALS), 2)
+        running = [run.id for run in self._runs().values() if run.status is RunStatus.RUNNING]
         chosen = running if running and number % 3 else self.last_seen
         run_id = self._pick(sorted(chosen), number)
         run = self._both("cancel_run", run_id, Reason.CANCELED_BY_HAND, an_entry(verb="cancel"))

@@ -13,8 +13,8 @@ from chimes.model.delivery import Delivery, DeliveryState, InboxItem
 from chimes.model.ids import InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.recipient import Channel
-from tests.builders import SECOND, a_sending, an_entry, an_item
-from tests.store_contract.machine.draws import amount, index
+from tests.builders import SECOND, a_sending, a_verdict, an_entry, an_item
+from tests.store_contract.machine.draws import INTERVALS, amount, index
 from tests.store_contract.machine.tasks import TaskRules
 
 HOLD, OVERDUE = 20 * SECOND, 60 * SECOND
@@ -35,8 +35,12 @@ class MessageRules(TaskRules):
     )
     def deliver(self, number: int, channels: frozenset[Channel], limit: int, ends: str) -> None:
         """A sender's day. One that is lost wakes up later, when another may have taken over."""
+        if self._both("next_delivery") is None:
+            self._end_runs(number)
         for _ in range(2):
             self._deliver(number, channels, limit, ends)
+            if ends == "lost":
+                self.clock.advance(HOLD)
 
     def _deliver(self, number: int, channels: frozenset[Channel], limit: int, ends: str) -> None:
         claimed = self._both("claim_deliveries", channels, limit=limit, hold=HOLD, overdue=OVERDUE)
@@ -86,9 +90,25 @@ class MessageRules(TaskRules):
             delivery = self._pick(self.sending, number)
             self._both("retry_delivery", delivery.id, an_entry(at=self._now(), verb="retry"))
         if number % 2:
-            before = self._now() - timedelta(seconds=age)
-            pruned = self._both("prune_messages", before=before, limit=limit)
-            self.reached["message pruned"] += pruned
+            self._prune_messages(age, limit)
+
+    @rule(number=index, limit=amount)
+    def outlive_messages(self, number: int, limit: int) -> None:
+        """Runs end and tell it, and what they told grows old: left to chance, hardly ever."""
+        self._end_runs(number)
+        self._deliver(number, CHANNELS[0], 50, "sent")
+        self.clock.advance(SECOND)
+        self._prune_messages(0, limit)
+
+    def _end_runs(self, number: int) -> None:
+        self.work(number, max(INTERVALS), 3)
+        if self.held:
+            self._tell(*(a_verdict(run, self._now()) for run in self.held))
+            self.held.clear()
+
+    def _prune_messages(self, age: int, limit: int) -> None:
+        before = self._now() - timedelta(seconds=age)
+        self.reached["message pruned"] += self._both("prune_messages", before=before, limit=limit)
 
 
 def _turned(item: InboxItem, now: datetime) -> InboxItem:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import rule
 
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
 from tests.builders import SYNC, a_task, an_entry
 from tests.store_contract.machine.by_hand import HandRules
-from tests.store_contract.machine.draws import STATES, index
+from tests.store_contract.machine.draws import INTERVALS, STATES, index
 
 
 class TaskRules(HandRules):
@@ -29,9 +29,12 @@ class TaskRules(HandRules):
         self.reached["task added" if created else "task standing"] += 1
         self._both("list_runs", RunQuery(needs=SYNC.needs, concurrency_key=SYNC.key, limit=3))
 
-    @precondition(lambda self: self.held)
     @rule(number=index, name=st.sampled_from(STATES))
     def keep_state(self, number: int, name: str) -> None:
+        if not self._owned():
+            self.work(number, max(INTERVALS), 2)
+        if not self.held:
+            return
         run = self._pick((number % 3 and self._owned()) or self.held, number)
         kept = self._both("keep_state", run.id, run.fence, name, f"{number}")
         self.reached["state kept" if kept else "state refused"] += 1
