@@ -127,7 +127,7 @@ async def serving(
         sources=known,
     )
     app = build_app(doorway, compat=[*compat, *(door(doorway) for door in doors)])
-    _share_native_routes(app)
+    share_native_routes(app)
     hooks = [Documented(app)] if documented else []
     async with httpx2.AsyncClient(
         transport=httpx2.ASGITransport(app=app),
@@ -141,7 +141,7 @@ async def serving(
 _PREPARED: dict[int, BaseRoute] = {}
 
 
-def _share_native_routes(app: FastAPI) -> None:
+def share_native_routes(app: FastAPI) -> None:
     """The framework prepares the routes of an included router for each app anew, which takes longer
     than most tests. The native ones know nothing of their app: one preparation does for all."""
     native = {id(router) for router in NATIVE_ROUTERS}

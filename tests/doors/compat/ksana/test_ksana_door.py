@@ -11,8 +11,8 @@ import httpx2
 import pytest
 from prometheus_client import CollectorRegistry
 
-from chimes.app.composition import build_services, build_store
-from chimes.config import Settings, StoreLocation
+from chimes.app.composition import build_services
+from chimes.config import Settings
 from chimes.doors.compat.ksana.routes import ksana_door
 from chimes.doors.context import Doorway
 from chimes.doors.server import build_app
@@ -21,6 +21,8 @@ from chimes.model.planning import plan
 from chimes.model.run import AttemptEnd, RunStatus
 from chimes.testing import SettableClock
 from tests.builders import LEASE, a_node, a_verdict, places
+from tests.doors.rig import share_native_routes
+from tests.store_contract.stores import KINDS
 
 URL = "http://127.0.0.1:9/hook"
 
@@ -65,8 +67,7 @@ def job(**changes: Any) -> dict[str, Any]:
 @pytest.fixture(params=["memory", "sqlite", "json"])
 async def door(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Door]:
     clock = SettableClock()
-    path = {"memory": None, "sqlite": tmp_path / "c.db", "json": tmp_path / "data"}[request.param]
-    store = build_store(StoreLocation(kind=request.param, path=path), clock)
+    store = next(kind for kind in KINDS if kind.name == request.param).make(tmp_path, clock)
     await store.open()
     settings = Settings(
         default_timeout=timedelta(seconds=7), max_retries=2, retry_backoff=timedelta(seconds=4)
@@ -85,10 +86,15 @@ async def door(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         not_ready=lambda: "",
     )
     app = build_app(doorway, compat=[ksana_door(doorway)])
+    share_native_routes(app)
     transport = httpx2.ASGITransport(app=app, client=("127.0.0.1", 50000))
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:7100") as client:
         yield Door(client, doorway, clock)
     await store.close()
+
+
+#: For what is refused before any store is asked.
+on_memory = pytest.mark.parametrize("door", ["memory"], indirect=True)
 
 
 class TestCreate:
@@ -208,6 +214,7 @@ BAD = [
 
 
 class TestBadInput:
+    @on_memory
     @pytest.mark.parametrize(("change", "message"), BAD)
     async def test_messages_that_users_know(
         self, door: Door, change: dict[str, Any], message: str
@@ -220,6 +227,7 @@ class TestBadInput:
         assert (await door.client.get("/jobs")).json() == []
         assert await door.doorway.store.list_audit(AuditQuery()) == ()
 
+    @on_memory
     @pytest.mark.parametrize(
         "change",
         [
@@ -255,6 +263,7 @@ class TestBadInput:
         assert answer.json()["message"]
         assert (await door.client.get("/jobs")).json() == []
 
+    @on_memory
     async def test_not_json_at_all(self, door: Door) -> None:
         for body in (b"{", b"", b"[]", b'"x"', b"nul"):
             answer = await door.client.post(
@@ -558,6 +567,7 @@ async def test_what_a_task_does_is_not_changed_here(door: Door, patch: dict[str,
     assert await door.get(shown["id"]) == shown
 
 
+@on_memory
 async def test_only_http_jobs_are_made_here(door: Door) -> None:
     answer = await door.client.post("/jobs", json=job(type="task"))
     assert (answer.status_code, answer.json()["message"]) == (400, "job type must be 'http'")
