@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -254,6 +253,18 @@ def test_a_run_is_followed_live_to_its_end(
     assert height_of(page) < 100
 
 
+def worked_in(page: Page) -> Callable[[], float]:
+    """Seconds of work that the page took, however busy the machine is with something else."""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def worked() -> float:
+        found = session.send("Performance.getMetrics")["metrics"]
+        return float(next(each["value"] for each in found if each["name"] == "TaskDuration"))
+
+    return worked
+
+
 def test_a_log_of_fifty_thousand_lines(
     site: Site, hand: Hand, visitor: Callable[..., Visitor]
 ) -> None:
@@ -275,7 +286,8 @@ def test_a_log_of_fifty_thousand_lines(
     view = page.locator(".log-view")
     expect(view.locator(".line.current .no")).to_have_text("25000", timeout=30_000)
     expect(view.locator(".line.current")).to_be_in_viewport()
-    began = time.monotonic()
+    worked = worked_in(page)
+    before = worked()
     page.get_by_label("Search the log").fill("needle")
     expect(page.locator(".log-matches")).to_have_text("1 of 4")
     expect(view.locator(".line.current .no")).to_have_text("12345")
@@ -287,26 +299,23 @@ def test_a_log_of_fifty_thousand_lines(
         page.get_by_role("button", name="Previous match").click()
     expect(view.locator(".line.current .no")).to_have_text("49380")
     expect(view.locator(".line.current")).to_be_in_viewport()
-    assert time.monotonic() - began < 10
+    assert worked() - before < 2
     view.evaluate("(view) => { view.scrollTop = view.scrollHeight; }")
     expect(view.get_by_text(f"line {LINES} of the log", exact=True)).to_be_in_viewport()
     view.evaluate("(view) => { view.scrollTop = view.scrollHeight / 2; }")
     expect(view.locator(".line").first).to_be_attached()
     # Smooth: from anywhere to anywhere there is something to read in the next frames.
-    frames = view.evaluate(
+    before = worked()
+    view.evaluate(
         """async (view) => {
-          const lengths = [];
           for (let step = 1; step <= 60; step += 1) {
-            const began = performance.now();
             view.scrollTop = (view.scrollHeight * ((step * 37) % 60)) / 60;
             await new Promise(requestAnimationFrame);
             await new Promise(requestAnimationFrame);
-            lengths.push(performance.now() - began);
           }
-          return lengths.sort((a, b) => a - b);
         }"""
     )
-    assert frames[len(frames) // 2] < 150, frames
+    assert (worked() - before) / 60 < 0.1
     # What is out of sight is no element.
     expect(view.locator(".line >> nth=600")).to_have_count(0)
     heap = page.evaluate("() => performance.memory.usedJSHeapSize")
