@@ -63,6 +63,7 @@ def environment() -> Environment:
         words=_words,
         absolute=_absolute,
         relative=_relative,
+        named=accessible_name,
     )
     return env
 
@@ -84,6 +85,14 @@ def json_data(value: object) -> Markup:
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return Markup(text)  # noqa: S704 - every sign that could end the element is gone
+
+
+def accessible_name(shown: str, title: str) -> str:
+    """What a button is called where its title says more: what is shown on it is part of that, in
+    whatever order a language puts its words (WCAG 2.5.3). A sign says nothing by itself."""
+    if shown.casefold() in title.casefold() or not any(sign.isalnum() for sign in shown):
+        return title
+    return f"{shown}: {title}"
 
 
 def _gettext(text: str, /, **values: object) -> Markup:
