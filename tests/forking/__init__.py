@@ -108,6 +108,7 @@ def ran(
     env: Mapping[str, str] | None = None,
     stdin: str = "",
     timeout: float = 60.0,
+    module: str = "chimes.cli",
 ) -> subprocess.CompletedProcess[str]:
     """A command that has ended, with what it said."""
     with TemporaryFile("w+") as given, TemporaryFile("w+") as out, TemporaryFile("w+") as err:
@@ -119,6 +120,7 @@ def ran(
             env=os.environ if env is None else env,
             cwd=cwd,
             files=(given.fileno(), out.fileno(), err.fileno()),
+            module=module,
         )
         try:
             code = process.wait(timeout)

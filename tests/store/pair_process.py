@@ -1,6 +1,6 @@
 """Eight processes at the same pairs at once (R4.20), as eight nodes with one file have them.
 
-`python -m tests.store.pair_process LOCATION` prints what each process was answered, as JSON. The
+`main()`, with the location as argument, prints what each process was answered, as JSON. The
 processes are forked from this one, whose imports they share, and begin each round together.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from chimes.store.redis import open_redis
 from chimes.store.sql import open_mariadb, open_postgres, open_sqlite
 from chimes.triggers import Every
 from tests.builders import a_schedule, a_task
+from tests.forking import ran
 
 PROCESSES = 8
 PAIRS = 4
@@ -132,7 +132,8 @@ def process(location: str, me: int, together: Barrier, answer: Connection) -> No
         answer.send(f"process {me}: {type(error).__name__}: {error}")
 
 
-def main(location: str) -> None:
+def main() -> None:
+    (location,) = sys.argv[1:]
     # One after the other, and before anybody forks: no thread of this process goes with them.
     asyncio.run(set_up(location))
     forking = multiprocessing.get_context("fork")
@@ -152,18 +153,9 @@ def main(location: str) -> None:
 
 def eight_processes(location: str) -> list[list[tuple[str, str, bool]]]:
     """For a test: what each of them was answered."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.store.pair_process", location],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE,
-    )
+    module = "tests.store.pair_process"
+    done = ran([location], cwd=Path.cwd(), timeout=2 * PATIENCE, module=module)
     assert done.returncode == 0, done.stderr
     answers: list[Any] = json.loads(done.stdout)
     assert all(isinstance(answer, list) for answer in answers), answers
     return [[(key, run_id, created) for key, run_id, created in answer] for answer in answers]
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

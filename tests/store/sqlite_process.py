@@ -9,7 +9,6 @@ import asyncio
 import os
 import resource
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from chimes.errors import StoreUnavailable
 from chimes.model.planning import plan
 from chimes.store.sql import open_sqlite
 from tests.builders import a_node, a_schedule, due_schedule, places
+from tests.forking import Forked
 
 LONG_LEASE = timedelta(minutes=10)
 
@@ -125,31 +125,41 @@ async def lock(path: str, _name: str) -> None:
 
 class Child:
     def __init__(self, verb: str, path: Path, name: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.store.sqlite_process", verb, str(path), name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        )
+        theirs, ours = os.pipe()
+        heard, said = os.pipe()
+        try:
+            self.process = Forked(
+                [verb, str(path), name],
+                env=os.environ,
+                cwd=path.parent,
+                files=(theirs, said, 2),
+                module="tests.store.sqlite_process",
+            )
+        finally:
+            os.close(theirs)
+            os.close(said)
+        self._input = os.fdopen(ours, "w")
+        self._output = os.fdopen(heard)
 
     def line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        return self._output.readline().strip()
 
     def wait_for(self, line: str) -> None:
         found = self.line()
         assert found == line, found
 
     def go(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
+        self._input.write("go\n")
+        self._input.flush()
 
     def rest(self) -> list[str]:
-        assert self.process.stdout is not None
-        return self.process.stdout.read().splitlines()
+        return self._output.read().splitlines()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+        self._input.close()
+        self._output.close()
 
 
 @contextmanager
@@ -158,14 +168,10 @@ def child(verb: str, path: Path, name: str = "") -> Iterator[Child]:
     try:
         yield started
     finally:
-        started.process.kill()
-        started.process.wait()
-        for pipe in (started.process.stdin, started.process.stdout):
-            assert pipe is not None
-            pipe.close()
+        started.close()
 
 
-if __name__ == "__main__":
+def main() -> None:
     verbs = {
         "fire": fire,
         "write": write,
@@ -174,4 +180,5 @@ if __name__ == "__main__":
         "limited": limited,
         "lock": lock,
     }
-    asyncio.run(verbs[sys.argv[1]](sys.argv[2], sys.argv[3]))
+    verb, path, name = sys.argv[1:]
+    asyncio.run(verbs[verb](path, name))
