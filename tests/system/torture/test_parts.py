@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.system.torture import nemesis
+from tests.system.torture.__main__ import CANNOT_RUN, main
 from tests.system.torture.nemesis import QUIET, WINDOW, Fault, make_plan
 from tests.system.torture.oracle import SECOND, Cron, Interval, Moment, micros, spec_of, text_of
 from tests.system.torture.profiles import PROFILES, missing
 from tests.system.torture.proxy import Proxy
 from tests.system.torture.wire import MysqlWatch, PostgresWatch, RedisWatch
 
-ROOT = Path(__file__).parents[3]
 NOON = micros("2026-05-04T12:00:00Z")
 
 
@@ -309,24 +307,15 @@ def test_what_was_not_reached_is_inconclusive() -> None:
     assert missing(PROFILES["pr"], "sqlite", 2, enough | {"ambiguous_commits": 0}) == []
 
 
-def _refused(*arguments: str) -> Callable[[], str]:
-    def run() -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.system.torture", *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 2, done
-        return done.stderr
-
-    return run
+def _refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == CANNOT_RUN
+    return capsys.readouterr().err
 
 
-def test_bad_invocations_are_refused(tmp_path: Path) -> None:
+def test_bad_invocations_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "here").write_text("")
-    assert "is not empty" in _refused("--store", "sqlite", "--out", str(tmp_path))()
-    assert "one node" in _refused("--store", "json", "--nodes", "2")()
-    assert "invalid choice" in _refused("--store", "paper")()
+    assert "is not empty" in _refused(capsys, "--store", "sqlite", "--out", str(tmp_path))
+    assert "one node" in _refused(capsys, "--store", "json", "--nodes", "2")
+    assert "invalid choice" in _refused(capsys, "--store", "paper")
