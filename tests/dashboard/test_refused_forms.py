@@ -18,6 +18,7 @@ from chimes.service.schedules import Limits
 from chimes.testing import SettableClock
 from tests.builders import a_run, an_item
 from tests.dashboard.browsing import Browser, browsing
+from tests.dashboard.filling import fill
 from tests.dashboard.test_empty_pages import Away
 from tests.dashboard.test_inbox_pages import an_answer, item_in
 from tests.dashboard.test_signing_in import PASSWORD, signed_in, with_user
@@ -195,6 +196,36 @@ async def test_the_fields_of_a_key_are_kept() -> None:
             "between 1 and 3650 days",
         ):
             assert kept in form
+
+
+# Somebody deletes it while another one edits it
+async def test_an_edit_of_what_is_gone_can_become_a_new_schedule() -> None:
+    async with browsing() as browser:
+        schedule = await browser.rig.create()
+        edit = f"/ui/schedules/{schedule['id']}/edit"
+        await browser.get(edit)
+        await browser.rig.client.delete(f"/api/v1/schedules/{schedule['id']}")
+        answer = await fill(browser, edit, name="Mine <b>")
+        assert answer.status_code == 422
+        assert "This schedule is gone." in answer.text
+        assert 'value="Mine &lt;b&gt;"' in answer.text
+        made = await fill(browser, "/ui/schedules/new")
+        assert made.status_code == 303
+        new = await browser.rig.store.get_schedule(
+            ScheduleId(made.headers["location"].rpartition("/")[2])
+        )
+        assert new is not None
+        assert (new.name, new.id == schedule["id"]) == ("Mine <b>", False)
+
+
+async def test_a_zone_that_there_is_not_is_kept_to_be_mended() -> None:
+    async with browsing() as browser:
+        answer = await browser.send("/ui/look", on="/ui/runs", zone="Asia/Bangkokk")
+        assert answer.status_code == 422
+        assert 'name="zone" value="Asia/Bangkokk"' in answer.text
+        browser.page = answer.text.partition("<main")[2]
+        mended = await browser.send("/ui/look", zone="Asia/Bangkok")
+        assert (mended.status_code, mended.headers["location"]) == (303, "/ui/runs")
 
 
 # --- what passes ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from starlette.responses import JSONResponse, Response
 
+from chimes.doors.dashboard.asking_again import asked_again
 from chimes.doors.dashboard.filters import RUN_NAMES, SCHEDULE_NAMES, read_filter
 from chimes.doors.dashboard.flash import Undo
 from chimes.doors.dashboard.list_choices import (
@@ -58,16 +59,14 @@ def named_again(title: Wording, field: str) -> Callable[[Handler], Handler]:
             except REFUSALS as error:
                 why = await visit.refused(error)
                 list_ = list_named(visit.form.text("list"))
-                return visit.page(
-                    "lists/name.html",
-                    status=why.status,
+                return asked_again(
+                    visit,
+                    why,
                     title=title,
-                    action=visit.request.url.path,
+                    label=say("Name"),
                     field=field,
-                    typed=visit.form.raw(field),
-                    others=[pair for pair in visit.form.items() if pair[0] in _ABOUT - {field}],
-                    error=why,
                     back=visit.back(page_of(list_)),
+                    others=[pair for pair in visit.form.items() if pair[0] in _ABOUT - {field}],
                 )
 
         return answer

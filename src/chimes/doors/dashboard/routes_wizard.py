@@ -52,6 +52,11 @@ _UNREAD = FieldError(
     detail=say("These words are not in the fields yet. Press “Fill in the fields”, or clear them."),
     code="unread",
 )
+_GONE = FieldError(
+    name="",
+    detail=say("This schedule is gone. Save again, and a new one is made of what stands here."),
+    code="gone",
+)
 
 
 @pages.get("/schedules/new")
@@ -85,8 +90,22 @@ async def edit(visit: Visit) -> Response:
 
 @pages.post("/schedules/{id}/edit")
 async def edit_form(visit: Visit) -> Response:
-    schedule = await _editable(visit)
+    try:
+        schedule = await _editable(visit)
+    except NotFound:
+        if visit.partial:
+            raise
+        return await _of_one_gone(visit)
     return await _form(visit, Edit(schedule=schedule, base=_base(visit, schedule)))
+
+
+async def _of_one_gone(visit: Visit) -> Response:
+    """Somebody has deleted it meanwhile: what was typed can become a new one. Its secrets are gone
+    with it."""
+    typed = fields_from(visit.form)
+    fields = {name: value for name, value in typed.items() if HIDDEN not in value}
+    sheet = await composed(visit, fields, filled_only=False, errors=[_GONE])
+    return await _shown(visit, sheet, status=422)
 
 
 async def _form(visit: Visit, edit: Edit | None) -> Response:
