@@ -1,17 +1,29 @@
 #!/bin/sh
-# Everything that must hold: the checks, then every test in parallel. Branch coverage doubles
-# the time of a test, so it has a target of its own (`make coverage`).
+# Everything that must hold: every test in parallel, and the checks beside them. Branch coverage
+# doubles the time of a test, so it has a target of its own (`make coverage`).
 set -eu
 cd "$(dirname "$0")/.."
 bin=.venv/bin
 sh tools/packages.sh
 # Wherever it is set: each worker would compile every test anew, and processes the whole package.
 unset PYTHONDONTWRITEBYTECODE
-# Compiled once, on the core that the checks leave alone.
-"$bin/pytest" --collect-only -q -p no:cacheprovider >/dev/null 2>&1 &
-compiling=$!
-make --no-print-directory check || { kill "$compiling"; exit 1; }
-wait "$compiling" || true # the tests say what is wrong
-# Most tests wait for processes and servers, so there are more of them than cores.
+# Tests wait for processes and servers; the checks take what they leave of the cores.
+said=$(mktemp)
+nice make --no-print-directory check >"$said" 2>&1 &
+checking=$!
+trap 'kill "$checking" 2>/dev/null || true; rm -f "$said"' EXIT
+# Compiled once, or each worker would compile all of it at the same time.
+compiled=.pytest_cache/compiled
+if [ ! -e "$compiled" ] || [ -n "$(find src tests "$bin/pytest" -name '*.py' -newer "$compiled" -print -quit)" ]; then
+  mkdir -p .pytest_cache
+  touch "$compiled.begun" # what changes from here on is newer
+  # What cannot be collected is not compiled either, and the tests say what is wrong.
+  "$bin/pytest" --collect-only -q -p no:cacheprovider >/dev/null 2>&1 && mv "$compiled.begun" "$compiled"
+fi
+# More than cores, for the same reason.
 workers=${CHIMES_TEST_WORKERS:-$(($(getconf _NPROCESSORS_ONLN) * 2))}
-exec "$bin/pytest" -n "$workers" --dist worksteal -q --durations=25 "$@"
+code=0
+"$bin/pytest" -n "$workers" --dist worksteal -q --durations=25 "$@" || code=$?
+wait "$checking" || code=1
+cat "$said"
+exit "$code"
