@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import KINDS, shared
+from tests.servers.ready import ready_database
 from tests.system.link import Link
 from tests.system.node import Node
 from tests.system.receiver import Receiver
@@ -27,7 +28,16 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(params=["postgres", "mariadb"])
 def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """An empty database on the session's server, for tests that do the server no harm."""
+    """A database of one's own on the session's server, for tests that do the server no harm."""
+    server = shared(KINDS[request.param])
+    url = ready_database() if request.param == "postgres" else server.new_database()
+    yield url
+    server.drop_database(url)
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def empty_server_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where nobody has set anything up yet."""
     server = shared(KINDS[request.param])
     url = server.new_database()
     yield url

@@ -115,10 +115,9 @@ def test_a_rolling_restart_repeats_nothing(
         for number in range(10)
     ]
     receiver.wait_for("/roll0", 2)
-    for _ in range(2):
-        for place, old in enumerate(nodes):
-            assert old.stop() == 0
-            nodes[place] = start(server_url, **TIMES)
+    for place, old in enumerate(nodes):
+        assert old.stop() == 0
+        nodes[place] = start(server_url, **TIMES)
     goes_on(receiver, "/roll0")
     every_slot_once(nodes[0], made)
     rows = [run for each in made for run in nodes[0].runs(each)]
@@ -212,14 +211,14 @@ def test_a_node_that_is_killed_while_it_drains(
 
 
 def test_many_processes_set_an_empty_database_up_at_once(
-    server_url: str, start: Start, receiver: Receiver
+    empty_server_url: str, start: Start, receiver: Receiver
 ) -> None:
     # F71: one of them does it, the others find it done
     nodes = []
     lock = threading.Lock()
 
     def begin() -> None:
-        node = start(server_url, **TIMES)
+        node = start(empty_server_url, **TIMES)
         with lock:
             nodes.append(node)
 

@@ -172,7 +172,7 @@ def test_a_death_after_the_verdict_costs_nothing(
 def test_a_takeover_takes_a_lease_a_poll_and_a_second(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # RELIABILITY 2. Three times: the machine may be busy once, a defect would be there always
+    # RELIABILITY 2. Up to three times: the machine may be busy, a defect would be there always
     took: list[float] = []
     second = start(server_url, **TIMES)
     for number in range(3):
@@ -190,6 +190,8 @@ def test_a_takeover_takes_a_lease_a_poll_and_a_second(
         second = second if mine else victim
         (run,) = second.ended(schedule_id)
         assert (run["status"], ends(run)) == ("succeeded", ["lost", "succeeded"])
+        if took[-1] <= LEASE + POLL + 1.0:
+            break
     assert min(took) <= LEASE + POLL + 1.0, took
     assert max(took) <= 4 * LEASE, took
 
@@ -209,7 +211,7 @@ def test_everything_goes_on_after_all_nodes_were_killed(
     for node in nodes:
         node.kill()
     seen = len(receiver.calls("/all"))
-    time.sleep(5)  # the outage itself
+    time.sleep(LEASE + 1)  # the outage itself
     again = start(server_url, **TIMES)
     receiver.wait_for("/all", seen + 6)
     again.call("POST", f"/api/v1/schedules/{made['id']}/pause")
