@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import unquote
 
 HIDDEN = "***"
+
+_Masking = Callable[[Mapping[str, object]], dict[str, object]]
 
 _SHORTEST_SECRET = 4
 _DEEPEST = 8
@@ -48,11 +50,25 @@ def masked_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def _masked_inside(value: object) -> object:
+def masked_result(result: Mapping[str, object]) -> dict[str, object]:
+    """What came of a run, for people to read: as arguments are, but for numbers of tokens, which
+    are what the answer of a model cost."""
+    return {
+        name: HIDDEN if _hides(name, value) else _masked_inside(value, masked_result)
+        for name, value in result.items()
+    }
+
+
+def _hides(name: str, value: object) -> bool:
+    counts = isinstance(value, int | float) and "tokens" in name.lower()
+    return is_secret_field(name) and bool(value) and not counts
+
+
+def _masked_inside(value: object, masked: _Masking = masked_arguments) -> object:
     if isinstance(value, Mapping):
-        return masked_arguments(value)
+        return masked(value)
     if isinstance(value, list | tuple):
-        return [_masked_inside(each) for each in value]
+        return [_masked_inside(each, masked) for each in value]
     return value
 
 

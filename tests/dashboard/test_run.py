@@ -294,6 +294,28 @@ async def test_values_are_a_tree_that_opens_without_scripts() -> None:
         assert 'id="output-json"' in page
 
 
+# RELIABILITY 8: what is hidden among arguments is hidden in results; the API has it all.
+async def test_secrets_in_results_are_hidden_wherever_they_are_shown() -> None:
+    result = {"value": [{"password": "hunter2"}, {"token": 4711}], "usage": {"total_tokens": 31}}
+    run = ended(NOW, target=TaskTarget(name="t"), result=result)
+    async with with_run(run) as browser:
+        for path in (
+            page_of(run, "data"),
+            page_of(run, "raw"),
+            f"/ui/wizard/trial/{run.id}",
+            "/ui/runs/export.ndjson",
+        ):
+            answer = await browser.get(path)
+            assert answer.status_code == 200
+            assert "hunter2" not in answer.text, path
+            assert "4711" not in answer.text, path
+            assert "31" in answer.text, path
+            assert "***" in answer.text, path
+        assert "hidden here" in (await browser.get(page_of(run, "raw"))).text
+        kept = (await browser.rig.client.get(f"/api/v1/runs/{run.id}")).json()
+        assert kept["result"] == result
+
+
 def test_events_are_in_the_order_in_which_they_happened() -> None:
     attempts = tuple(
         Attempt(
@@ -357,6 +379,34 @@ async def test_the_stack_is_beside_the_error_however_long_the_log_is() -> None:
         assert '<b class="mono">ValueError</b>' in page
         assert "File &#34;x.py&#34;, line 3" in page
         assert "line 499" not in page
+
+
+async def test_the_stack_of_a_flow_is_that_of_the_step_that_failed() -> None:
+    flow = ended(NOW, RunStatus.FAILED, target=FLOW, error="step 'two[1]' failed: ValueError: no")
+    steps = [
+        ended(NOW, status, target=TaskTarget(name="t"), parent_id=flow.id, step=step,
+              origin=Origin.CHILD, error="" if status is RunStatus.SUCCEEDED else "ValueError: no")
+        for step, status in (("one", RunStatus.SUCCEEDED), ("two[0]", RunStatus.FAILED),
+                             ("two[1]", RunStatus.FAILED))
+    ]  # fmt: skip
+    async with with_run(flow) as browser:
+        for run in steps:
+            trace = f"Traceback (most recent call last):\n  in {run.step}"
+            await logged(browser, run, [LogEntry(at=NOW, level="error", message=trace)])
+        page = (await browser.get(page_of(flow, "error"))).text
+        assert "  in two[1]" in page
+        assert "  in two[0]" not in page
+        assert f'href="/ui/runs/{steps[2].id}"' in page
+
+
+async def test_the_stack_is_there_while_the_run_waits_for_its_next_attempt() -> None:
+    first = an_attempt(1, 0, 1, AttemptEnd.FAILED)
+    run = replace(ended(NOW, target=TaskTarget(name="t"), error="ValueError: no"),
+                  status=RunStatus.QUEUED, finished_at=None, attempts=(first,))  # fmt: skip
+    entry = LogEntry(at=NOW, level="error", message="Traceback (most recent call last):\n  in x.py")
+    async with with_run(run) as browser:
+        await logged(browser, run, [entry])
+        assert "  in x.py" in (await browser.get(page_of(run, "error"))).text
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from chimes.delivery.words import CHANNELS
-from chimes.doors.api.wire_runs import run_out
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.routes_run_history import (
     asked_by,
     end_of_log,
     entries_about,
+    failed_step,
     known_of,
     retries_of,
     schedule_of,
@@ -36,6 +36,7 @@ from chimes.doors.dashboard.views_run_error import failure_of
 from chimes.doors.dashboard.views_run_events import events_of
 from chimes.doors.dashboard.views_run_words import log_words
 from chimes.doors.dashboard.views_runs import duration_bar, duration_of, node_of, visible
+from chimes.doors.dashboard.views_runs_export import run_shown
 from chimes.doors.dashboard.visit import Visit
 from chimes.model.delivery import Delivery
 from chimes.model.ids import RunId
@@ -131,8 +132,10 @@ async def _tab(
                 "output_tree": tree_of(left),
             }
         case "error":
+            step = await failed_step(visit, run)
             return {
-                "failure": failure_of(run, await end_of_log(visit, run)),
+                "failed_step": step,
+                "failure": failure_of(run, await end_of_log(visit, step or run)),
                 "trouble": await trouble_of(visit, run),
             }
         case "events":
@@ -143,7 +146,8 @@ async def _tab(
         case "attempts":
             return {}
         case "raw":
-            return {"raw": pretty(run_out(run, visit.look.language))}
+            shown = run_shown(run, visit.look.language)
+            return {"raw": pretty(shown), "hides": shown["result"] != run.result}
         case _:
             return await _log(visit, run)
 

@@ -11,7 +11,7 @@ from chimes.errors import NotFound
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.insights import BAD, ERROR_ROOM
-from chimes.model.listing import AuditQuery, RunQuery
+from chimes.model.listing import AuditQuery, RunQuery, RunSort
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.service.askers import Asker, askers_of
@@ -78,14 +78,31 @@ async def entries_about(visit: Visit, run: Run) -> tuple[AuditEntry, ...]:
 
 
 async def end_of_log(visit: Visit, run: Run) -> tuple[LogEntry, ...]:
-    """Its last entries; nothing of a run that has not failed."""
-    if run.status not in BAD:
+    """Its last entries; nothing of a run in which nothing went wrong."""
+    if not run.error:
         return ()
     last = (await visit.door.store.last_logs([run.id])).get(run.id)
     if last is None:
         return ()
     after = max(0, last.number - LAST_ENTRIES)
     return await visit.door.runs.logs(visit.actor, run.id, after=after, limit=LAST_ENTRIES)
+
+
+async def failed_step(visit: Visit, run: Run) -> Run | None:
+    """Of a flow that failed: the step because of which, as its error names it, or else the first
+    that did. What it raised is in the log of that step."""
+    if run.target.kind != "flow" or not run.error:
+        return None
+    query = RunQuery(
+        parent_id=run.id,
+        statuses=tuple(sorted(BAD)),
+        sort=RunSort.CREATED_AT,
+        descending=False,
+        limit=_FAILURES,
+    )
+    found = (await visit.door.runs.find(visit.actor, query)).items
+    named = (each for each in found if each.step and repr(each.step) in run.error)
+    return next(named, found[0] if found else None)
 
 
 async def known_of(visit: Visit, run: Run, schedule: Schedule | None) -> Known | None:

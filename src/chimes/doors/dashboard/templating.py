@@ -18,6 +18,7 @@ from chimes.doors.dashboard.look import by_clock
 from chimes.doors.dashboard.speaking import reader
 from chimes.doors.dashboard.views_audit_words import kind_in_words, verb_in_words
 from chimes.language.describing import describe
+from chimes.redaction import masked_result
 from chimes.retelling import retold, retold_line
 from chimes.triggers import Trigger
 from chimes.wording import in_language
@@ -64,6 +65,7 @@ def environment() -> Environment:
         absolute=_absolute,
         relative=_relative,
         named=accessible_name,
+        masked=masked_result,
     )
     return env
 

@@ -20,6 +20,7 @@ from chimes.model.ids import RunId
 from chimes.model.planning import IN_THE_WAY
 from chimes.model.run import AttemptEnd, LogEntry, Run, RunStatus
 from chimes.model.target import HttpTarget
+from chimes.redaction import masked_result
 from chimes.wording import Wording, in_language, say
 
 HERE = "/ui/runs"
@@ -200,7 +201,8 @@ def input_of(run: Run) -> Mapping[str, object]:
 
 
 def output_of(run: Run) -> Mapping[str, object] | None:
-    return None if run.result is None else dict(run.result)
+    """What came of it, without what its names say is secret."""
+    return None if run.result is None else masked_result(run.result)
 
 
 def in_the_way(run: Run) -> RunId | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from chimes.doors.api.wire_runs import run_out
 from chimes.model.run import Run
+from chimes.redaction import masked_result
 
 COLUMNS = (
     "id",
@@ -56,8 +57,15 @@ def csv_lines(runs: Iterable[Run], lang: str) -> str:
 
 
 def json_lines(runs: Iterable[Run], lang: str) -> str:
-    """One object a line, as the API shows them."""
-    return "".join(f"{json.dumps(run_out(run, lang), ensure_ascii=False)}\n" for run in runs)
+    """One object a line, as the API shows them, without secrets in results: files travel."""
+    return "".join(f"{json.dumps(run_shown(run, lang), ensure_ascii=False)}\n" for run in runs)
+
+
+def run_shown(run: Run, lang: str) -> Mapping[str, object]:
+    """As the API has it, for people to read: of the result, what its names say is secret is
+    hidden."""
+    masked = None if run.result is None else masked_result(run.result)
+    return {**run_out(run, lang), "result": masked}
 
 
 def _cells(run: Run, lang: str) -> list[str]:
