@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from starlette.requests import Request
@@ -11,7 +12,7 @@ from chimes.doors.context import Doorway
 from chimes.doors.dashboard import cookies
 from chimes.doors.dashboard.forms import Form, read_form
 from chimes.doors.dashboard.look import COOKIE, Look, look_of
-from chimes.doors.dashboard.refusing import keep_for_another_try
+from chimes.doors.dashboard.refusing import FOREIGN, keep_for_another_try
 from chimes.doors.dashboard.visit import Visit
 from chimes.doors.refusal import Refusal
 from chimes.errors import InvalidInput, NotAuthenticated, NotFound, RateLimited, StoreError
@@ -76,19 +77,42 @@ async def arrive_with_form(
     except (RateLimited, StoreError):
         await _kept(request)
         raise
+    except NotAuthenticated:
+        with suppress(Refusal, InvalidInput):
+            await _kept(request, signed_out=True)
+        raise
     form: Form = await read_form(request)
-    if not cookies.token_matches(visit.guard, _token(request, form)):
+    # What anybody may do may also come from a page of before or after a sign-in.
+    guards = (visit.guard, *_guards(request)) if public else (visit.guard,)
+    if not any(cookies.token_matches(guard, _token(request, form)) for guard in guards):
+        if visit.guest is not None and _surely_ours(request):
+            # Signed in anew meanwhile, in another tab: nobody types twice for that.
+            keep_for_another_try(request, form, visit.guard)
         raise _foreign()
     keep_for_another_try(request, form, visit.guard)
     return replace(visit, form=form)
 
 
-async def _kept(request: Request) -> None:
+async def _kept(request: Request, *, signed_out: bool = False) -> None:
     """Who sends it is not known yet; that it is from a page of theirs is."""
     form = await read_form(request)
-    for guard in (cookies.cookie(request, cookies.SESSION), cookies.cookie(request, cookies.GUARD)):
+    for guard in _guards(request):
         if cookies.token_matches(guard, _token(request, form)):
             keep_for_another_try(request, form, guard)
+            return
+    if signed_out and not cookies.cookie(request, cookies.SESSION) and _surely_ours(request):
+        # The cookie itself has ended: there is nothing left that its token could be held against.
+        keep_for_another_try(request, form, "")
+
+
+def _guards(request: Request) -> tuple[str, str]:
+    return cookies.cookie(request, cookies.SESSION), cookies.cookie(request, cookies.GUARD)
+
+
+def _surely_ours(request: Request) -> bool:
+    """The browser itself says so, which no page elsewhere can make it do (S49). Older ones are
+    silent about it."""
+    return request.headers.get("sec-fetch-site") == "same-origin"
 
 
 def _token(request: Request, form: Form) -> str:
@@ -145,7 +169,7 @@ def _guard(request: Request, guest: Guest | None) -> str:
 def _foreign() -> Refusal:
     return Refusal(
         403,
-        "foreign_form",
+        FOREIGN,
         say("This form is not from a page that is open here. Load the page again, and try again."),
     )
 

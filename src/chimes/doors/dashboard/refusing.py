@@ -8,13 +8,15 @@ from starlette.requests import Request
 
 from chimes.doors.dashboard.cookies import form_token
 from chimes.doors.dashboard.forms import Form
-from chimes.doors.problems import problem_of
+from chimes.doors.problems import Problem, problem_of
 from chimes.errors import ChimesError, Conflict, InvalidInput, NotAllowed, RateLimited
 
 #: What is said at the form. A store that is away cannot show the form either (`Unsent`).
 REFUSALS = (InvalidInput, Conflict, NotAllowed, RateLimited)
 #: Of these another try may do.
 _PASSING = frozenset({409, 412, 429, 500, 503})
+#: A form whose token is not the reader's; kept only if it is from a page of theirs all the same.
+FOREIGN = "foreign_form"
 _SECRET = frozenset({"csrf", "password", "key", "signing_secret"})
 
 
@@ -41,9 +43,14 @@ class Unsent:
     csrf: str
     fields: tuple[tuple[str, str], ...]
 
+    @property
+    def typed(self) -> bool:
+        """Whether it says more than where it was."""
+        return any(name != "back" for name, _ in self.fields)
+
 
 def keep_for_another_try(request: Request, form: Form, guard: str) -> None:
-    """Of a form whose token is right. Passwords and keys are not written into a page."""
+    """Of a form from a page of ours. Passwords and keys are not written into a page."""
     request.state.unsent = Unsent(
         action=request.url.path,
         csrf=form_token(guard),
@@ -51,6 +58,12 @@ def keep_for_another_try(request: Request, form: Form, guard: str) -> None:
     )
 
 
-def unsent_in(request: Request, status: int) -> Unsent | None:
+def kept_in(request: Request) -> Unsent | None:
     found: Unsent | None = getattr(request.state, "unsent", None)
-    return found if status in _PASSING else None
+    return found
+
+
+def unsent_in(request: Request, problem: Problem) -> Unsent | None:
+    """What can be sent again from the page that tells the problem."""
+    passes = problem.status in _PASSING or problem.code == FOREIGN
+    return kept_in(request) if passes else None

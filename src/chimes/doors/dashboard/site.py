@@ -61,11 +61,12 @@ from chimes.doors.dashboard.live import Live, events_route
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.pages import Page
 from chimes.doors.dashboard.refusing import unsent_in
+from chimes.doors.dashboard.signed_out import page_before, sign_in_again
 from chimes.doors.dashboard.speaking import speaking_to
 from chimes.doors.dashboard.templating import rendered
 from chimes.doors.dashboard.visit import HTML_HEADERS, local_address
 from chimes.doors.problems import Problem, request_id
-from chimes.errors import StoreError
+from chimes.errors import NotAuthenticated, StoreError
 from chimes.service.clock_watch import ClockWatch
 from chimes.service.signins import SignInService
 from chimes.service.users import UserService
@@ -153,10 +154,18 @@ class Site:
                     visit = replace(visit, seen=await self._live.seen_by(visit.actor))
                 response = await page.handler(visit)
             else:
-                visit = await arrive_with_form(self._reception, request, public=page.public)
-                visit = replace(visit, seen=self._live.last_seen_by(visit.actor))
-                response = await page.handler(visit)
-                self._live.touch()
+                try:
+                    visit = await arrive_with_form(self._reception, request, public=page.public)
+                except NotAuthenticated:
+                    visit = await arrive(self._reception, request, public=True)
+                    again = await sign_in_again(visit)
+                    if again is None:
+                        raise
+                    response = again
+                else:
+                    visit = replace(visit, seen=self._live.last_seen_by(visit.actor))
+                    response = await page.handler(visit)
+                    self._live.touch()
             if request.scope["state"].get("new_guard"):
                 cookies.set_cookie(request, response, cookies.GUARD, visit.guard)
             return response
@@ -180,7 +189,7 @@ class Site:
                 template,
                 {
                     "problem": problem,
-                    "unsent": unsent_in(request, problem.status),
+                    "unsent": unsent_in(request, problem),
                     "request_id": request_id(request),
                     "version": self._door.version,
                 },
@@ -203,11 +212,12 @@ async def _to_start(request: Request) -> Response:
 
 
 def _to_login(request: Request) -> Response:
+    partial = request.headers.get("hx-request", "").lower() == "true"
     wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    if request.method != "GET" or "/events" in request.url.path:
-        wanted = "/ui/"
+    if partial or request.method != "GET":
+        wanted = page_before(request)
     address = f"/ui/login?{urlencode({'next': local_address(wanted)})}"
-    if request.headers.get("hx-request", "").lower() == "true":
+    if partial:
         return Response(status_code=401, headers={"HX-Redirect": address})
     if "text/html" not in request.headers.get("accept", "text/html"):
         return Response(status_code=401)
