@@ -286,6 +286,33 @@ async def test_opening_changes_nothing_until_the_page_says_that_it_was_read() ->
         assert f"/ui/inbox/{item.id}/seen" not in (await browser.get(f"/ui/inbox/{item.id}")).text
 
 
+# UX A.7: what is open is read, and looks so, also in the folder that it thereby leaves.
+@pytest.mark.parametrize("folder", ["", "?folder=unread"])
+async def test_what_was_read_looks_read_at_once(folder: str) -> None:
+    async with browsing() as browser:
+        item = await item_in(browser)
+        await item_in(browser, title="another")
+        address = f"/ui/inbox/{item.id}"
+        page = (await browser.get(address + folder)).text
+        row = f'id="message-{item.id}" class="message'
+        assert f"{row} unread current" in page
+        assert "2 unread" in page
+        token = re.search(r'name="csrf" value="([^"]+)"', page)
+        assert token is not None
+        fields = {"csrf": token[1], "back": address + folder}
+        answer = await browser.post(f"{address}/seen", fields, **{"HX-Request": "true"})
+        assert answer.status_code == 200
+        assert f"{row} current" in answer.text
+        assert "1 unread" in answer.text
+        for part in re.findall(r'hx-select-oob="([^"]+)"', page)[0].split(","):
+            assert answer.text.count(f'id="{part.removeprefix("#")}"') == 1, part
+
+
+def test_lines_of_a_message_stay_lines() -> None:
+    html = safe_html("Reason: exception\nError: ValueError: no")
+    assert html == "<p>Reason: exception<br />\nError: ValueError: no</p>\n"
+
+
 @pytest.mark.parametrize(
     ("action", "before", "after"),
     [

@@ -1,5 +1,6 @@
 """Markdown that somebody else's program wrote, as HTML that can do nothing: no HTML of its own, no
-pictures that would be fetched, links only to where people go, no styles (S47, S74)."""
+pictures that would be fetched, links only to where people go, no styles (S47, S74). A line is a
+line, as in every other place where the text is sent to."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def _as_it_is(text: str) -> Markup:
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST})
+    parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": DEEPEST})
     parser.enable(["table", "strikethrough"]).disable("image")
     # Replaced as the library's documents say it is done.
     setattr(parser, "validateLink", _leads_somewhere)  # noqa: B010

@@ -75,18 +75,23 @@ async def message(visit: Visit) -> Response:
 async def shown(
     visit: Visit, item: InboxItem | None, refused: Refused | None = None, failed: str = ""
 ) -> Response:
-    """`failed`: the form of the message that was `refused`; it has what was typed. The list is
-    then that of the page that the form was on, from its beginning."""
-    asked = asked_in(visit.query if refused is None else _query_of(visit.back()))
+    """`failed`: the form of the message that was `refused`; it has what was typed. The answer to
+    a form has the list of the page that the form was on, from its beginning, and the message in
+    it even if it is not one of that list any more."""
+    asked_by_form = visit.request.method == "POST"
+    asked = asked_in(_query_of(visit.back()) if asked_by_form else visit.query)
     question = question_of(visit.request)
     after = position_from(visit.query.get("cursor"), question, numbers=True)
     found, unread = await visit.door.messages.inbox(
         visit.actor, replace(asked.query(visit.now), after=after)
     )
     more = ""
-    if found.next is not None and refused is None:
+    if found.next is not None and not asked_by_form:
         url = visit.request.url.include_query_params(cursor=cursor_to(found.next, question))
         more = f"{url.path}?{url.query}"
+    items = found.items
+    if asked_by_form and item is not None and all(each.id != item.id for each in items):
+        items = (item, *items)
     schedule = None if item is None else await _schedule(visit, item)
     told = await _told(visit, item)
     return visit.page(
@@ -98,8 +103,8 @@ async def shown(
         asked=asked,
         folders=FOLDERS,
         kinds=KINDS,
-        items=found.items,
-        in_chats=await _in_chats(visit, found.items),
+        items=items,
+        in_chats=await _in_chats(visit, items),
         unread=unread,
         more=more,
         newer=asked.address("newer", known=str(unread)),

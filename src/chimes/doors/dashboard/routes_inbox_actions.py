@@ -25,10 +25,11 @@ pages = Pages()
 
 @pages.post("/inbox/{id}/seen")
 async def seen(visit: Visit) -> Response:
-    """Sent by the page itself when a message is open: nothing is said about it."""
+    """Sent by the page itself when a message is open: nothing is said about it. The page takes
+    from the answer what is different now: the row and the counts."""
     item = await visit.door.messages.change(visit.actor, _id(visit), READ)
     if visit.partial:
-        return Response(status_code=204)
+        return await shown(visit, item)
     return visit.redirect(visit.back(f"{HERE}/{item.id}"))
 
 
