@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.app.process import Start, Worker
+from tests.servers import POSTGRES, session
+from tests.servers.copies import copied_database
 from tests.servers.redis_places import empty_place
+from tests.store_contract.stores import empty_sqlite
 
 #: Those that several processes can share.
 SHARED = ("sqlite", "postgresql", "mariadb")
@@ -23,12 +26,21 @@ def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    """As everywhere, but set up already."""
+    url = copied_database()
+    yield url
+    session.shared(POSTGRES).drop_database(url)
+
+
 def store_url(request: pytest.FixtureRequest, kind: str) -> str:
     match kind:
         case "memory":
             return "memory://"
         case "sqlite":
             path: Path = request.getfixturevalue("tmp_path") / "chimes.db"
+            path.write_bytes(empty_sqlite())
             return f"sqlite:///{path}"
         case "postgresql":
             found: str = request.getfixturevalue("postgres_url")

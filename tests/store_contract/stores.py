@@ -38,7 +38,7 @@ def _memory(directory: Path, clock: Clock) -> Store:
 
 
 @cache
-def _empty_database() -> bytes:
+def empty_sqlite() -> bytes:
     """A file that has been set up: every test but those of the set-up itself starts from it."""
 
     async def set_up(path: Path) -> None:
@@ -55,7 +55,7 @@ def _empty_database() -> bytes:
 def _sqlite(directory: Path, clock: Clock) -> Store:
     path = directory / "chimes.db"
     if not path.exists():
-        path.write_bytes(_empty_database())
+        path.write_bytes(empty_sqlite())
     store: Store = import_module("chimes.store.sql").open_sqlite(path, clock=clock)
     return store
 
