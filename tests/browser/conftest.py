@@ -33,6 +33,16 @@ ZONE = "Asia/Bangkok"
 _MILLISECONDS = 30_000
 expect.set_options(timeout=_MILLISECONDS)
 
+_HERE = Path(__file__).parent
+_SECONDS = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """More than elsewhere: the first one of a worker starts a browser and a keeper of nodes."""
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker(pytest.mark.timeout(_SECONDS))
+
 
 class _Running:
     def __init__(self) -> None:
