@@ -439,6 +439,24 @@ def test_changes_are_pairs_or_what_came_after() -> None:
     ]
 
 
+# UX D1.17: the script has no words of its own, and neither have the tabs.
+@pytest.mark.parametrize(
+    ("language", "when", "unit", "day"),
+    [("en", "Time", "{count} s", "24 h"), ("th", "เวลา", "{count} วินาที", "24 ชม."),
+     ("zh", "时间", "{count} 秒", "24 小时")],
+)  # fmt: skip
+async def test_the_picture_and_its_tabs_speak_the_readers_language(
+    language: str, when: str, unit: str, day: str
+) -> None:
+    data = lag_data((), "UTC", 1.0, language=language)
+    assert (data["when"], data["unit"]) == (when, unit)
+    async with browsing() as browser:
+        for path in ("/ui/system", "/ui/runs"):
+            page = (await browser.get(path, **{"Accept-Language": language})).text
+            assert f">{day}</a>" in page, path
+            assert ">24h</a>" not in page, path
+
+
 def test_no_lag_is_an_empty_chart() -> None:
     assert lag_rows([], []) == ()
     assert lag_data((), "UTC", 1.0)["times"] == []

@@ -105,7 +105,7 @@ async def system(visit: Visit) -> Response:
         not_ready=visit.door.not_ready(),
         late=LATE,
         rows=[row for row in rows if row.count],
-        lag=lag_data(rows, visit.look.zone, LATE, events, window.until),
+        lag=lag_data(rows, visit.look.zone, LATE, events, window.until, visit.look.language),
         by_node=by_node,
         of_node=node,
     )

@@ -53,6 +53,7 @@ def environment() -> Environment:
     )
     env.filters.update(
         span=_span,
+        window_name=_window_name,
         number=_number,
         percent=_percent,
         size=_size,
@@ -127,6 +128,10 @@ def _moment(
 
 def _span(length: timedelta | float | None) -> str:
     return times.span(length, reader().look.language)
+
+
+def _window_name(name: str) -> str:
+    return times.window_name(name, reader().look.language)
 
 
 def _number(value: float) -> str:

@@ -122,6 +122,11 @@ def span(length: timedelta | float | None, language: str) -> str:
     return _joined(units_of(timedelta(seconds=seconds)), language)
 
 
+def window_name(name: str, language: str) -> str:
+    """Of a window as an address has it, `24h` or `7d`: in words of the language."""
+    return in_language(unit_words(name[-1], int(name[:-1])), language)
+
+
 def _joined(units: tuple[tuple[str, int], ...], language: str) -> str:
     between = "" if language == "zh" else " "
     return between.join(in_language(unit_words(*each), language) for each in units)

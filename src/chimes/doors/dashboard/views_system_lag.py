@@ -10,7 +10,7 @@ from datetime import datetime
 from chimes.model.insights import LagBucket
 from chimes.model.lags import Lags, joined
 from chimes.model.node import NodeMark
-from chimes.wording import say
+from chimes.wording import ENGLISH, in_language, say
 
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _TONES = {"p50": "ok", "p95": "accent", "p99": "warn"}
@@ -96,6 +96,7 @@ def lag_data(
     limit: float,
     events: Sequence[Happening] = (),
     until: datetime | None = None,
+    language: str = ENGLISH,
 ) -> dict[str, object]:
     """As `static/chart.js` wants it. `until`: where the picture ends, so that what happened in the
     last stretch is on it."""
@@ -111,8 +112,15 @@ def lag_data(
     times = [*(int(row.at.timestamp()) for row in rows), *ends]
     marks = [{"at": int(each.at.timestamp()), "text": each.label} for each in events[-MOST_MARKS:]]
     return {
-        "times": times, "lines": lines, "unit": "s", "zone": zone, "limit": limit, "marks": marks,
-    }  # fmt: skip
+        "times": times,
+        "when": in_language(say("Time"), language),
+        "lines": lines,
+        # Unfilled: the script has the numbers.
+        "unit": in_language(say("{count} s"), language),
+        "zone": zone,
+        "limit": limit,
+        "marks": marks,
+    }
 
 
 def _row(at: datetime, lags: Lags) -> LagRow:

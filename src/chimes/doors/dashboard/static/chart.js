@@ -1,5 +1,5 @@
 /* <line-chart data-from="#id-of-json" or data-address="/ui/…"> around uPlot. The data:
-   {"times": [unix, …], "lines": [{"name", "values": [number|null, …], "tone": "accent"}], "unit": "s",
+   {"times": [unix, …], "lines": [{"name", "values": [number|null, …], "tone": "accent"}], "unit": "{count} s",
     "zone": "Asia/Bangkok", "when": "Time", "marks": [{"at": unix, "text"}], "limit": number|null} */
 "use strict";
 (() => {
@@ -47,7 +47,7 @@
       const moment = shown({ day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
       const ticks = (_, stamps, __, ___, step) => stamps.map((stamp) => (step >= 86400 ? day : step >= 60 ? clock : exact).format(stamp * 1000));
       const zoned = (stamp) => uPlot.tzDate(new Date(stamp * 1000), zone);
-      const show = (value) => (value == null ? "–" : `${Number(value.toPrecision(3))} ${data.unit || ""}`);
+      const show = (value) => (value == null ? "–" : window.chimes.fill(data.unit || "{count}", { count: Number(value.toPrecision(3)).toLocaleString(language) }));
       this.plot?.destroy();
       this.plot = new uPlot({
         ...this.size(),
