@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chimes.model.access import Owner, OwnerType, Role
+from chimes.model.access import Actor, Owner, OwnerType, Role, Scope
 from chimes.model.run import RunStatus
 from tests.builders import a_run, an_entry
 from tests.dashboard.browsing import Browser, browsing
@@ -52,7 +52,8 @@ async def test_words_fill_the_fields_mark_guesses_and_save_nothing(
         assert fields["kind"] == "http"
         assert str(fields["url"]).startswith("https://example.com/r")
         guessed = set(re.findall(r'data-guess="(\w+)"', page.text))
-        assert {"url", "method", "name"} <= guessed
+        assert {"method", "name"} <= guessed
+        assert "url" not in guessed, "it stands in the words"
         assert ("zone" in guessed) == (zone == "Asia/Bangkok"), "a zone that is named is no guess"
         assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
         # As it stands it can be saved.
@@ -361,6 +362,13 @@ async def test_others_schedules_are_not_there_and_secrets_do_not_leave_by_a_copy
         await browser.client.post("/ui/logout")
         browser.client.cookies.clear()
         await browser.send("/ui/login", on="/ui/login", key=keys[Role.OPERATOR])
+        assert (await browser.get(f"/ui/schedules/{made['id']}/edit")).status_code == 403
+        browser.client.cookies.clear()
+        # Sees everything, and makes schedules of its own only.
+        agent = await browser.rig.doorway.access.create(
+            Actor(), name="a", role=Role.ADMIN, scopes=(Scope.AGENT, Scope.AGENT_SCHEDULES)
+        )
+        await browser.send("/ui/login", on="/ui/login", key=agent.text)
         seen = await browser.get(f"{NEW}?from={made['id']}")
         assert seen.status_code == 200
         fields = fields_on(seen.text)

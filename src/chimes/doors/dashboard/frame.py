@@ -21,6 +21,8 @@ class Entry:
     address: str
     #: Behind `g`.
     key: str
+    #: About everybody: for those who see everything.
+    wide: bool = False
 
 
 RAIL = (
@@ -28,7 +30,7 @@ RAIL = (
     Entry(name="schedules", title=say("Schedules"), address="/ui/schedules", key="s"),
     Entry(name="runs", title=say("Runs"), address="/ui/runs", key="r"),
     Entry(name="inbox", title=say("Inbox"), address="/ui/inbox", key="i"),
-    Entry(name="system", title=say("System"), address="/ui/system", key="y"),
+    Entry(name="system", title=say("System"), address="/ui/system", key="y", wide=True),
 )
 #: Each in its own words.
 LANGUAGE_NAMES = {"en": "English", "th": "ไทย", "zh": "中文"}
@@ -50,7 +52,8 @@ def frame_values(visit: Visit) -> dict[str, object]:
         address = visit.back()
     return {
         "visit": visit,
-        "rail": RAIL,
+        "rail": [entry for entry in RAIL if visit.actor.sees_everything or not entry.wide],
+        "may_create": visit.actor.may_create(visit.actor.owner),
         "here": here(url.path),
         "address": address,
         "csrf": visit.token,

@@ -62,6 +62,9 @@ _GONE = FieldError(
 @pages.get("/schedules/new")
 async def new(visit: Visit) -> Response:
     """`?words=` and `?preset=` fill the form, `?from=` takes another schedule as its pattern."""
+    if not visit.actor.may_create(visit.actor.owner):
+        # Told before anything is typed. What is sent all the same is refused at the form.
+        return visit.page("wizard/not_yours.html", status=403)
     fields = new_fields(visit.look.zone)
     if source := visit.query.get("from"):
         schedule = await visit.door.schedules.get(visit.actor, ScheduleId(source))
