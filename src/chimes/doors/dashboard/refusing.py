@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 
@@ -10,6 +10,7 @@ from chimes.doors.dashboard.cookies import form_token
 from chimes.doors.dashboard.forms import Form
 from chimes.doors.problems import Problem, problem_of
 from chimes.errors import ChimesError, Conflict, InvalidInput, NotAllowed, RateLimited
+from chimes.wording import say
 
 #: What is said at the form. A store that is away cannot show the form either (`Unsent`).
 REFUSALS = (InvalidInput, Conflict, NotAllowed, RateLimited)
@@ -32,7 +33,18 @@ class Refused:
 
 def refused_by(error: ChimesError) -> Refused:
     field = error.field if isinstance(error, InvalidInput) else None
-    return Refused(message=error.message, field=field or "", status=problem_of(error).status)
+    problem = in_our_words(problem_of(error))
+    message = problem.detail if isinstance(error, NotAllowed) else error.message
+    return Refused(message=message, field=field or "", status=problem.status)
+
+
+def in_our_words(problem: Problem) -> Problem:
+    """Whoever reads a page may have signed in without any key."""
+    if problem.kind != "not_allowed":
+        return problem
+    told = say("You may not do that")
+    unsaid = problem.detail == problem.title
+    return replace(problem, title=told, detail=told if unsaid else problem.detail)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from chimes.doors.dashboard.asking import Question
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.refusing import refused_by
 from chimes.doors.dashboard.routes_runs import asked_in, matching
 from chimes.doors.dashboard.views_runs import ACTIVE, HERE, visible
 from chimes.doors.dashboard.visit import Visit
@@ -153,4 +154,5 @@ async def _outcome(visit: Visit, verb: Verb, run: Run) -> Outcome:
     try:
         return await verb.do(visit, run)
     except ChimesError as error:
-        return Outcome(run=run, done=False, text=error.message, address=f"{HERE}/{run.id}")
+        text = refused_by(error).message
+        return Outcome(run=run, done=False, text=text, address=f"{HERE}/{run.id}")

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.refusing import refused_by
 from chimes.doors.dashboard.routes_wizard_offers import offers_now
 from chimes.doors.dashboard.routes_wizard_saving import undo_create, undo_edit
 from chimes.doors.dashboard.routes_wizard_sheet import (
@@ -54,7 +55,7 @@ async def tried(visit: Visit, fields: Fields, edit: Edit | None, show: Show) -> 
     except StoreError:
         raise
     except ChimesError as error:
-        errors.append(FieldError(name="", detail=error.message, code=""))
+        errors.append(FieldError(name="", detail=refused_by(error).message, code=""))
     if run is not None:
         fields = fields | {"trial": run.id}
     if visit.partial:

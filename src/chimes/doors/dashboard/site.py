@@ -60,7 +60,7 @@ from chimes.doors.dashboard.entering import (
 from chimes.doors.dashboard.live import Live, events_route
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.pages import Page
-from chimes.doors.dashboard.refusing import unsent_in
+from chimes.doors.dashboard.refusing import in_our_words, unsent_in
 from chimes.doors.dashboard.signed_out import page_before, sign_in_again
 from chimes.doors.dashboard.speaking import speaking_to
 from chimes.doors.dashboard.templating import rendered
@@ -181,6 +181,7 @@ class Site:
         }
         if problem.status == 401:
             return _to_login(request)
+        problem = in_our_words(problem)
         look = _look_known(request) or seen_look(self._door, request)
         partial = request.headers.get("hx-request", "").lower() == "true"
         template = "error_part.html" if partial else "error.html"
