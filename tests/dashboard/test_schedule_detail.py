@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,7 +12,7 @@ from chimes.doors.dashboard.charts.points import Point, PointWords, points_chart
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.views_fire_log import cursor_of, log_lines, position_in
 from chimes.doors.dashboard.views_schedule import next_fires, next_slots
-from chimes.doors.dashboard.views_schedule_pictures import marks_of
+from chimes.doors.dashboard.views_schedule_pictures import MOST_COMING, marks_of, week
 from chimes.errors import InvalidInput
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import result_of
@@ -61,6 +62,48 @@ async def test_parts_come_alone_for_refreshing() -> None:
             part = (await browser.get(page + tab, **{"HX-Request": "true"})).text
             assert "<html" not in part, tab
             assert part.strip(), tab
+
+
+async def test_all_that_says_when_next_is_refreshed_together() -> None:
+    trigger = {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Bangkok"}
+    async with browsing() as browser:
+        page = await page_of(browser, trigger=trigger)
+        said = "In your zone (UTC) the next one is "
+        assert (await browser.get(page)).text.count(said) == 1
+        facts = (await browser.get(f"{page}/facts", **{"HX-Request": "true"})).text
+        assert said in facts
+        assert "02:00 UTC" in facts.partition(said)[2]
+
+
+async def test_while_the_first_run_goes_on_there_is_no_empty_picture() -> None:
+    async with browsing() as browser:
+        page = await page_of(browser)
+        first = _ended(NOW)
+        running = replace(first, schedule_id=ScheduleId(page.rpartition("/")[2]), attempts=(),
+                          status=RunStatus.RUNNING, finished_at=None)  # fmt: skip
+        await browser.rig.store.load([running])
+        shown = (await browser.get(page)).text
+        assert "last result" in shown
+        assert "How late runs began" not in shown
+        assert "How long runs took" not in shown
+        two = [_ended(NOW - timedelta(minutes=each), number=each) for each in (1, 2)]
+        await browser.rig.store.load(
+            [replace(each, schedule_id=running.schedule_id) for each in two]
+        )
+        shown = (await browser.get(page)).text
+        assert "How late runs began" in shown
+        assert "How long runs took" in shown
+
+
+def test_a_picture_says_that_what_comes_goes_on() -> None:
+    minutely = planned(a_schedule(trigger=Cron("* * * * *")), NOW)
+    hourly = planned(a_schedule(trigger=Cron("0 * * * *")), NOW)
+    for schedule, more in ((minutely, True), (hourly, False)):
+        marks = marks_of(schedule, [], (), None, NOW)
+        chart = week(schedule, marks, [], Look(), NOW)
+        assert ('class="rest"' in chart.svg) is more
+        coming = MOST_COMING if more else 47
+        assert chart.table.count("<tr>") == 1 + coming, "the head, and as many as are drawn"
 
 
 async def test_before_the_first_run_it_says_when_and_offers_one() -> None:

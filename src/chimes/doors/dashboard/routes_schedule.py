@@ -133,7 +133,13 @@ def _fires(visit: Visit, schedule: Schedule) -> list[tuple[NextFire, str]]:
 async def facts(visit: Visit) -> Response:
     """The part of the head that changes with every fire."""
     schedule = await schedule_in(visit)
-    return visit.part("schedule/head.html", "facts", schedule=schedule, state=state_of(schedule))
+    return visit.part(
+        "schedule/head.html",
+        "facts",
+        schedule=schedule,
+        state=state_of(schedule),
+        in_your_zone=in_your_zone(schedule, visit.look, visit.now),
+    )
 
 
 @pages.get("/schedules/{id}/runs")

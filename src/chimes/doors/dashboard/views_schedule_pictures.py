@@ -25,6 +25,8 @@ from chimes.wording import Wording, in_language, say
 BEHIND, AHEAD = timedelta(days=5), timedelta(days=2)
 #: Above this many runs in it, hours stand for them.
 MOST_MARKS = 150
+#: Of what comes; what follows is drawn as "and so on".
+MOST_COMING = 2 * MOST_MARKS
 _MICROSECOND = timedelta(microseconds=1)
 _HOUR = timedelta(hours=1)
 #: What is due this very moment may not be on record yet.
@@ -38,7 +40,8 @@ def marks_of(
     expected: timedelta | None,
     now: datetime,
 ) -> list[Fire]:
-    """What was and what comes. Of many runs an hour is one mark, the worst of them."""
+    """What was and what comes, one more than `MOST_COMING` where that is not all. Of many runs an
+    hour is one mark, the worst of them."""
     since = now - BEHIND
     recent = [each for each in results if each.planned_at >= since]
     if len(recent) < MOST_MARKS:
@@ -59,9 +62,10 @@ def marks_of(
             for each in hours
             if each.total
         ]
-    ahead = upcoming_fires([schedule], now + AHEAD) if schedule.enabled else []
-    coming = [Fire(at=each.at, length=expected or timedelta(0)) for each in ahead[: 2 * MOST_MARKS]]
-    return past + coming
+    ahead = (
+        upcoming_fires([schedule], now + AHEAD, limit=MOST_COMING + 1) if schedule.enabled else []
+    )
+    return past + [Fire(at=each.at, length=expected or timedelta(0)) for each in ahead]
 
 
 def expected_marks(
@@ -123,6 +127,7 @@ def week(
     now: datetime,
 ) -> Chart:
     """What was expected above what was: where nothing stands below, nothing ran."""
+    more = sum(each.status is None for each in marks) > MOST_COMING
     zone = by_clock(look, schedule.trigger.zone)
     start, end = now - BEHIND, now + AHEAD
     said = partial(in_language, language=look.language)
@@ -142,7 +147,7 @@ def week(
     return timeline(
         [
             *([Lane(name=said(say("Expected")), fires=expected)] if expected else []),
-            Lane(name=said(say("Runs")), fires=marks),
+            Lane(name=said(say("Runs")), fires=marks[:-1] if more else marks, more=more),
         ],
         start=start,
         end=end,
