@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import httpx2
 import pytest
 import yaml
 
+from chimes.doors.dashboard import bulk_work, routes_schedules_bulk
 from chimes.doors.dashboard.views_bulk import Outcome, Outcomes, Verb
 from chimes.doors.dashboard.views_import import items_in
-from chimes.errors import InvalidInput
+from chimes.errors import InvalidInput, NotAllowed, NotFound
+from chimes.model.access import Actor, Role
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
+from chimes.model.schedule import Schedule
+from chimes.service.schedule_acts import Act, pausing
 from tests.dashboard.browsing import Browser, browsing
 
 LIST = "/ui/schedules"
@@ -63,6 +68,83 @@ async def test_500_that_match_are_paused_at_once_after_a_question() -> None:
         resumed = await browser.post(BULK, selected | {"sure": "yes", "count": "500"})
         assert "Done with 500 schedules." in resumed.text
         assert await browser.rig.store.count_schedules(ScheduleQuery(enabled=False)) == 1
+
+
+# UX D.1 row 10
+async def test_what_takes_longer_is_continued_and_taken_back_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bulk_work, "SECONDS", 0.0)
+    monkeypatch.setattr(routes_schedules_bulk, "MOST_IDS", 10)
+    async with browsing() as browser:
+        for number in range(205):
+            await browser.rig.create(name=f"s{number:03}")
+        paused = ScheduleQuery(enabled=False)
+        before = (await browser.rig.store.list_schedules(ScheduleQuery(limit=1))).items[0]
+        await browser.rig.doorway.schedules.pause(Actor(), before.id, note="mine")
+        browser.rig.clock.advance(timedelta(seconds=5))
+        # Those that are done are not found by this filter any more.
+        asked = await browser.send(BULK, on=f"{LIST}?q=status:enabled", verb="pause", which="all")
+        assert "Pause 204 schedules?" in asked.text
+        first = await browser.send(BULK, reason="move")
+        assert "100 of 204 schedules so far." in first.text
+        assert await browser.rig.store.count_schedules(paused) == 101
+        assert 'id="bulk-on"' in first.text
+        later = await browser.rig.create(name="later")
+        await browser.send(BULK)
+        done = await browser.send(BULK)
+        assert "Done with 204 schedules." in done.text
+        assert await browser.rig.store.count_schedules(paused) == 205
+        kept = await browser.rig.store.get_schedule(ScheduleId(str(later["id"])))
+        assert kept is not None
+        assert kept.enabled, "nobody was asked about it"
+        browser.rig.clock.advance(timedelta(seconds=5))
+        undone = await browser.send(BULK)
+        assert "100 of 204 schedules so far." in undone.text
+        while 'id="bulk-on"' in undone.text:
+            undone = await browser.send(BULK)
+        assert "Done with 204 schedules." in undone.text
+        (left,) = (await browser.rig.store.list_schedules(paused)).items
+        assert (left.id, left.pause_note) == (before.id, "mine"), "paused before, and by hand"
+
+
+async def test_a_deletion_of_many_is_taken_back_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routes_schedules_bulk, "MOST_IDS", 1)
+    async with browsing() as browser:
+        for name in ("a", "b", "c"):
+            await browser.rig.create(name=name)
+        await all_matching(browser, "delete")
+        assert await stored(browser) == []
+        browser.rig.clock.advance(timedelta(seconds=5))
+        undone = await browser.send(BULK)
+        assert "Done with 3 schedules." in undone.text
+        assert all(each["enabled"] for each in await stored(browser))
+        assert len(await stored(browser)) == 3
+
+
+async def test_one_that_is_refused_by_the_store_keeps_no_other_from_it() -> None:
+    async with browsing() as browser:
+        for name in ("a", "b", "c"):
+            await browser.rig.create(name=name)
+        seen = (await browser.rig.store.list_schedules(ScheduleQuery())).items
+        service, actor = browser.rig.doorway.schedules, Actor()
+        await service.delete(actor, seen[1].id)
+
+        async def pause(each: Schedule) -> Act:
+            return pausing(actor, note="n")
+
+        first, gone, last = await service.act_on_each(actor, seen, pause)
+        assert isinstance(gone, NotFound)
+        assert isinstance(first, Schedule)
+        assert isinstance(last, Schedule)
+        assert (first.enabled, last.enabled, last.pause_note) == (False, False, "n")
+        viewer = Actor(role=Role.VIEWER)
+        assert all(
+            isinstance(each, NotAllowed)
+            for each in await service.act_on_each(viewer, [first, last], pause)
+        )
 
 
 async def test_each_verb_does_what_it_says_and_refusals_are_told_one_by_one() -> None:

@@ -57,7 +57,7 @@ _FIRE_BATCH = 500
 #: Where only one of them is wanted, which may be the last.
 _FIRE_ALL = 100_000
 #: What never has anything run.
-_HOLD_BACK = ("pause", "delete")
+HOLD_BACK = ("pause", "delete")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +134,7 @@ class ScheduleChanges:
         seen = await self.get(actor, schedule_id)
         if not (may or actor.may_operate)(seen.owner):
             raise NotAllowed()
-        if verb not in _HOLD_BACK:
+        if verb not in HOLD_BACK:
             refuse_agents(actor, seen.target)
         await self._look()
 

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 from chimes.errors import (
     Conflict,
-    InvalidInput,
     NotAllowed,
     NotFound,
 )
@@ -21,14 +20,10 @@ from chimes.model.schedule import (
     Schedule,
     brought_back,
     counts_against,
-    deleted,
-    edited,
     moved,
     passed,
-    paused,
     planned,
     rescheduled,
-    resumed,
     runs_left,
     with_overdue,
 )
@@ -40,9 +35,8 @@ from chimes.service.rules import (
     checked,
     checked_id,
     checked_text,
-    clean_name,
 )
-from chimes.service.runs_by_hand import RunsByHand
+from chimes.service.schedule_acts import ScheduleActs, as_it_is, deleting, pausing, resuming
 from chimes.service.schedule_changes import Limits
 from chimes.service.slots import (
     UPCOMING_LIMIT,
@@ -51,11 +45,7 @@ from chimes.service.slots import (
     upcoming_fires,
 )
 from chimes.service.targets import (
-    offered_as,
     started_as,
-    turned_to,
-    usual_defaults,
-    without_key_of,
 )
 from chimes.wording import say
 
@@ -65,20 +55,7 @@ __all__ = ["RESTORE_WITHIN", "Limits", "ScheduleService"]
 RESTORE_WITHIN = timedelta(minutes=10)
 
 
-def _as_it_is(schedule: Schedule) -> Schedule:
-    return schedule
-
-
-def _noted(
-    before: Schedule, now: datetime, by: str, also: Callable[[Schedule], Schedule]
-) -> Schedule:
-    """It is as it is wanted already: nothing changes but what a door keeps of it, if anything."""
-    same = edited(before, before, now, by)
-    noted = also(same)
-    return before if noted == same else noted
-
-
-class ScheduleService(RunsByHand):
+class ScheduleService(ScheduleActs):
     # --- reading ------------------------------------------------------------------------------
     async def find(self, actor: Actor, query: ScheduleQuery) -> Page[Schedule]:
         return await self._store.list_schedules(_visible(actor, query))
@@ -188,74 +165,13 @@ class ScheduleService(RunsByHand):
         `said` as in `create`: another task or flow brings along what it says about itself; so is
         `overdue`."""
         seen = await self.get(actor, schedule_id)
-        wanted = edit(seen)
-        turned = await self._turned(seen, wanted, said)
-        zone = await self.zone_for(seen.owner, wanted.trigger)
-
-        def apply(before: Schedule, now: datetime) -> Schedule:
-            after = without_key_of(before, turned(edit(before)))
-            if after == before:
-                return before
-            after = checked(after)
-            if after.target != before.target:
-                self._target_allowed(actor, after.target, before.target)
-            if after.policy.delivery != before.policy.delivery:
-                self._check_recipients(after.policy.delivery)
-                after = replace(after, policy=zoned(after.policy, zone, after.trigger))
-            if after.trigger != before.trigger:
-                trigger = self._settled_trigger(after.trigger, before.trigger, now, zone)
-                after = replace(after, trigger=trigger)
-                if after == before:
-                    return before
-                if trigger != before.trigger:
-                    self._check_trigger(actor, before.owner, trigger, now, overdue=overdue)
-            if after.enabled and not before.enabled:
-                after = replace(after, pause_note="", pause_until=None)
-            changed = edited(before, after, now, actor.name)
-            fresh = overdue and after.trigger != before.trigger
-            return with_overdue(changed, now) if fresh else changed
-
-        await check_chats(self._store, actor, wanted.policy.delivery, seen.policy.delivery)
-        await self._check_name(replace(wanted, name=clean_name(wanted.name)), seen)
-        await self._check_dependency(actor, wanted)
-        return await self._change(
-            actor,
-            schedule_id,
-            _verb_of(seen, wanted),
-            apply,
-            may=actor.may_write,
-            version=expected_version,
-        )
-
-    async def _turned(
-        self, seen: Schedule, wanted: Schedule, said: Collection[str] | None
-    ) -> Callable[[Schedule], Schedule]:
-        """What another target than that of `seen` brings along."""
-        target = seen.target
-        if offered_as(wanted.target) == offered_as(target):
-            return lambda after: after
-        defaults = await self.defaults_of(wanted.target)
-        if said is None or (defaults is None and wanted.target.kind != target.kind):
-            return lambda after: after
-        before = await self._defaults_before(target)
-        found = defaults or usual_defaults(wanted.target)
-        return lambda after: (
-            turned_to(after, target, before, found, said)
-            if offered_as(after.target) == offered_as(wanted.target)
-            else after
-        )
+        act = await self.editing(actor, seen, edit, said=said, overdue=overdue)
+        return await self._acted(actor, schedule_id, act, version=expected_version)
 
     async def delete(
         self, actor: Actor, schedule_id: ScheduleId, *, expected_version: int | None = None
     ) -> Schedule:
-        return await self._change(
-            actor,
-            schedule_id,
-            "delete",
-            lambda before, now: deleted(before, now, actor.name),
-            may=actor.may_write,
-            version=expected_version,
-        )
+        return await self._acted(actor, schedule_id, deleting(actor), version=expected_version)
 
     async def restore(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
         """A schedule that was deleted within RESTORE_WITHIN, as it was; runs that waited then stay
@@ -294,35 +210,22 @@ class ScheduleService(RunsByHand):
         *,
         note: str = "",
         until: datetime | None = None,
-        also: Callable[[Schedule], Schedule] = _as_it_is,
+        also: Callable[[Schedule], Schedule] = as_it_is,
     ) -> Schedule:
         """`also`: what the door keeps of it changes with it."""
-        checked_text(note, "note")
-
-        def apply(before: Schedule, now: datetime) -> Schedule:
-            if until is not None and until <= now:
-                raise InvalidInput(say("until lies in the past"), field="until", code="in_the_past")
-            if not before.enabled and (before.pause_note, before.pause_until) == (note, until):
-                return _noted(before, now, actor.name, also)
-            return also(paused(before, now, actor.name, note=note, until=until))
-
-        return await self._change(actor, schedule_id, "pause", apply, reason=note)
+        return await self._acted(
+            actor, schedule_id, pausing(actor, note=note, until=until, also=also)
+        )
 
     async def resume(
         self,
         actor: Actor,
         schedule_id: ScheduleId,
         *,
-        also: Callable[[Schedule], Schedule] = _as_it_is,
+        also: Callable[[Schedule], Schedule] = as_it_is,
     ) -> Schedule:
         """`also` as in `pause`."""
-
-        def apply(before: Schedule, now: datetime) -> Schedule:
-            if before.enabled:
-                return _noted(before, now, actor.name, also)
-            return also(resumed(before, now, actor.name))
-
-        return await self._change(actor, schedule_id, "resume", apply)
+        return await self._acted(actor, schedule_id, resuming(actor, also=also))
 
     # --- the next slot ------------------------------------------------------------------------
     async def skip(self, actor: Actor, schedule_id: ScheduleId, *, reason: str = "") -> Schedule:
@@ -385,13 +288,6 @@ def _restorable(actor: Actor, schedule: Schedule, now: datetime) -> bool:
     if not actor.may_see(schedule.owner):
         return False
     return schedule.deleted_at is None or schedule.deleted_at + RESTORE_WITHIN > now
-
-
-def _verb_of(before: Schedule, after: Schedule) -> str:
-    """A change that is nothing but a switch has the word of the switch (R1.15)."""
-    if before.enabled == after.enabled or replace(after, enabled=before.enabled) != before:
-        return "update"
-    return "resume" if after.enabled else "pause"
 
 
 def _visible(actor: Actor, query: ScheduleQuery) -> ScheduleQuery:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 
 from chimes.errors import InvalidInput
@@ -89,9 +90,34 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far an action on many had come with the requests before."""
+
+    #: Of how many; 0: it is all done with one request.
+    total: int = 0
+    done: int = 0
+    refused: int = 0
+    left_out: int = 0
+    #: Since when; None: nobody has to know.
+    started: datetime | None = None
+    #: Where it goes on; empty: nothing is left.
+    cursor: str = ""
+
+    @property
+    def seen(self) -> int:
+        return self.done + self.refused + self.left_out
+
+    @property
+    def left(self) -> int:
+        return self.total - self.seen
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Outcomes:
     verb: Verb
     items: Sequence[Outcome]
+    #: Its cursor is where it goes on after these.
+    before: Progress = Progress()
 
     @property
     def done(self) -> tuple[Outcome, ...]:
@@ -102,8 +128,19 @@ class Outcomes:
         return tuple(each for each in self.items if each.error)
 
     @property
+    def progress(self) -> Progress:
+        """With these."""
+        done, refused = len(self.done), len(self.failed)
+        return replace(
+            self.before,
+            done=self.before.done + done,
+            refused=self.before.refused + refused,
+            left_out=self.before.left_out + len(self.items) - done - refused,
+        )
+
+    @property
     def undo(self) -> Verb | None:
-        return UNDOES.get(self.verb) if self.done else None
+        return UNDOES.get(self.verb) if self.progress.done else None
 
     @property
     def worst_first(self) -> tuple[Outcome, ...]:

@@ -166,11 +166,12 @@ def _apply(
     _refuse_placeholders(before, after, damage)
     _check_quotas(tx, before, after, quotas)
     new = edit.runs(before, now) if edit.runs else ()
-    hold_places(tx, [(run.schedule_id, run.concurrency_key) for run in new])
-    taken = Taken(tx, new)
-    added = [run for run in new if taken.take(run)]
-    insert_runs(tx, added)
-    post_inserted(tx, added, now)
+    if new:
+        hold_places(tx, [(run.schedule_id, run.concurrency_key) for run in new])
+        taken = Taken(tx, new)
+        added = [run for run in new if taken.take(run)]
+        insert_runs(tx, added)
+        post_inserted(tx, added, now)
     write_schedule(tx, after)
     return after, now
 
