@@ -16,7 +16,7 @@ from chimes.cli.root import run
 from chimes.doors.api.inputs import ScheduleIn
 from chimes.doors.dashboard.look import Look, look_of
 from chimes.doors.dashboard.views_wizard_form import definition_of, fields_of, new_fields
-from chimes.doors.dashboard.views_wizard_merge import changes, merged, patch_of
+from chimes.doors.dashboard.views_wizard_merge import changes, merged, patch_of, value_text
 from chimes.doors.dashboard.views_wizard_preview import clock_notes, preview_of, retry_moments
 from chimes.doors.dashboard.views_wizard_text import as_command, as_curl, as_yaml
 from chimes.doors.dashboard.views_wizard_when import rule_expression, trigger_fields, trigger_plain
@@ -167,6 +167,28 @@ def test_a_readers_own_clock_moves_it_too() -> None:
     )
     often = Cron("*/5 * * * *", timezone="Asia/Bangkok")
     assert list(clock_notes(often, a_look("Europe/Berlin"), NOW)) == []
+
+
+# UX D.1 row 5
+@pytest.mark.parametrize("expression", ["30 2 * * *", "30 1 * * *", "30 12 * * *"])
+def test_both_changes_of_another_clock_are_told_on_their_day(expression: str) -> None:
+    found = list(
+        clock_notes(Cron(expression, timezone="America/New_York"), a_look("Asia/Bangkok"), NOW)
+    )
+    hour = (int(expression.split()[1]) + 12) % 24
+    winter, summer = f"{hour:02}:30", f"{hour - 1 if hour else 23:02}:30"
+    moved = [note for note in found if "a clock changes" in note]
+    assert moved == [
+        f"Sun 14 Mar 2027: a clock changes, and this moves from {winter} to {summer} for you"
+        " (Asia/Bangkok).",
+        f"Sun 7 Nov 2027: a clock changes, and this moves from {summer} to {winter} for you"
+        " (Asia/Bangkok).",
+    ]
+
+
+def test_labels_are_told_as_they_are_typed() -> None:
+    assert value_text("labels", {"from-q": None, "team": "a"}, "en") == "from-q, team=a"
+    assert value_text("labels", {}, "en") == "–"
 
 
 def test_how_often_and_never_more_than_allowed() -> None:

@@ -152,7 +152,7 @@ def _same(path: str, before: object, after: object, *, known: bool) -> bool:
 
 
 def value_text(path: str, value: object, language: str) -> str:
-    """For people: a trigger in words, anything else as it is written."""
+    """For people: a trigger in words, labels as in their field, anything else as it is written."""
     if path == "trigger":
         try:
             return describe(trigger_from_dict(value), language)
@@ -160,6 +160,10 @@ def value_text(path: str, value: object, language: str) -> str:
             pass
     if value in (None, "", [], {}):
         return "–"
+    if path == "labels" and isinstance(value, Mapping):
+        value = ", ".join(
+            name if each is None else f"{name}={each}" for name, each in value.items()
+        )
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 300 else f"{text[:300]}…"
 

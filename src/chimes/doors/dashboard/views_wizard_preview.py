@@ -27,6 +27,8 @@ _MOST_NOTES = 4
 #: Where fires have to be walked through to be counted, no further than this.
 _MOST_COUNTED = 2000
 _MOST_RETRIES = 5
+#: Fires after a change that are looked at for the first usual one.
+_LOOKED_AT = 3
 _TICK = timedelta(microseconds=1)
 #: Once a minute and more is worth a word.
 _OFTEN = 1440
@@ -163,12 +165,12 @@ def _shifts_for_reader(trigger: Trigger, look: Look, now: datetime) -> Iterator[
         return
     here, there = zone_info(look.zone), zone_info(trigger.zone)
     changes = {
-        each.at
+        each.at: zone
         for zone in (look.zone, trigger.zone)
         for each in clock_changes(zone, now, now + HORIZON)
     }
-    for change in sorted(changes):
-        before, after = trigger.previous_before(change), trigger.next_after(change - _TICK)
+    for change, zone in sorted(changes.items()):
+        before, after = trigger.previous_before(change), _first_after(trigger, change)
         if before is None or after is None or before <= now:
             continue
         if before.astimezone(there).time() != after.astimezone(there).time():
@@ -177,8 +179,16 @@ def _shifts_for_reader(trigger: Trigger, look: Look, now: datetime) -> Iterator[
         if was.time() != becomes.time():
             yield say(
                 "{day}: a clock changes, and this moves from {was} to {becomes} for you ({zone}).",
-                day=day(after, look.zone, look, now=now),
+                # By the clock that changes: its first fire may be days later.
+                day=day(change, zone, look, now=now),
                 was=f"{was:%H:%M}",
                 becomes=f"{becomes:%H:%M}",
                 zone=look.zone,
             )
+
+
+def _first_after(trigger: Trigger, change: datetime) -> datetime | None:
+    """The first fire at its usual time: one whose time is left out that night says nothing about
+    those after it."""
+    fires = trigger.fires(change - _TICK, _LOOKED_AT)
+    return next((fire.at for fire in fires if fire.note != "moved_by_gap"), None)
