@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PHONE, Site, Visitor
 from tests.browser.watching import accessible, fits
@@ -60,6 +60,53 @@ def test_a_key_opens_the_dashboard(
     page.get_by_role("button", name="Sign in with a key").click()
     page.wait_for_url("**/ui/runs")
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
+
+
+def test_a_sign_in_that_ends_is_told_and_loses_nothing(
+    serve: Callable[..., Site], visitor: Callable[..., Visitor]
+) -> None:
+    # S11
+    site = serve(CHIMES_ADMIN_TOKEN=TOKEN)
+    admin = {"Authorization": f"Bearer {TOKEN}"}
+    site.post("/users", {"name": "anna", "password": PASSWORD, "role": "member"}, **admin)
+    somebody = visitor(site)
+    somebody.watch.allow("401")
+
+    def sign_in(page: Page) -> None:
+        page.get_by_label("Name").fill("anna")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in", exact=True).click()
+
+    page = somebody.open("/ui/schedules/new")
+    sign_in(page)
+    page.wait_for_url("**/ui/schedules/new")
+    dot = page.locator("#live")
+    expect(dot).to_have_attribute("data-state", "live")
+    answer = site.node.call("PATCH", "/api/v1/users/anna", {"password": PASSWORD}, admin)
+    assert answer.status < 300, answer.text
+    # As at the next beat.
+    dot.evaluate("dot => { dot.stop(); dot.start(); }")
+    expect(dot).to_have_attribute("data-state", "signed_out")
+    toast = page.locator(".toast", has_text="You are signed out")
+    expect(toast.get_by_role("link", name="Sign in")).to_be_visible()
+    expect(page.locator("#live-words")).to_have_text("You are signed out")
+    page.get_by_label("Name", exact=True).fill("kept")
+    kept = page.locator(".toast", has_text="what you typed is kept here")
+    expect(kept).to_be_visible()
+    accessible(page)
+    page.get_by_label("Name", exact=True).fill("kept to the last")
+    expect(kept.locator("input[name='name']")).to_have_value("kept to the last")
+    expect(kept).to_have_count(1)
+    kept.get_by_role("button", name="Sign in").click()
+    expect(page.locator("#ended")).to_be_visible()
+    accessible(page)
+    sign_in(page)
+    expect(page.get_by_role("heading", name="You are signed in again")).to_be_visible()
+    accessible(page)
+    fits(page)
+    page.get_by_role("button", name="Send what I had typed").click()
+    expect(page.get_by_label("Name", exact=True)).to_have_value("kept to the last")
+    expect(dot).to_have_attribute("data-state", "live")
 
 
 def test_a_change_on_one_node_is_heard_on_another(

@@ -21,6 +21,8 @@ def script_words(language: str) -> dict[str, str]:
         "now": say("now"),
         "live": say("Live"),
         "reconnecting": say("Reconnecting – data from {span} ago"),
+        "signed_out": say("You are signed out"),
+        "sign_in": say("Sign in"),
         "paused": say("Paused while this tab is in the background"),
         "copied": say("Copied"),
         "not_copied": say("This browser does not let us copy; select the text instead"),

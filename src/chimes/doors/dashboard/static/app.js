@@ -83,6 +83,7 @@
     box.append(span);
     toasts?.append(box);
     arm(box);
+    return box;
   }
 
   function arm(box) {
@@ -335,6 +336,7 @@
       const hear = (event) => {
         this.last = event.lastEventId || this.last;
         this.heard = now();
+        this.told?.remove();
         this.show("live");
         if (event.type !== "beat") this.dispatchEvent(new CustomEvent(event.type, { bubbles: true }));
       };
@@ -342,15 +344,33 @@
       for (const topic of TOPICS) source.addEventListener(`${topic}.changed`, hear);
       source.onerror = () => {
         this.show("reconnecting");
-        // A refusal ends it for good: try again by ourselves, after a while.
-        if (source.readyState === EventSource.CLOSED) { this.stop(); setTimeout(() => this.look(), 5000 + Math.random() * 3000); }
+        if (source.readyState === EventSource.CLOSED) { this.stop(); this.refused(); }
       };
+    }
+    // A refusal ends it for good, and does not say why: ask; try again by ourselves, after a while.
+    async refused() {
+      const answer = await fetch(this.dataset.address, { method: "HEAD" }).catch(() => null);
+      if (answer?.status === 401) return void this.signedOut();
+      setTimeout(() => this.look(), 5000 + Math.random() * 3000);
+    }
+    signedOut() {
+      this.show("signed_out");
+      const link = document.createElement("a");
+      link.href = `/ui/login?next=${encodeURIComponent(location.pathname + location.search)}`;
+      link.textContent = words.sign_in;
+      // What is typed here stays here.
+      link.onclick = () => { link.target = all("main input, main textarea").some((each) => each.value !== each.defaultValue) ? "_blank" : ""; };
+      this.told = toast(words.signed_out, "error");
+      this.told.append(link);
     }
     show(state) {
       const span = spanText(Math.max(0, Math.round((now() - this.heard) / 1000)));
       const text = fill(words[state], { span });
       this.dataset.state = state;
-      if (this.title !== text) { this.title = text; this.setAttribute("aria-label", text); }
+      if (this.title === text) return;
+      this.title = text;
+      this.setAttribute("aria-label", text);
+      $("#live-words").textContent = state === "reconnecting" || state === "signed_out" ? text : "";
     }
   }
   customElements.define("live-dot", LiveDot);
