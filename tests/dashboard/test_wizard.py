@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from chimes.model.access import Actor, Owner, OwnerType, Role, Scope
+from chimes.model.defaults import RunDefaults
+from chimes.model.ids import NodeId
+from chimes.model.node import Node
+from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from tests.builders import a_run, an_entry
-from tests.dashboard.browsing import Browser, browsing
+from tests.dashboard.browsing import HOST, Browser, browsing
 from tests.dashboard.filling import fields_on, fill
 
 NEW = "/ui/schedules/new"
@@ -334,15 +339,58 @@ async def test_test_now_runs_once_without_saving() -> None:
         assert page.status_code == 200
         (run,) = (await browser.rig.client.get("/api/v1/runs")).json()["items"]
         assert (run["schedule_id"], run["origin"], run["status"]) == (None, "manual", "queued")
-        assert f"/ui/runs/{run['id']}" in page.text
+        assert f'class="button quiet" href="/ui/runs/{run["id"]}"' in page.text
+        # Without scripts one looks again by hand.
+        assert 'name="do" value="look"' in page.text
+        found = await browser.rig.store.get_run(run["id"])
+        assert found is not None
+        await browser.rig.doorway.runs.cancel(Actor(), found.id)
+        again = await fill(browser, NEW, do_="look")
+        assert re.search(r'class="trial">\s*<p><a [^>]+>.*canceled', again.text), "its result"
+        assert 'value="look"' not in again.text
+        assert fields_on(again.text)["url"] == "https://example.com/x", "nothing is lost by it"
         part = await browser.get(f"/ui/wizard/trial/{run['id']}", **{"HX-Request": "true"})
-        assert "queued" in part.text
+        assert "canceled" in part.text
         assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
         wrong = await browser.get(NEW) and await fill(browser, NEW, do_="test", url="nonsense")
         assert (wrong.status_code, 'aria-describedby="e-url" aria-invalid' in wrong.text) == (
             422,
             True,
         )
+
+
+async def test_what_nobody_can_carry_out_is_told_before_saving_and_after() -> None:
+    async with browsing() as browser:
+        node = Node(
+            id=NodeId("n1"),
+            version="1",
+            roles=("worker",),
+            capacity=1,
+            started_at=browser.rig.clock.now(),
+            heartbeat_at=browser.rig.clock.now(),
+            lease_until=browser.rig.clock.now(),
+            # As every node: it takes prompts, and says that it has no pipeline.
+            offers=("agent", "http"),
+        )
+        await browser.rig.store.join(node, timedelta(minutes=5))
+        await browser.get(NEW)
+        page = await fill(browser, NEW, do_="read", words="every day at 09:00 summarize the news")
+        assert 'id="not-set-up">No node has a pipeline for prompts yet.' in page.text
+        part = await browser.client.post(
+            NEW,
+            data=fields_on(page.text) | {"do": "preview"},
+            headers={"Origin": HOST, "Sec-Fetch-Site": "same-origin", "HX-Request": "true"},
+        )
+        assert "No node has a pipeline for prompts yet." in part.text
+        saved = await browser.follow(await fill(browser, NEW))
+        assert "is saved. No node has a pipeline for prompts yet." in saved.text
+        await browser.rig.store.join(
+            replace(node, defaults={"agent": RunDefaults(policy=Policy())}), timedelta(minutes=5)
+        )
+        await browser.get(NEW)
+        page = await fill(browser, NEW, do_="read", words="every day at 09:00 summarize the news")
+        assert "No node has a pipeline" not in page.text
+        assert "fires next on" in (await browser.follow(await fill(browser, NEW))).text
 
 
 async def test_others_schedules_are_not_there_and_secrets_do_not_leave_by_a_copy() -> None:

@@ -7,6 +7,16 @@ from dataclasses import dataclass, field
 
 from chimes.doors.dashboard.visit import Visit
 from chimes.model.node import Node
+from chimes.service.targets import ACTION, AGENT
+from chimes.wording import Wording, say
+
+_MISSING: Mapping[str, Wording] = {
+    AGENT: say(
+        "No node has a pipeline for prompts yet. Set CHIMES_AGENT_PIPELINE, or call an address"
+        " instead."
+    ),
+    ACTION: say("No node knows an action service yet. Set CHIMES_ACTION_URL."),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +40,7 @@ class Offers:
 
 
 async def offers_now(visit: Visit) -> Offers:
-    nodes = [node for node in await visit.door.store.nodes() if node.lease_until > visit.now]
+    nodes = await _alive(visit)
     known = {name for node in nodes for name in (*node.offers, *node.defaults)}
     pairs = {target.key for target, _ in visit.door.sources.now.pairs()}
     pairs |= {name for name in known if name.startswith("sync:") and "#" in name}
@@ -44,10 +54,27 @@ async def offers_now(visit: Visit) -> Offers:
             for name in named
             for source in (name.partition("/")[0],)
         ),
-        agent="agent" in known,
-        action="action" in known,
+        agent=_is_set_up(nodes, AGENT),
+        action=_is_set_up(nodes, ACTION),
         arguments=_arguments(nodes),
     )
+
+
+async def not_set_up(visit: Visit, kind: str) -> str:
+    """What runs of this kind would fail for, in words; empty: nothing is missing."""
+    if kind not in _MISSING or _is_set_up(await _alive(visit), kind):
+        return ""
+    return _MISSING[kind]
+
+
+async def _alive(visit: Visit) -> list[Node]:
+    return [node for node in await visit.door.store.nodes() if node.lease_until > visit.now]
+
+
+def _is_set_up(nodes: list[Node], kind: str) -> bool:
+    """Every node takes such runs, if only to say what is missing; those that can carry them out
+    say how."""
+    return any(kind in node.defaults for node in nodes)
 
 
 def _named(known: set[str], prefix: str) -> tuple[str, ...]:

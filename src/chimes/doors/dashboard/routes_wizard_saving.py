@@ -63,7 +63,7 @@ async def create(visit: Visit, fields: Fields) -> Response | Sheet:
     except (Conflict, NotAllowed, RateLimited) as error:
         return await _again(visit, fields, None, await _plainly_refused(visit, error))
     undo = Undo(action=f"/ui/schedules/{made.id}/unmake", fields={"version": str(made.version)})
-    return visit.done(_next(visit, made), to=f"/ui/schedules/{made.id}", undo=undo)
+    return _saved(visit, made, undo, sheet.missing)
 
 
 async def _left_out(visit: Visit, fields: Fields) -> FieldError | None:
@@ -135,9 +135,7 @@ async def save(visit: Visit, fields: Fields, edit: Edit) -> Response | Sheet:
         return await _again(visit, fields, edit, told_at(error))
     except (Conflict, NotAllowed, RateLimited) as error:
         return await _again(visit, fields, edit, await _plainly_refused(visit, error))
-    return visit.done(
-        _next(visit, saved), to=f"/ui/schedules/{saved.id}", undo=_undo(schedule, saved)
-    )
+    return _saved(visit, saved, _undo(schedule, saved), sheet.missing)
 
 
 async def conflict(visit: Visit, fields: Fields, edit: Edit) -> Sheet:
@@ -211,6 +209,14 @@ async def undo_create(visit: Visit) -> Response:
         visit.actor, schedule_id, expected_version=visit.form.number("version")
     )
     return visit.done(say("{name} was removed again.", name=gone.name), to="/ui/schedules")
+
+
+def _saved(visit: Visit, schedule: Schedule, undo: Undo | None, missing: str) -> Response:
+    text = _next(visit, schedule)
+    if missing:
+        text = say("{name} is saved. {missing}", name=schedule.name, missing=missing)
+    kind = "warning" if missing else "done"
+    return visit.done(text, to=f"/ui/schedules/{schedule.id}", undo=undo, kind=kind)
 
 
 def _next(visit: Visit, schedule: Schedule) -> str:

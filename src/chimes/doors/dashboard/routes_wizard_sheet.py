@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from chimes.doors.api.inputs import PolicyIn, ScheduleIn, SchedulePatch, TargetPatch
 from chimes.doors.api.wire import default_policy, policy_from, schedule_out
 from chimes.doors.api.wire_targets import patched_target
+from chimes.doors.dashboard.routes_wizard_offers import not_set_up
 from chimes.doors.dashboard.views_wizard_calendars import MOST_EXCLUSIONS
 from chimes.doors.dashboard.views_wizard_cron import CronPart, cron_parts
 from chimes.doors.dashboard.views_wizard_day import NEIGHBOURS, Neighbours, neighbours_of
@@ -89,6 +90,8 @@ class Sheet:
     stale: bool = False
     #: What its runs take, where that is longer than from one fire to the next.
     too_long: timedelta | None = None
+    #: What its runs would fail for, in words.
+    missing: str = ""
     #: The trigger of the preview, for the next time.
     last: str = ""
     command: Command | None = None
@@ -253,6 +256,7 @@ async def composed(
         preview=preview,
         stale=stale,
         too_long=too_long,
+        missing=await not_set_up(visit, fields.get("kind", "")),
         last="" if shown is None else json.dumps(shown.to_dict()),
         command=as_command(body) if "trigger" in body and "target" in body else None,
         curl=as_curl(body, str(visit.request.base_url).rstrip("/")),
