@@ -62,7 +62,8 @@ def read_words(
     if task := parsed.task.strip():
         target = _target(task)
         found |= target
-        guessed += list(target)
+        # An address stands in the words; what to do with it may not.
+        guessed += [each for each in target if each != "url"]
     if parsed.told:
         found, rows = _with_told(found, parsed.told, chats)
         guessed += rows
