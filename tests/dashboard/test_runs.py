@@ -27,7 +27,7 @@ from chimes.doors.dashboard.views_runs import (
 )
 from chimes.doors.dashboard.views_runs_export import cell
 from chimes.model.access import Actor, Owner, Role
-from chimes.model.ids import NodeId, RunId
+from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import Tally
 from chimes.model.listing import RunSort
 from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
@@ -109,6 +109,26 @@ async def test_a_run_shows_all_that_there_is_to_know_of_it() -> None:
         assert 'class="chart against"' in page
         assert f'href="/ui/runs/{second.id}">{second.id[:13]}</a>' in page
         assert "3 runs in this window" in page
+
+
+# UX D1.1: also by the clock of the schedule; and a step of a flow has its own name.
+async def test_times_are_by_both_clocks_and_steps_have_their_names() -> None:
+    async with browsing() as browser:
+        trigger = {"kind": "cron", "expression": "0 9 * * *", "timezone": "America/New_York"}
+        made = await browser.rig.create(name="flow", trigger=trigger)
+        given = {"schedule_id": ScheduleId(made["id"]), "schedule_name": "flow"}
+        at = now_of(browser) - timedelta(hours=1)
+        step = ended(at, origin=Origin.CHILD, parent_id=RunId("p"), step="two[0]", **given)
+        gone = ended(at, schedule_id=ScheduleId("gone"), schedule_name="gone")
+        await browser.rig.store.load([ended(at, **given), step, gone])
+        page = (await browser.get("/ui/runs")).text
+        assert page.count('<bdi class="mono small muted">two[0]</bdi>') == 1
+        rows = {row.partition('"')[0]: row for row in page.split('data-row-id="')[1:]}
+        assert rows[step.id].count('class="also"') == 2, "planned and started"
+        assert " EST" in rows[step.id]
+        assert " EST" not in rows[gone.id]
+        run_page = (await browser.get(f"/ui/runs/{step.id}")).text
+        assert "two[0]" in run_page.partition("<h1>")[2].partition("</h1>")[0]
 
 
 async def test_filters_are_in_the_address() -> None:

@@ -30,7 +30,7 @@ from chimes.doors.dashboard.visit import Visit
 from chimes.errors import InvalidInput, NotFound
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import ErrorGroup
-from chimes.model.listing import Page, Position, RunQuery, RunSort
+from chimes.model.listing import Page, Position, RunQuery, RunSort, ScheduleQuery
 from chimes.model.run import Run
 from chimes.service.askers import Asker, askers_of
 from chimes.service.insights import InsightService
@@ -47,7 +47,7 @@ PICTURE = "picture"
 MOST_AGAIN = 100
 #: Runs that one answer looks at where the page sifts them itself.
 MOST_SIFTED, _SIFTED_AT_ONCE = 2000, 200
-Beside = tuple[dict[ScheduleId, timedelta], dict[RunId, Asker]]
+Beside = tuple[dict[ScheduleId, timedelta], dict[RunId, Asker], dict[ScheduleId, str]]
 #: Above this, "more than".
 _MOST_NEW = 99
 
@@ -203,11 +203,16 @@ async def matching(visit: Visit, asked: Asked, *, after: Position | None, limit:
 
 
 async def _beside(visit: Visit, found: tuple[Run, ...]) -> Beside:
-    """The usual durations, and who asked for what was not planned: one question each."""
+    """The usual durations, who asked for what was not planned, and by which clocks it was: one
+    question each."""
     ids = {run.schedule_id for run in found if run.schedule_id is not None}
-    insights = InsightService(visit.door.store)
-    medians = await insights.expected_durations(visit.actor, ids) if ids else {}
-    return medians, await askers_of(visit.door.store, found)
+    askers = await askers_of(visit.door.store, found)
+    if not ids:
+        return {}, askers, {}
+    medians = await InsightService(visit.door.store).expected_durations(visit.actor, ids)
+    query = ScheduleQuery(ids=tuple(ids), limit=len(ids))
+    schedules = (await visit.door.schedules.find(visit.actor, query)).items
+    return medians, askers, {each.id: each.trigger.zone for each in schedules}
 
 
 async def _groups(visit: Visit, asked: Asked) -> list[Group]:

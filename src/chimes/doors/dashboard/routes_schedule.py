@@ -159,7 +159,7 @@ async def runs(visit: Visit) -> Response:
         insights.expected_durations(visit.actor, [schedule.id]),
         askers_of(visit.door.store, found.items),
     )
-    rows = rows_of(found.items, medians, askers, visit.now)
+    rows = rows_of(found.items, medians, askers, {schedule.id: schedule.trigger.zone}, visit.now)
     return show(visit, schedule, "runs", rows=rows, more=more, visible=visible)
 
 

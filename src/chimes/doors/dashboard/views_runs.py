@@ -254,6 +254,8 @@ class Row:
     #: Who asked for it, where somebody did and it is known.
     asked_by: Asker | None
     node: str
+    #: Of its schedule, while there is one.
+    zone: str | None = None
 
     @property
     def bar(self) -> Markup:
@@ -269,6 +271,11 @@ class Row:
         return self.run.schedule_name or self.run.step or self.run.target.kind
 
     @property
+    def step(self) -> str:
+        """Within the flow that it is called after; empty: it is no step, or that is its name."""
+        return self.run.step if self.run.schedule_name else ""
+
+    @property
     def address(self) -> str:
         return f"{HERE}/{self.run.id}"
 
@@ -277,6 +284,7 @@ def rows_of(
     runs: Iterable[Run],
     medians: Mapping[ScheduleId, timedelta],
     askers: Mapping[RunId, Asker],
+    zones: Mapping[ScheduleId, str],
     now: datetime,
 ) -> tuple[Row, ...]:
     return tuple(
@@ -287,6 +295,7 @@ def rows_of(
             median=medians.get(run.schedule_id) if run.schedule_id else None,
             asked_by=askers.get(run.id),
             node=node_of(run),
+            zone=zones.get(run.schedule_id) if run.schedule_id else None,
         )
         for run in runs
     )

@@ -443,6 +443,9 @@
       document.addEventListener("runs.changed", this.hear);
       document.addEventListener("visibilitychange", this.hear);
       this.brushing();
+      // Where it is wider than the page, the newest is what one wants to see.
+      const room = this.querySelector(".scroll");
+      if (room) room.scrollLeft = room.scrollWidth;
     }
     disconnectedCallback() {
       clearTimeout(this.waiting);
