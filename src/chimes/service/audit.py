@@ -96,7 +96,8 @@ def changes_between(before: Schedule | None, after: Schedule) -> dict[str, objec
     new = schedule_to_plain(unmarked(after))
     # Compared as they are: that a secret was replaced is seen, though not by what.
     changed = sorted(name for name in {*old, *new} - _BOOKKEEPING if old.get(name) != new.get(name))
-    was, now = masked(old), masked(new)
+    was = masked({name: old[name] for name in changed if name in old})
+    now = masked({name: new[name] for name in changed if name in new})
     return {name: [was.get(name), now.get(name)] for name in changed}
 
 

@@ -184,11 +184,23 @@ def alive(tx: Tx, node_id: NodeId, now: datetime) -> bool:
 
 
 def append_audit(tx: Tx, entry: AuditEntry) -> AuditEntry:
+    (appended,) = append_audits(tx, [entry])
+    return appended
+
+
+def append_audits(tx: Tx, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
     """The last lock that a transaction takes: everybody who appends waits for it."""
+    if not entries:
+        return []
     last = tx.first(tx.held(_AUDIT_HEAD, audit_head.c.id))
     assert last is not None
-    appended = chained(entry, number=last.number + 1, previous_hash=last.hash)
-    adopt_audit(tx, appended)
+    number, previous = last.number, last.hash
+    appended: list[AuditEntry] = []
+    for entry in entries:
+        appended.append(chained(entry, number=number + 1, previous_hash=previous))
+        number, previous = appended[-1].number, appended[-1].hash
+    tx.run(_ADD_AUDIT, [audit_values(entry) for entry in appended])
+    tx.run(_MOVE_AUDIT_HEAD, {"number": number, "hash": previous})
     return appended
 
 

@@ -23,6 +23,7 @@ from chimes.store.sql.base import (
     SqlBase,
     Taken,
     append_audit,
+    append_audits,
     insert_runs,
     load_schedule,
     load_schedule_and_damage,
@@ -103,9 +104,7 @@ class SqlSchedules(SqlBase):
                 after, now = _apply(tx, edit, before, damage)
                 changed.append(after)
             _cancel_waiting(tx, [s.id for s in changed if s.deleted_at is not None], now)
-            for edit in edits:
-                if edit.audit is not None:
-                    append_audit(tx, edit.audit)
+            append_audits(tx, [edit.audit for edit in edits if edit.audit is not None])
             tx.wakes = True
             return tuple(changed)
 
