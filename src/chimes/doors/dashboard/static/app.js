@@ -97,9 +97,9 @@
     start();
   }
   all(".toast").forEach(arm);
-  // The same word twice is one, and no more than four: what goes wrong again and again does not
+  // The same word twice, or about the same, is one (the later), and no more than four: what goes wrong again and again does not
   // fill the page.
-  const saying = (box) => ($("strong", box) || $(".toast-text", box))?.textContent;
+  const saying = (box) => box.dataset.about || ($("strong", box) || $(".toast-text", box))?.textContent;
   if (toasts) {
     new MutationObserver((changes) => {
       for (const node of changes.flatMap((change) => [...change.addedNodes])) {
@@ -336,7 +336,7 @@
       const hear = (event) => {
         this.last = event.lastEventId || this.last;
         this.heard = now();
-        this.told?.remove();
+        if (this.dataset.state !== "live") all(".toast[data-about='sign-in']").forEach((each) => each.remove());
         this.show("live");
         if (event.type !== "beat") this.dispatchEvent(new CustomEvent(event.type, { bubbles: true }));
       };
@@ -360,8 +360,9 @@
       link.textContent = words.sign_in;
       // What is typed here stays here.
       link.onclick = () => { link.target = all("main input, main textarea").some((each) => each.value !== each.defaultValue) ? "_blank" : ""; };
-      this.told = toast(words.signed_out, "error");
-      this.told.append(link);
+      const box = toast(words.signed_out, "error");
+      box.dataset.about = "sign-in";
+      box.append(link);
     }
     show(state) {
       const span = spanText(Math.max(0, Math.round((now() - this.heard) / 1000)));
