@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,11 @@ from tests.browser.watching import accessible, fits
 
 TOKEN = "an-admin-token-for-tests"
 PASSWORD = "correct horse battery"
+_LINES = """each => {
+  const text = document.createRange();
+  text.selectNodeContents(each);
+  return new Set([...text.getClientRects()].map((box) => box.top)).size;
+}"""
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
@@ -60,6 +66,13 @@ def test_a_key_opens_the_dashboard(
     page.get_by_role("button", name="Sign in with a key").click()
     page.wait_for_url("**/ui/runs")
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    # However long browsers call themselves, who is signed in is told and can be sent away.
+    page.goto("/ui/system/access")
+    row = page.locator("[aria-labelledby='sessions-title'] tbody tr")
+    for each in (row.get_by_text("127.0.0.1"), row.get_by_role("button", name="End")):
+        assert each.evaluate(_LINES) == 1
+    expect(row.locator(".agent")).to_have_attribute("title", re.compile("Mozilla"))
+    fits(page)
 
 
 def test_a_sign_in_that_ends_is_told_and_loses_nothing(
@@ -93,6 +106,7 @@ def test_a_sign_in_that_ends_is_told_and_loses_nothing(
     page.get_by_label("Name", exact=True).fill("kept")
     kept = page.locator(".toast", has_text="what you typed is kept here")
     expect(kept).to_be_visible()
+    expect(toast).to_have_count(0)
     accessible(page)
     page.get_by_label("Name", exact=True).fill("kept to the last")
     expect(kept.locator("input[name='name']")).to_have_value("kept to the last")
