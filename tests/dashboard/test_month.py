@@ -175,7 +175,11 @@ async def test_the_page_leads_from_day_to_day_and_month_to_month() -> None:
         assert "other" not in page.partition("calendar")[2].partition("</table>")[0]
         assert "<b>e" not in page
         assert "▶ 1" not in page, "runs are not counted by labels"
-        assert "▶ 1" in (await browser.get(MONTH)).text
+        assert ">▶</span>" in page, "of days that are over"
+        counted = (await browser.get(MONTH)).text
+        assert "▶ 1" in counted
+        assert ">▶</span>" not in counted
+        assert counted.count(">▶ 0</span>") == now.day - 1, "all days before this one"
         day = (await browser.get(f"{MONTH}&q=label:x&day={tomorrow:%Y-%m-%d}")).text
         assert day.partition('id="day"')[2].count("data-open-row") == 5
         following = views_month.following(now.date().replace(day=1))
