@@ -220,6 +220,21 @@ async def test_nothing_selected_unknown_verbs_and_broken_filters_do_nothing() ->
         assert broken.status_code == 422, "not all of them instead"
 
 
+@pytest.mark.parametrize("chip", ["owner:zzz", "status:nope"])
+async def test_while_a_condition_is_not_understood_nothing_is_offered_for_all(chip: str) -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create()
+        await browser.rig.client.post(f"/api/v1/schedules/{made['id']}/run")
+        for address, offered in (
+            (LIST, 'name="which" value="all"'),
+            ("/ui/runs", 'name="everything"'),
+        ):
+            assert offered in (await browser.get(address)).text
+            wrong = await browser.get(f"{address}?q={chip}")
+            assert "is not narrowed by what was not understood" in wrong.text
+            assert offered not in wrong.text
+
+
 async def test_an_export_can_be_imported_again() -> None:
     async with browsing() as browser:
         await browser.rig.create(name="ยอดขาย", labels={"a": None}, id="one")
