@@ -269,6 +269,14 @@ async def test_all_that_match_are_canceled_up_to_a_limit(monkeypatch: pytest.Mon
         told = await browser.send("/ui/runs/bulk")
         assert "3 of 3 runs: done." in told.text
         assert told.text.count("It was canceled.") == 3
+        rest = await browser.send("/ui/runs/bulk")
+        assert "2 of 2 runs: done." in rest.text
+        assert 'id="bulk-on"' not in rest.text
+        # Whoever does them again is not sent back to the first of them.
+        asked = await browser.send("/ui/runs/bulk", on="/ui/runs", verb="retry", everything="yes")
+        again = [(await browser.send("/ui/runs/bulk")).text for _ in range(2)]
+        retried = re.findall(r'class="mono small muted">([^<]+)<', "".join(again))
+        assert sorted(retried) == sorted(run.id for run in (*runs, done))
         refused = await browser.send(
             "/ui/runs/bulk", on="/ui/runs", verb="cancel", everything="yes", q="status:fialed"
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from starlette.responses import Response
 
+from chimes.doors.api.paging import cursor_to, position_from
 from chimes.doors.dashboard.asking import Question
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.refusing import refused_by
@@ -84,18 +85,23 @@ async def bulk(visit: Visit) -> Response:
     verb = VERBS.get(visit.form.text("verb"))
     if verb is None:
         raise InvalidInput(say("retry or cancel"), field="verb", code="unknown_choice")
-    chosen, more = await _chosen(visit, verb)
-    if not chosen:
+    chosen, following = await _chosen(visit, verb)
+    more = following is not None
+    if not chosen and not more:
         text = say("There is nothing to do: none of these runs is in a state for it.")
         return visit.done(text, to=visit.back(HERE), kind="warning")
     if not visit.sure:
         return visit.ask(_question(verb, chosen, more=more))
     outcomes = [await _outcome(visit, verb, run) for run in chosen]
-    return visit.page(
+    return visit.page_or_part(
         "runs/bulk.html",
+        "result",
         outcomes=outcomes,
         done=sum(each.done for each in outcomes),
-        more=more,
+        verb=visit.form.text("verb"),
+        q=visit.form.text("q"),
+        # They are newest first: what is made meanwhile is not among the next ones.
+        cursor=cursor_to(following, _question_of(visit)) if following is not None else "",
         back=visit.back(HERE),
         visible=visible,
     )
@@ -112,9 +118,13 @@ def _question(verb: Verb, chosen: list[Run], *, more: bool) -> Question:
     )
 
 
-async def _chosen(visit: Visit, verb: Verb) -> tuple[list[Run], bool]:
+def _question_of(visit: Visit) -> str:
+    return f"bulk {visit.form.text('verb')} {visit.form.text('q')}"
+
+
+async def _chosen(visit: Visit, verb: Verb) -> tuple[list[Run], Position | None]:
     """Those that were ticked, or all that match, as far as there is something to do with them;
-    and whether there are more than can be done at once."""
+    and where to go on if there are more than can be done at once."""
     if visit.form.ticked("everything"):
         return await _all_matching(visit, verb)
     ids = tuple(dict.fromkeys(RunId(each) for each in visit.form.all("id")))
@@ -123,12 +133,12 @@ async def _chosen(visit: Visit, verb: Verb) -> tuple[list[Run], bool]:
             say("at most {most} runs at a time", most=MOST), field="id", code="too_many"
         )
     if not ids:
-        return [], False
+        return [], None
     found = await visit.door.runs.find(visit.actor, RunQuery(ids=ids, limit=MOST))
-    return [run for run in found.items if run.status in verb.states], False
+    return [run for run in found.items if run.status in verb.states], None
 
 
-async def _all_matching(visit: Visit, verb: Verb) -> tuple[list[Run], bool]:
+async def _all_matching(visit: Visit, verb: Verb) -> tuple[list[Run], Position | None]:
     asked = await asked_in(visit, visit.form.text("q"))
     if asked.filter.wrong:
         # What was not understood would make it wider than was meant.
@@ -136,17 +146,17 @@ async def _all_matching(visit: Visit, verb: Verb) -> tuple[list[Run], bool]:
     wanted = asked.query.statuses or tuple(RunStatus)
     states = tuple(each for each in wanted if each in verb.states)
     if not states:
-        return [], False
+        return [], None
     asked = replace(asked, query=replace(asked.query, statuses=states))
     chosen: list[Run] = []
-    after: Position | None = None
+    after = position_from(visit.form.text("cursor") or None, _question_of(visit), numbers=True)
     for _ in range(_MOST_LOOKS):
-        page = await matching(visit, asked, after=after, limit=200)
+        page = await matching(visit, asked, after=after, limit=min(200, MOST - len(chosen)))
         chosen.extend(page.items)
         after = page.next
-        if after is None or len(chosen) > MOST:
+        if after is None or len(chosen) >= MOST:
             break
-    return chosen[:MOST], after is not None or len(chosen) > MOST
+    return chosen, after
 
 
 async def _outcome(visit: Visit, verb: Verb, run: Run) -> Outcome:
