@@ -137,6 +137,17 @@ async def test_policy_defaults_come_from_the_settings() -> None:
     assert (made["policy"]["max_retries"], made["policy"]["timeout"]) == (8, "PT3S")
 
 
+async def test_labels_in_a_list_are_found_by_name_and_value(any_rig: Rig) -> None:
+    made = await any_rig.create(labels=["team=t1", "nightly", "eq=a=b"])
+    assert made["labels"] == {"team": "t1", "nightly": None, "eq": "a=b"}
+    for wanted, count in (("team=t1", 1), ("team", 1), ("team=t2", 0), ("eq=a=b", 1)):
+        answer = await any_rig.client.get("/api/v1/schedules", params={"label": wanted})
+        assert len(answer.json()["items"]) == count, wanted
+    twice = definition(labels=["team=t1", "team=t2"])
+    refused = await any_rig.client.post("/api/v1/schedules", json=twice)
+    assert (refused.status_code, "two values" in refused.text) == (422, True)
+
+
 @pytest.mark.parametrize("labels", [{"team": "x"}, ["nightly", "big"], {}])
 async def test_labels_come_back_in_their_shape(any_rig: Rig, labels: object) -> None:
     assert (await any_rig.create(labels=labels))["labels"] == labels

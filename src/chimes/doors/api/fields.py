@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -135,12 +135,25 @@ def _text(value: object) -> str:
 
 
 def _labels(value: object) -> dict[str, str | None]:
-    """An object of texts, or a list of bare labels."""
+    """An object of texts, or a list of labels: `name`, or `name=value` as people write them
+    everywhere else."""
     if isinstance(value, list):
-        return dict.fromkeys((_text(each) for each in value), None)
+        return _listed_labels([_text(each) for each in value])
     if isinstance(value, dict):
         return {name: each if each is None else _text(each) for name, each in value.items()}
     raise InvalidInput(say("expected an object of texts, or a list of texts"), code="wrong_type")
+
+
+def _listed_labels(words: Sequence[str]) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        wanted = value if equals else None
+        if found.setdefault(name, wanted) != wanted:
+            raise InvalidInput(
+                say("the label {name!r} is there with two values", name=name), code="duplicate"
+            )
+    return found
 
 
 def _content(value: object) -> str:
