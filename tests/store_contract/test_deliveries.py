@@ -16,7 +16,7 @@ from chimes.model.delivery import (
     delivery_reopened,
     delivery_settled,
 )
-from chimes.model.ids import DeliveryId, RunId, ScheduleId
+from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery
 from chimes.model.recipient import Channel, Occasion
 from chimes.store.port import Store
@@ -377,6 +377,17 @@ async def test_old_messages_are_forgotten(store: Store) -> None:
     assert await store.prune_messages(before=NOW, limit=100) == 4
     assert {item.id for item in await contents(store)} == {item.id for item in stays}
     assert await store.prune_messages(before=NOW, limit=100) == 0
+
+
+async def test_named_items_are_forgotten_starred_or_not(store: Store) -> None:
+    starred, archived, stays = an_item(starred=True), an_item(archived_at=NOW), an_item()
+    await store.load([starred, archived, stays])
+    wanted = [starred.id, archived.id, archived.id, InboxId("nobody")]
+    assert await store.forget_inbox(wanted) == 2
+    assert await contents(store) == [stays]
+    assert await store.count_unread(InboxQuery(archived=None)) == 1
+    assert await store.forget_inbox(wanted) == 0
+    assert await store.forget_inbox([]) == 0
 
 
 async def test_messages_are_forgotten_a_few_at_a_time(store: Store) -> None:

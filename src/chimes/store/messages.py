@@ -68,6 +68,9 @@ class Messages(Protocol):
     ) -> InboxItem:
         """As change_schedule; NotFound if there is none."""
 
+    async def forget_inbox(self, item_ids: Sequence[InboxId]) -> int:
+        """Those of these, at most a thousand, that there are, starred or not; how many."""
+
     async def prune_messages(self, *, before: datetime, limit: int) -> int:
         """Forget deliveries that finished before `before`, and then inbox items created before it
         that are not starred, each the oldest first (their time, id); how many. Buckets of tokens

@@ -129,6 +129,15 @@ class MemoryMessages(MemoryBase):
         await self._commit()
         return after
 
+    async def forget_inbox(self, item_ids: Sequence[InboxId]) -> int:
+        with self._lock:
+            gone = [each for each in set(item_ids) if each in self._state.inbox]
+            for item_id in gone:
+                del self._state.inbox[item_id]
+        if gone:
+            await self._commit()
+        return len(gone)
+
     async def prune_messages(self, *, before: datetime, limit: int) -> int:
         with self._lock:
             ended = [

@@ -215,6 +215,10 @@ class RedisMessages(RedisListing):
         now, (answer,) = await self._ask("inbox", item_id)
         return now, inbox_of(answer) if answer else None
 
+    async def forget_inbox(self, item_ids: Sequence[InboxId]) -> int:
+        _, (answer,) = await self._tell("forget_inbox", list(item_ids))
+        return int(text(answer))
+
     async def prune_messages(self, *, before: datetime, limit: int) -> int:
         if limit <= 0:
             return 0

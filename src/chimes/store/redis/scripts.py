@@ -20,7 +20,7 @@ _END = ("99_end",)
 _WRITERS = {
     ("16_outbox", "40_queue"): ("add", "add_unless_active", "claim", "start", "append_logs"),
     (*_MESSAGES, "20_schedules", "30_commit", "45_firing"): ("commit", "fire", "take_due"),
-    (*_MESSAGES, "47_messages"): ("claim_deliveries", "prune_messages"),
+    (*_MESSAGES, "47_messages"): ("claim_deliveries", "prune_messages", "forget_inbox"),
     (*_MESSAGES, "20_schedules", "46_records"): (
         *("drop_logs", "keep_state", "prune", "forget_runs", "join", "beat", "epoch", "load"),
         *("remember", "answer", "forget_request"),

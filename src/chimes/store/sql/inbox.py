@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 
 from chimes.errors import NotFound
 from chimes.model.delivery import InboxItem
@@ -65,6 +65,13 @@ class SqlInbox(SqlBase):
             return after
 
         return await self._database.write(work)
+
+    async def forget_inbox(self, item_ids: Sequence[InboxId]) -> int:
+        def work(tx: Tx) -> int:
+            these = tx.dialect.among(inbox.c.id, "ids")
+            return tx.run(delete(inbox).where(these), {"ids": tx.dialect.listed(item_ids)})
+
+        return await self._database.write(work) if item_ids else 0
 
 
 def add_items(tx: Tx, items: Sequence[InboxItem]) -> None:

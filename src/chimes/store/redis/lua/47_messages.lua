@@ -48,3 +48,15 @@ function verbs.prune_messages()
   prune('inbox:passing', inbox_key, forget_inbox)
   return {NOW, tostring(count)}
 end
+
+-- args: ids.
+function verbs.forget_inbox()
+  local count = 0
+  for _, id in ipairs(args[1]) do
+    if call('EXISTS', inbox_key(id)) == 1 then
+      forget_inbox(id)
+      count = count + 1
+    end
+  end
+  return {NOW, tostring(count)}
+end
