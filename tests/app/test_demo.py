@@ -15,13 +15,14 @@ from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.attention import Cause
 from chimes.model.delivery import outbox
 from chimes.model.insights import Window
-from chimes.model.listing import AuditQuery, DeliveryQuery, RunQuery, ScheduleQuery
+from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery, RunQuery, ScheduleQuery
 from chimes.model.planning import manual_run
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule, deleted
 from chimes.model.target import HttpTarget, TaskTarget
 from chimes.service.demo import DemoService
 from chimes.service.demo_history import EXAMPLES, LABEL, MADE_UP, PAST, TASK, story_of
+from chimes.service.demo_messages import message_ids
 from chimes.service.insights import InsightService
 from chimes.store.port import Store
 from chimes.testing import SettableClock
@@ -128,6 +129,7 @@ async def test_loaded_once_and_removed_without_a_trace(kind: StoreKind, tmp_path
         assert (removed.schedules, removed.runs) == (10, everything - 1)
         assert (await store.list_schedules(EVERY_SCHEDULE)).items == (mine,)
         assert (await store.list_runs(EVERY_RUN)).items == (own,)
+        assert (await store.list_inbox(InboxQuery(archived=None))).items == ()
         total = await InsightService(store).run_totals(ADMIN, Window.last(PAST, NOW))
         assert total.total == 1
         assert await demo.remove(ADMIN) == type(removed)()
@@ -154,7 +156,16 @@ async def looks_real(store: Store) -> None:
     assert run.error
     lines = await store.read_logs(run.id)
     assert [each.level for each in lines] == ["info", "info", "warning", "error"]
-    assert lines[-1].message == run.error
+    assert lines[-1].message.startswith("Traceback (most recent call last):\n")
+    assert lines[-1].message.endswith(run.error)
+    inbox = (await store.list_inbox(InboxQuery())).items
+    assert [each.id for each in inbox if each.run_id == run.id] == [message_ids(1)[0]]
+    assert {each.id for each in inbox} == set(message_ids(1))
+    for item in inbox:
+        assert item.title.startswith("Demo: ")
+        assert MADE_UP in item.text
+        assert NOW - PAST <= item.created_at <= NOW
+    assert 0 < await store.count_unread(InboxQuery()) < len(inbox)
 
 
 async def test_loading_that_was_interrupted_is_taken_up_again(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from chimes.model.schedule import deleted
 from chimes.model.target import TaskTarget
 from chimes.service.audit import entry
 from chimes.service.demo_history import EXAMPLES, TASK, demo_ids, story_of
+from chimes.service.demo_messages import message_ids, messages_of
 from chimes.store.port import Item, RunLog, Store
 
 _STATE = "demo"
@@ -79,7 +80,8 @@ class DemoService:
         return len(EXAMPLES)
 
     async def remove(self, actor: Actor) -> Removed:
-        """The examples and all their runs; also those that somebody has changed or run since."""
+        """The examples, all their runs, and what they are said to have delivered; also those that
+        somebody has changed or run since."""
         _administers(actor)
         kept = await self._kept()
         if kept.state == "removed":
@@ -101,6 +103,7 @@ class DemoService:
                 if not forgotten:
                     # Still under way; they are forgotten with all the others one day.
                     break
+        await self._store.forget_inbox(message_ids(kept.generation))
         await self._keep(
             _Kept(generation=kept.generation, state="removed"), _note(actor, "remove_demo", now)
         )
@@ -116,13 +119,14 @@ class DemoService:
 
 
 def _items(generation: int, now: datetime, *, live: bool) -> Iterator[Item]:
-    for example in EXAMPLES:
-        story = story_of(example, generation, now, live=live)
+    stories = {each.slug: story_of(each, generation, now, live=live) for each in EXAMPLES}
+    for story in stories.values():
         yield story.schedule
         yield from story.runs
         for run in story.runs:
             if run.id in story.logs:
                 yield RunLog(run_id=run.id, entries=story.logs[run.id])
+    yield from messages_of(stories, generation, now)
 
 
 def _note(actor: Actor, verb: str, now: datetime) -> AuditEntry:

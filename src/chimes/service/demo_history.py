@@ -318,13 +318,21 @@ def _lines(run: Run, example: Example) -> tuple[LogEntry, ...]:
     ]
     if run.error:
         told.append((0.6, "warning", f"{example.slug}: no answer yet, still waiting"))
-        told.append((1.0, "error", run.error))
+        told.append((1.0, "error", _trace(run, example)))
     else:
         told.append((1.0, "info", f"{example.slug}: done in {length.total_seconds():.2f} s"))
     return tuple(
         LogEntry(at=run.started_at + length * share, level=level, message=text, number=number)
         for number, (share, level, text) in enumerate(told, 1)
     )
+
+
+def _trace(run: Run, example: Example) -> str:
+    """As a task would leave it, which raised what its error says."""
+    if run.status is not RunStatus.FAILED or not isinstance(run.target, TaskTarget):
+        return run.error
+    where = f'  File "{example.slug}.py", line 12, in {example.slug}'
+    return f"Traceback (most recent call last):\n{where}\n{run.error}"
 
 
 def _lag(run_id: str) -> float:
