@@ -54,8 +54,13 @@ async def test_a_reply_that_a_quota_refuses_is_still_in_its_form() -> None:
         refusals = await store.list_audit(AuditQuery(verb="refused"))
         assert [each.object_id for each in refusals] == [f"POST {address}/reply"], "S08"
         browser.rig.clock.advance(timedelta(days=2))
-        again = await browser.send(f"{address}/reply", text=TYPED)
+        ended = await browser.send(f"{address}/reply", text=TYPED)
+        assert ended.status_code == 401, "nobody stays signed in for two days without a word"
+        await browser.send("/ui/login", user="anna", password=PASSWORD)
+        again = await browser.send(f"{address}/reply")
         assert again.status_code == 303, "the form that came back can be sent"
+        assert again.headers["location"].startswith("/ui/")
+        assert "/ui/login" not in again.headers["location"]
 
 
 async def test_a_reply_to_a_run_that_is_gone_can_be_copied() -> None:
