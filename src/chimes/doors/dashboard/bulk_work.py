@@ -4,6 +4,7 @@ for a bounded time, and then as far as it came, so that it can be continued (UX 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -45,8 +46,8 @@ async def on_all_found(
     visit: Visit, verb: Verb, query: ScheduleQuery, before: Progress, work: Work
 ) -> Outcomes:
     """Oldest first: whatever the action changes, nothing comes twice and nothing is left out."""
-    # Neither is the position of another filter.
-    question = f"bulk {visit.form.text('q')}"
+    # A position belongs to its filter.
+    question = json.dumps([verb, visit.form.text("q")])
     after = position_from(before.cursor or None, question, numbers=True)
     asked = replace(query, sort=ScheduleSort.CREATED_AT, descending=False)
     found: list[Outcome] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -119,7 +120,7 @@ def _question(verb: Verb, chosen: list[Run], *, more: bool) -> Question:
 
 
 def _question_of(visit: Visit) -> str:
-    return f"bulk {visit.form.text('verb')} {visit.form.text('q')}"
+    return json.dumps([visit.form.text("verb"), visit.form.text("q")])
 
 
 async def _chosen(visit: Visit, verb: Verb) -> tuple[list[Run], Position | None]:
