@@ -135,6 +135,8 @@ def test_both_pages_in_every_look(
     page = somebody.open("/ui/runs")
     expect(page.locator("tr[data-row]")).to_have_count(19)
     expect(page.locator(".groups a")).to_contain_text("4")
+    # Where it is wider than the page, it is the newest end that one sees.
+    expect(page.locator("svg.histogram g[data-from]").last).to_be_in_viewport()
     for_everybody(page, language)
     for tab in TABS_LOOKED_AT[language]:
         page = somebody.open(f"/ui/runs/{runs[0].id}?tab={tab}")
