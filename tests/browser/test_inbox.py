@@ -27,6 +27,15 @@ def test_a_test_to_oneself_is_dealt_with_by_keys_and_times_can_be_chosen(
     expect(page.locator(".message .badge")).to_have_text("test")
     pressed(page, "u", "Marked as read.")
     pressed(page, "u", "Marked as unread.")
+    # D1.16: what is shown on a button is part of its name in Thai too.
+    accessible(visitor(site, language="th").open("/ui/inbox"))
+    # What is open is read, and the list says so at once.
+    expect(page.locator(".message.unread")).to_have_count(1)
+    page.locator(".message a").click()
+    expect(page.locator(".message.current")).to_be_visible()
+    expect(page.locator(".message.unread")).to_have_count(0)
+    expect(page.locator("#inbox-head")).to_contain_text("0 unread")
+    page.goto("/ui/inbox")
     pressed(page, "s", "Starred")
     pressed(page, "e", "Put away.")
     # Whom to tell: what is chosen decides what is asked.
