@@ -181,13 +181,14 @@ async def test_a_node_that_stood_still_past_its_lease_is_fenced(scene: Scene, st
     await scene.start_node(f"{step}:stop:4")
     await every_step(scene.store)
     run = (await eventually(scene.runs, bool))[0]
+    (first,) = await scene.store.nodes()
     await scene.take_over()
     await until(lambda: any(isinstance(event, RunRescued) for event in scene.events))
     await until(lambda: scene.effects()[run.id, 2])
     # The first node wakes up, sees what happened, and works on under another name.
-    before = {node.id for node in await scene.store.nodes()}
     await eventually(
-        scene.store.nodes, lambda nodes: len(nodes) == 2 and {n.id for n in nodes} != before
+        scene.store.nodes,
+        lambda nodes: len(nodes) == 2 and first.id not in {node.id for node in nodes},
     )
     await no_more(scene.store)
     runs = await scene.check()
