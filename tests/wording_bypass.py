@@ -79,6 +79,7 @@ SPARED: tuple[tuple[str, str], ...] = (
     ("doors/api/outputs_targets.py", "OpenAPI"),
     ("doors/compat/kweaver/described.py", "OpenAPI"),
     ("service/demo_history.py", "what an example is called and says: data, as people write it"),
+    ("service/demo_messages.py", "what an example delivers: data, as people write it"),
     ("doors/dashboard/views_wizard_zones.py", "what people call places, in three languages"),
     ("testing.py", "for those who write tests"),
 )
