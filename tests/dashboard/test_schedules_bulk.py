@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,12 +15,13 @@ import yaml
 from chimes.doors.dashboard import bulk_work, routes_schedules_bulk
 from chimes.doors.dashboard.views_bulk import Outcome, Outcomes, Verb
 from chimes.doors.dashboard.views_import import items_in
-from chimes.errors import InvalidInput, NotAllowed, NotFound
+from chimes.errors import InvalidInput, NotAllowed, NotFound, StoreUnavailable
 from chimes.model.access import Actor, Role
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.service.schedule_acts import Act, pausing
+from chimes.store.edits import ScheduleEdit
 from tests.dashboard.browsing import Browser, browsing
 
 LIST = "/ui/schedules"
@@ -106,6 +107,28 @@ async def test_what_takes_longer_is_continued_and_taken_back_as_a_whole(
         assert "Done with 204 schedules." in undone.text
         (left,) = (await browser.rig.store.list_schedules(paused)).items
         assert (left.id, left.pause_note) == (before.id, "mine"), "paused before, and by hand"
+
+
+async def test_what_was_done_before_the_store_was_gone_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bulk_work, "BATCH", 2)
+    async with browsing() as browser:
+        for number in range(5):
+            await browser.rig.create(name=f"s{number}")
+        whole, rounds = browser.rig.store.change_schedules, iter((True, False))
+
+        async def then_gone(edits: Sequence[ScheduleEdit]) -> tuple[Schedule, ...]:
+            if next(rounds):
+                return await whole(edits)
+            raise StoreUnavailable("gone")
+
+        monkeypatch.setattr(browser.rig.store, "change_schedules", then_gone)
+        told = await all_matching(browser, "pause")
+        assert "2 of 5 schedules so far." in told.text
+        monkeypatch.setattr(browser.rig.store, "change_schedules", whole)
+        assert "Done with 5 schedules." in (await browser.send(BULK)).text
+        assert await browser.rig.store.count_schedules(ScheduleQuery(enabled=True)) == 0
 
 
 async def test_a_deletion_of_many_is_taken_back_as_a_whole(

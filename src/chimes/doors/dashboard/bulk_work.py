@@ -13,7 +13,7 @@ from chimes.doors.api.paging import cursor_to, position_from
 from chimes.doors.dashboard.forms import Form
 from chimes.doors.dashboard.views_bulk import UNDOES, Outcome, Outcomes, Progress, Verb
 from chimes.doors.dashboard.visit import Visit
-from chimes.errors import InvalidInput
+from chimes.errors import InvalidInput, StoreError
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.schedule import Schedule
@@ -53,10 +53,16 @@ async def on_all_found(
     found: list[Outcome] = []
     ends = visit.door.clock.monotonic() + SECONDS
     while (left := before.left - len(found)) > 0:
-        page = await visit.door.schedules.find(
-            visit.actor, replace(asked, after=after, limit=min(BATCH, left))
-        )
-        found += await work(page.items, before.seen + len(found))
+        try:
+            page = await visit.door.schedules.find(
+                visit.actor, replace(asked, after=after, limit=min(BATCH, left))
+            )
+            found += await work(page.items, before.seen + len(found))
+        except StoreError:
+            # What was done until then is told, and where to go on.
+            if not found:
+                raise
+            break
         after = page.next
         if after is None or visit.door.clock.monotonic() >= ends:
             break
@@ -77,13 +83,19 @@ async def on_all_marked(
     found: list[Outcome] = []
     ends = visit.door.clock.monotonic() + SECONDS
     while (left := before.left - len(found)) > 0:
-        ids, number = await visit.door.schedules.done_between(
-            visit.actor, undone.value, since, until, before=number, limit=min(BATCH, left)
-        )
-        if verb is Verb.RESTORE:
-            found += await restore(ids)
-        else:
-            found += await work(await schedules_with(visit, ids), before.seen + len(found))
+        try:
+            ids, following = await visit.door.schedules.done_between(
+                visit.actor, undone.value, since, until, before=number, limit=min(BATCH, left)
+            )
+            if verb is Verb.RESTORE:
+                found += await restore(ids)
+            else:
+                found += await work(await schedules_with(visit, ids), before.seen + len(found))
+        except StoreError:
+            if not found:
+                raise
+            break
+        number = following
         if number is None or visit.door.clock.monotonic() >= ends:
             break
     cursor = str(number) if number is not None and before.left > len(found) else ""
