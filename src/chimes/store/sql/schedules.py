@@ -84,7 +84,7 @@ class SqlSchedules(SqlBase):
 
         def work(tx: Tx) -> Schedule:
             before, damage = load_schedule_and_damage(tx, schedule_id)
-            after, now = _apply(tx, edit, before, damage, quotas, deleted=deleted)
+            after, now = _apply(tx, edit, before, damage, tx.now(), quotas, deleted=deleted)
             if after.deleted_at is not None:
                 _cancel_waiting(tx, [schedule_id], now)
             if audit is not None:
@@ -101,7 +101,7 @@ class SqlSchedules(SqlBase):
             changed: list[Schedule] = []
             for edit in edits:
                 before, damage = found.get(edit.schedule_id, (None, frozenset()))
-                after, now = _apply(tx, edit, before, damage)
+                after, now = _apply(tx, edit, before, damage, now)
                 changed.append(after)
             _cancel_waiting(tx, [s.id for s in changed if s.deleted_at is not None], now)
             append_audits(tx, [edit.audit for edit in edits if edit.audit is not None])
@@ -151,16 +151,17 @@ def _apply(
     edit: ScheduleEdit,
     found: Schedule | None,
     damage: Collection[str],
+    now: datetime,
     quotas: Sequence[Quota] = (),
     *,
     deleted: bool = False,
 ) -> tuple[Schedule, datetime]:
-    """The schedule, whose row is ours, after its change, and since when it is so."""
+    """The schedule, whose row is ours, after its change, and since when it is so. `now` was asked
+    for once the row was ours: slots fired while we waited for it lie before the change, not after
+    it (F55)."""
     if found is None or (found.deleted_at is not None and not deleted):
         raise NotFound(say("schedule {id} not found", id=edit.schedule_id))
-    # Asked for once the row is ours: slots fired while we waited for it lie before the change,
-    # not after it (F55).
-    before, now = without_ahead(tx, found, tx.now())
+    before, now = without_ahead(tx, found, now)
     after = edit.change(before, now)
     _refuse_placeholders(before, after, damage)
     _check_quotas(tx, before, after, quotas)
