@@ -291,7 +291,10 @@ def test_an_interrupt_is_130(sink: str, server: Server, tmp_path: Path) -> None:
             "runs", made.out.strip(), "-q", cwd=tmp_path, env={"CHIMES_URL": server.url}
         ).out
     os.kill(process.pid, signal.SIGINT)
-    assert process.wait(60) == 130
+    # A shell says 130 of both: an interrupt that comes while a class is being made (`exec` of a
+    # text) ends CPython by the signal itself, although it was handled.
+    assert process.wait(60) in (130, -signal.SIGINT)
+    assert b"Interrupted." in process.stderr.read()
     let_go("/hold/interrupted")
     process.stderr.close()
 
