@@ -61,9 +61,17 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 
 def _takers(tree: ast.Module, parameter: str) -> dict[str, int | None]:
-    """Its functions that take a verb, and which of their parameters is the one asked for."""
+    """Its functions and values that take a verb, and which of their parameters is the one asked
+    for."""
     takers: dict[str, int | None] = {}
     for each in ast.walk(tree):
+        if isinstance(each, ast.ClassDef):
+            has = (field for field in each.body if isinstance(field, ast.AnnAssign))
+            if any(
+                ast.unparse(field.target) == VERB and _is_str(field.annotation) for field in has
+            ):
+                takers[each.name] = None
+            continue
         if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         names = [arg.arg for arg in each.args.args if arg.arg != "self"]
