@@ -171,8 +171,8 @@ def test_a_node_killed_before_the_answer_executes_under_the_same_key(
 # R0.23
 def test_a_late_release_is_harmless(server_url: str, start: Start, actions: ActionService) -> None:
     actions.hold.set()
-    sleeper = start(server_url, **environment(actions, lock="1s"))
-    heir = start(server_url, **environment(actions, lock="1s"))
+    sleeper = start(server_url, **environment(actions, lock="3s"))
+    heir = start(server_url, **environment(actions, lock="3s"))
     schedule_id = a_due_action(heir)
     wait_until(lambda: actions.asked("/e-1"), "a look at the execution")
     holder = heir.get(f"{BASE}/{schedule_id}")["lock_holder"]
