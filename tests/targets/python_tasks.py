@@ -26,6 +26,7 @@ from chimes.targets.python_task import (
     TaskError,
     current_context,
 )
+from chimes.targets.python_task.wire import LOG_LIMITS
 
 registry = Registry()
 PATH = f"{__name__}:registry"
@@ -278,6 +279,5 @@ def forks_and_returns() -> str:
 
 @isolated
 def floods_and_fails() -> None:
-    for number in range(5000):
-        print(number)
+    print("\n".join(map(str, range(LOG_LIMITS.lines + 1000))))
     raise ValueError("after the flood")

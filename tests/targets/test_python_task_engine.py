@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chimes.clock import SystemClock
+from chimes.engine.attempt_log import BY_KIND
 from chimes.engine.events import TargetStuck
 from chimes.model.ids import RunId
 from chimes.model.policy import Policy
@@ -17,6 +18,7 @@ from chimes.model.run import AttemptEnd, Reason, Run, RunStatus
 from chimes.model.target import TaskTarget
 from chimes.store.memory import MemoryStore
 from chimes.targets.python_task import PythonTask
+from chimes.targets.python_task.wire import LOG_LIMITS
 from tests.builders import a_run
 from tests.engine.rig import Rig, eventually
 from tests.targets import python_tasks
@@ -52,7 +54,7 @@ async def ended(rig: Rig, run_id: RunId) -> Run:
 
 
 async def lines(rig: Rig, run_id: RunId) -> list[tuple[str, str]]:
-    page = await rig.store.read_logs(run_id, after=0, limit=2000)
+    page = await rig.store.read_logs(run_id, after=0, limit=100_000)
     return [(entry.level, entry.message) for entry in page]
 
 
@@ -105,5 +107,5 @@ async def test_a_flood_leaves_room_for_what_is_said_about_the_task(rig: Rig) -> 
     run = await ended(rig, run_id)
     assert (run.status, run.error) == (RunStatus.FAILED, "ValueError: after the flood")
     kept = await lines(rig, run_id)
-    assert len(kept) <= 1000
+    assert LOG_LIMITS.lines < len(kept) <= BY_KIND["task"].lines
     assert kept[-1][1].endswith("ValueError: after the flood")
