@@ -199,7 +199,7 @@ class Changes:
 # F55
 async def test_who_is_paused_deleted_or_moved_in_time_does_not_run(rig: Rig) -> None:
     await rig.engine(workers=PLACES)
-    made, _ = await taken(rig)
+    made, _ = await taken(rig, left=1.0)
     slot = slot_of(made)
     later = slot + timedelta(hours=1)
     changes = Changes(rig, slot)

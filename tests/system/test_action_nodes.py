@@ -175,8 +175,8 @@ def test_a_late_release_is_harmless(server_url: str, start: Start, actions: Acti
     heir = start(server_url, **environment(actions, lock="3s"))
     schedule_id = a_due_action(heir)
     wait_until(lambda: actions.asked("/e-1"), "a look at the execution")
-    holder = heir.get(f"{BASE}/{schedule_id}")["lock_holder"]
-    if f"-{sleeper.pid}-" not in holder:
+    wait_until(lambda: heir.get(f"{BASE}/{schedule_id}").get("lock_holder"), "a holder")
+    if f"-{sleeper.pid}-" not in heir.get(f"{BASE}/{schedule_id}")["lock_holder"]:
         sleeper, heir = heir, sleeper
     sleeper.send(signal.SIGSTOP)
     try:

@@ -188,7 +188,11 @@ class Maintenance:
         )
         try:
             after = await self._store.change_schedule(schedule.id, change, audit)
-        except (Conflict, NotFound):
+        except Conflict:
+            # By the store's own clock it may not be over yet: what it is here is an estimate.
+            self._pauses_seen = None
+            return
+        except NotFound:
             return
         self._events.emit(PauseEnded(schedule=after))
 
