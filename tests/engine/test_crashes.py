@@ -178,7 +178,7 @@ async def test_a_kill_after_the_started_mark_ends_unknown(scene: Scene) -> None:
 # F14, F15: the process stands still past its lease, before or after the effect
 @pytest.mark.parametrize("step", ["run.before_effect", "run.before_record"])
 async def test_a_node_that_stood_still_past_its_lease_is_fenced(scene: Scene, step: str) -> None:
-    await scene.start_node(f"{step}:stop:4")
+    await scene.start_node(f"{step}:stop:9")
     await every_step(scene.store)
     run = (await eventually(scene.runs, bool))[0]
     (first,) = await scene.store.nodes()
