@@ -95,6 +95,27 @@ async def test_a_damaged_sync_schedule_is_set_aside_alone(store: SqlStore) -> No
     assert (aside.next_run_at, aside.id) == (None, bad.id)
 
 
+# R2.10, R2.16, R2.40: whoever watches is told of it, as of one that cannot be planned.
+@pytest.mark.parametrize("column", ["trigger", "target", "policy"])
+async def test_a_damaged_schedule_counts_as_broken_and_has_its_metrics(
+    store: SqlStore, column: str
+) -> None:
+    good, bad = due_schedule(), due_schedule(name="bad one")
+    await store.add_schedule(good)
+    await store.add_schedule(bad)
+    quoted = f'"{column}"' if store.dialect.name != "mariadb" else f"`{column}`"
+    statement = text(f"UPDATE schedules SET {quoted} = 'junk' WHERE id = :row_id")
+    await store._database.write(lambda tx: tx.run(statement, {"row_id": bad.id}))
+    fired = await store.fire_due(plan, limit=10)
+    assert [run.schedule_id for run in fired.others] == [good.id]
+    (broken,) = fired.broken
+    assert (broken.id, broken.name, broken.next_run_at) == (bad.id, "bad one", None)
+    assert broken.last_error
+    asked = text("SELECT success, error_message FROM cb_schedule_metrics WHERE schedule_id = :id")
+    (row,) = await store._database.read(lambda tx: tx.rows(asked, {"id": bad.id}))
+    assert (bool(row.success), row.error_message) == (False, broken.last_error)
+
+
 async def the_run(store: SqlStore, run_id: RunId) -> Run:
     run = await store.get_run(run_id)
     assert run is not None

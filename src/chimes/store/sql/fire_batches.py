@@ -4,13 +4,12 @@ its runs name; a row per schedule would cost as much as the run itself."""
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime
 
 from sqlalchemy import bindparam, delete
 
-from chimes.model.ids import NodeId
-from chimes.model.schedule import Schedule
+from chimes.model.ids import NodeId, ScheduleId
 from chimes.store.sql.database import Tx
 from chimes.store.sql.rows.parts import Value, clean, micros
 from chimes.store.sql.tables import fire_batches, fire_failures
@@ -43,10 +42,10 @@ def record_batch(
     tx.run(tx.dialect.insert_new(fire_batches), row)
 
 
-def record_failures(tx: Tx, batch_id: int, broken: Sequence[Schedule]) -> None:
+def record_failures(tx: Tx, batch_id: int, errors: Mapping[ScheduleId, str]) -> None:
     failures: list[dict[str, Value]] = [
-        {"batch_id": batch_id, "schedule_id": each.id, "error": clean(each.last_error)}
-        for each in broken
+        {"batch_id": batch_id, "schedule_id": schedule_id, "error": clean(error)}
+        for schedule_id, error in errors.items()
     ]
     tx.dialect.insert_many(tx.connection, fire_failures, failures)
 

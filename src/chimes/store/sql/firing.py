@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
 
 from chimes.model.ahead import CROWD, may_be_ahead, taken_ahead
-from chimes.model.ids import NodeId, RunId
+from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.planning import (
     AnyFiring,
     FireContext,
@@ -37,6 +38,7 @@ from chimes.store.sql.fire_batches import new_batch_id, record_batch, record_fai
 from chimes.store.sql.fire_contexts import contexts_of
 from chimes.store.sql.locking import hold_runs
 from chimes.store.sql.outbox import post_inserted
+from chimes.store.sql.rows.mending import readable_schedule
 from chimes.store.sql.rows.parts import (
     TargetTexts,
     Value,
@@ -151,6 +153,16 @@ def _plain(firing: OnTime) -> PlainFiring:
     )
 
 
+def _as_far_as_readable(rows: Rows, errors: Mapping[ScheduleId, str]) -> list[Schedule]:
+    """For whoever is told of them; one of which nothing can be shown is in the log."""
+    found: list[Schedule] = []
+    for row in rows:
+        if row.id in errors:
+            with suppress(Exception):
+                found.append(set_aside(readable_schedule(row), errors[row.id]))
+    return found
+
+
 _Order = tuple[int, datetime, datetime, str]
 
 
@@ -187,7 +199,8 @@ class _Pass:
         rows = self._tx.dialect.due(self._tx.connection, micros(self._until), self._limit)
         if not rows:
             return None
-        due = [each for each in self._decoded(rows) if self._concerns(each)]
+        readable, unreadable = self._decoded(rows)
+        due = [each for each in readable if self._concerns(each)]
         contexts = contexts_of(self._tx, due)
         broken: list[Schedule] = []
         asked: list[tuple[Schedule, FireContext, AnyFiring]] = []
@@ -203,7 +216,7 @@ class _Pass:
                 broken.append(set_aside(schedule, f"{type(error).__name__}: {error}"))
             else:
                 asked.append((schedule, context, firing))
-        if self._until > self._now and not asked and not broken:
+        if self._until > self._now and not asked and not broken and not unreadable:
             return self._take_ahead(ahead, more=len(rows) == self._limit)
         plain: list[OnTime] = []
         if self._tx.dialect.fast and not any(firing.cancel for _, _, firing in asked):
@@ -231,12 +244,13 @@ class _Pass:
         else:
             taken, others = self._write(new, [*moved, *broken], stop)
             record_batch(self._tx, self._batch_id, self._node_id, self._now)
-        record_failures(self._tx, self._batch_id, broken)
+        failures = {each.id: each.last_error for each in broken} | unreadable
+        record_failures(self._tx, self._batch_id, failures)
         self._tx.wakes |= bool(stop) or any(run.claimable for run in others)
         return Fired(
             claimed=tuple(taken.values()),
             others=tuple(others),
-            broken=tuple(broken),
+            broken=(*broken, *_as_far_as_readable(rows, unreadable)),
             more=len(rows) == self._limit,
         )
 
@@ -287,29 +301,31 @@ class _Pass:
             gained[key] = gained.get(key, ()) + tuple(run.id for run in new if run.admitted)
             yield firing, new
 
-    def _decoded(self, rows: Rows) -> list[Schedule]:
-        """A row that this version cannot read stops alone as well; there is no value to show."""
+    def _decoded(self, rows: Rows) -> tuple[list[Schedule], dict[ScheduleId, str]]:
+        """A row that this version cannot read stops alone as well: those, and why."""
         found: list[Schedule] = []
-        unreadable: list[dict[str, Value]] = []
+        unreadable: dict[ScheduleId, str] = {}
         for row in rows:
             try:
                 schedule = schedule_of(row)
             except Exception as error:
                 _log.exception("schedule %s cannot be read and is set aside", row.id)
-                unreadable.append(
-                    {
-                        "id": row.id,
-                        "next_slot": None,
-                        "next_run_at": None,
-                        "last_status": RunStatus.FAILED.value,
-                        "last_error": clean(f"{type(error).__name__}: {error}"),
-                    }
-                )
+                unreadable[ScheduleId(row.id)] = clean(f"{type(error).__name__}: {error}")
             else:
                 self._texts.learn(schedule.target, row.target)
                 found.append(schedule)
-        self._tx.dialect.move_cursors(self._tx.connection, unreadable)
-        return found
+        stopped: list[dict[str, Value]] = [
+            {
+                "id": schedule_id,
+                "next_slot": None,
+                "next_run_at": None,
+                "last_status": RunStatus.FAILED.value,
+                "last_error": error,
+            }
+            for schedule_id, error in unreadable.items()
+        ]
+        self._tx.dialect.move_cursors(self._tx.connection, stopped)
+        return found, unreadable
 
     def _write(
         self, new: list[Run], moved: Sequence[Schedule], stop: Sequence[RunId]
