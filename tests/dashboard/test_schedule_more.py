@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from asyncio import gather
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -110,6 +111,48 @@ async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
         assert "It was due, and was begun." not in only
         assert "were missed" in only
         assert (await store.get_schedule(own)) is not None
+
+
+async def test_the_log_of_a_day_answers_why_not_last_night() -> None:
+    # UX A.3, D.1 row 11: days are the reader's.
+    async with browsing() as browser:
+        browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok")
+        page, own = await page_of(browser)
+        schedule = await browser.rig.store.get_schedule(own)
+        assert schedule is not None
+        today, night = day_of(NOW), NOW - 20 * HOUR
+        missed = a_run(
+            schedule, created_at=night, planned_at=night, finished_at=night,
+            status=RunStatus.MISSED, reason=Reason.MISFIRE, origin=Origin.SCHEDULE,
+        )  # fmt: skip
+        fine = [
+            a_run(schedule, created_at=at, planned_at=at, finished_at=at,
+                  status=RunStatus.SUCCEEDED, origin=Origin.SCHEDULE)
+            for at in (NOW - n * MINUTE for n in range(60))
+        ]  # fmt: skip
+        await browser.rig.store.load([missed, *fine])
+        for path in (f"{page}/log?only=not", f"{page}/log?day={day_of(night)}"):
+            shown = (await browser.get(path)).text
+            assert "It was missed: no node was there" in shown
+            assert shown.count("<tr data-row") == 1
+        # To the days beside it, and what a day without anything says.
+        assert f'href="{page}/log?day={today}"' in shown
+        empty = (await browser.get(f"{page}/log?day={today + timedelta(days=3)}")).text
+        assert "On this day it had no time to run at" in empty
+        fine_day = (await browser.get(f"{page}/log?only=not&day={today + timedelta(days=3)}")).text
+        assert "On this day nothing was left out, missed or paused." in fine_day
+        assert "It did not exist yet" in (await browser.get(f"{page}/log?day=2001-01-01")).text
+        # A pause from before is told of the days on which it held.
+        await browser.send(f"{page}/pause", on=page)
+        await browser.send(f"{page}/pause", reason="stocktaking")
+        held = (await browser.get(f"{page}/log?day={today + timedelta(days=2)}")).text
+        assert "“stocktaking”" in held
+        for wrong in ("yesterday", "0001-01-01", "9999-12-31"):
+            assert (await browser.get(f"{page}/log?day={wrong}")).status_code == 422
+
+
+def day_of(at: datetime) -> date:
+    return at.astimezone(ZoneInfo("Asia/Bangkok")).date()
 
 
 async def test_a_slot_that_waits_for_another_schedule_says_so() -> None:

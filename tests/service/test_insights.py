@@ -12,7 +12,7 @@ from chimes.model.insights import QUARTER, RunFilter, Window
 from chimes.model.listing import ScheduleQuery
 from chimes.model.planning import plan
 from chimes.model.run import Reason, RunStatus
-from chimes.service.fire_log import Decision, FireLogEntry
+from chimes.service.fire_log import Decision, FireLogEntry, FireLogWish
 from chimes.service.insights import InsightService
 from chimes.service.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
@@ -198,6 +198,60 @@ async def test_missed_slots_are_in_the_log(insights: InsightService, store: Memo
         FireLogEntry(at=NOW, decision=Decision.BACKFILL, run=backfill),
         FireLogEntry(at=NOW - HOUR, decision=Decision.MISSED, run=missed),
     ]
+
+
+async def test_what_did_not_run_is_found_behind_what_did(
+    insights: InsightService, store: MemoryStore
+) -> None:
+    # UX A.3: "why not last night?", of a schedule that ran hundreds of times since.
+    schedule = a_schedule(owner=ALICE)
+    missed = ended(NOW - 9 * HOUR, RunStatus.MISSED, schedule, owner=ALICE, reason=Reason.MISFIRE)
+    since = [ended(NOW - n * MINUTE, schedule=schedule, owner=ALICE) for n in range(60)]
+    await store.load([schedule, missed, *since])
+    for verb in ("skip", "update", "pause"):
+        await store.append_audit(an_entry(object_id=schedule.id, verb=verb, at=NOW))
+    page = await insights.fire_log(MEMBER, schedule.id, wish=FireLogWish(not_run=True), limit=20)
+    assert page.next is None
+    told = [entry.decision for entry in page.entries]
+    assert sorted(told) == [Decision.MISSED, Decision.PAUSED, Decision.SKIPPED]
+
+
+async def test_a_stretch_of_the_log_knows_what_held_from_before(
+    insights: InsightService, store: MemoryStore
+) -> None:
+    schedule = a_schedule(owner=ALICE)
+    outage = ended(
+        NOW - 30 * HOUR,
+        RunStatus.MISSED,
+        schedule,
+        owner=ALICE,
+        missed_count=20,
+        missed_until=NOW - 10 * HOUR,
+    )
+    within, later = (ended(NOW - hours * HOUR, schedule=schedule, owner=ALICE) for hours in (12, 2))
+    await store.load([schedule, outage, within, later])
+    wish = FireLogWish(since=NOW - 24 * HOUR, until=NOW - 6 * HOUR)
+
+    async def found() -> list[Decision]:
+        page = await insights.fire_log(MEMBER, schedule.id, wish=wish)
+        return [entry.decision for entry in page.entries]
+
+    async def note(hours: int, verb: str, **given: object) -> None:
+        at = NOW - hours * HOUR
+        await store.append_audit(an_entry(object_id=schedule.id, verb=verb, at=at, **given))
+
+    assert await found() == [Decision.FIRED, Decision.MISSED]
+    await note(50, "pause")
+    await note(45, "update", changes={"name": ["a", "b"]})
+    assert await found() == [Decision.FIRED, Decision.MISSED, Decision.PAUSED]
+    await note(40, "resume", allowed=False)
+    assert await found() == [Decision.FIRED, Decision.MISSED, Decision.PAUSED]
+    await note(35, "update", changes={"enabled": [False, True]})
+    assert await found() == [Decision.FIRED, Decision.MISSED]
+    await note(32, "update", changes={"enabled": [True, False]})
+    assert await found() == [Decision.FIRED, Decision.MISSED, Decision.CHANGED]
+    await note(3, "resume")
+    assert await found() == [Decision.FIRED, Decision.MISSED, Decision.CHANGED]
 
 
 async def test_addresses_and_refusals_are_for_operators(

@@ -4,7 +4,7 @@ included, with who changed what in between. It answers "why not last night?"."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from chimes.errors import NotFound
@@ -47,6 +47,26 @@ _BY_VERB = {
     "run": Decision.MANUAL,
     "backfill": Decision.BACKFILL,
 }
+#: What does not run, and by which word of the audit.
+_NOT_RUN = (RunStatus.SKIPPED, RunStatus.MISSED)
+_NOT_RUN_VERBS = ("pause", "skip")
+_SWITCHING = ("pause", "resume", "update")
+#: Changes that are looked through for the last one that switched it on or off.
+_LOOKED_THROUGH = 50
+_MOMENT = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FireLogWish:
+    """What of it is wanted: all, only what did not run, only times from `since` to just before
+    `until`."""
+
+    not_run: bool = False
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+EVERYTHING = FireLogWish()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +105,7 @@ async def fire_log(
     actor: Actor,
     schedule_id: ScheduleId,
     *,
+    wish: FireLogWish = EVERYTHING,
     after: FireLogPosition | None,
     limit: int,
 ) -> FireLogPage:
@@ -93,19 +114,23 @@ async def fire_log(
     if schedule is None or not actor.may_see(schedule.owner):
         raise NotFound(say("schedule {id} not found", id=schedule_id))
     after = after or FireLogPosition()
+    asked_runs, asked_notes = _runs_of(actor, schedule_id), _notes_of(actor, schedule_id)
     runs = await store.list_runs(
-        RunQuery(
-            schedule_id=schedule_id,
-            owner=None if actor.sees_everything else actor.owner,
-            sort=RunSort.CREATED_AT,
+        replace(
+            asked_runs,
+            statuses=_NOT_RUN if wish.not_run else (),
+            since=wish.since,
+            until=wish.until,
             after=after.run,
             limit=limit + 1,
         )
     )
     notes = await store.list_audit(
-        AuditQuery(
-            object_id=schedule_id,
-            owner=None if actor.sees_everything else str(actor.owner),
+        replace(
+            asked_notes,
+            verbs=_NOT_RUN_VERBS if wish.not_run else None,
+            since=wish.since,
+            until=None if wish.until is None else wish.until - _MOMENT,
             before=after.note,
             limit=limit + 1,
         )
@@ -115,11 +140,53 @@ async def fire_log(
     )
     taken = merged[:limit]
     there = FireLogPosition(run=_last_run(taken) or after.run, note=_last_note(taken) or after.note)
+    if len(merged) <= limit and wish.since is not None:
+        taken += await _held_then(store, asked_runs, asked_notes, wish.since)
     shown = (_seen_by(actor, each) for each in taken)
     return FireLogPage(
         entries=tuple(each for each in shown if each is not None),
         next=there if len(merged) > limit else None,
     )
+
+
+def _runs_of(actor: Actor, schedule_id: ScheduleId) -> RunQuery:
+    owner = None if actor.sees_everything else actor.owner
+    return RunQuery(schedule_id=schedule_id, owner=owner, sort=RunSort.CREATED_AT)
+
+
+def _notes_of(actor: Actor, schedule_id: ScheduleId) -> AuditQuery:
+    owner = None if actor.sees_everything else str(actor.owner)
+    return AuditQuery(object_id=schedule_id, owner=owner)
+
+
+async def _held_then(
+    store: Store, runs: RunQuery, notes: AuditQuery, since: datetime
+) -> list[FireLogEntry]:
+    """What was decided before and was still true at that moment: times that were missed in one go,
+    a pause."""
+    missed = await store.list_runs(
+        replace(runs, statuses=(RunStatus.MISSED,), until=since, sort=RunSort.PLANNED_AT, limit=1)
+    )
+    switched = await store.list_audit(
+        replace(notes, verbs=_SWITCHING, until=since - _MOMENT, limit=_LOOKED_THROUGH)
+    )
+    last = next((each for each in switched if each.allowed and _switches(each)), None)
+    return [
+        *(
+            _of_run(each)
+            for each in missed.items
+            if (each.missed_until or each.planned_at) >= since
+        ),
+        *([_of_note(last)] if last is not None and _switches_off(last) else []),
+    ]
+
+
+def _switches(note: AuditEntry) -> bool:
+    return note.verb != "update" or "enabled" in note.changes
+
+
+def _switches_off(note: AuditEntry) -> bool:
+    return note.verb == "pause" or note.changes.get("enabled") == [True, False]
 
 
 def _seen_by(actor: Actor, entry: FireLogEntry) -> FireLogEntry | None:

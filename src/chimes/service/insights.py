@@ -28,7 +28,13 @@ from chimes.model.insights import (
 from chimes.model.lags import Lags
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Run
-from chimes.service.fire_log import FireLogPage, FireLogPosition, fire_log
+from chimes.service.fire_log import (
+    EVERYTHING,
+    FireLogPage,
+    FireLogPosition,
+    FireLogWish,
+    fire_log,
+)
 from chimes.store.port import Store
 
 #: From when on a slot that has not begun counts as late.
@@ -92,11 +98,12 @@ class InsightService:
         actor: Actor,
         schedule_id: ScheduleId,
         *,
+        wish: FireLogWish = EVERYTHING,
         after: FireLogPosition | None = None,
         limit: int = 50,
     ) -> FireLogPage:
         """What became of its slots, and who changed that, newest first. NotFound."""
-        return await fire_log(self._store, actor, schedule_id, after=after, limit=limit)
+        return await fire_log(self._store, actor, schedule_id, wish=wish, after=after, limit=limit)
 
     # --- runs ---------------------------------------------------------------------------------
     async def run_totals(

@@ -11,7 +11,13 @@ from starlette.responses import Response
 from chimes.doors.api.paging import cursor_to, position_from, question_of
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.routes_schedule_actions import page_of, schedule_in
-from chimes.doors.dashboard.views_fire_log import cursor_of, log_lines, position_in, unexplained
+from chimes.doors.dashboard.views_fire_log import (
+    LogAsked,
+    cursor_of,
+    log_lines,
+    position_in,
+    unexplained,
+)
 from chimes.doors.dashboard.views_runs import rows_of, visible
 from chimes.doors.dashboard.views_schedule import (
     NextFire,
@@ -167,25 +173,23 @@ async def runs(visit: Visit) -> Response:
 async def fire_log(visit: Visit) -> Response:
     """Every decision, those not to run included, each with its reason."""
     schedule = await schedule_in(visit)
+    asked = LogAsked.from_query(visit.query, visit.look.zone)
     found = await InsightService(visit.door.store).fire_log(
         visit.actor,
         schedule.id,
+        wish=asked.wish,
         after=position_in(visit.query.get("cursor", "")),
         limit=LOG_PAGE,
     )
-    lines = log_lines(found.entries, await _earlier(visit, schedule, found))
-    only = visit.query.get("only") == "not"
-    asked = {"only": "not"} if only else {}
-    more = ""
-    if found.next is not None:
-        more = f"{page_of(schedule.id)}/log?{urlencode(asked | {'cursor': cursor_of(found.next)})}"
+    page = f"{page_of(schedule.id)}/log"
     return show(
         visit,
         schedule,
         "log",
-        lines=[line for line in lines if line.bad or not only],
-        only=only,
-        more=more,
+        lines=log_lines(found.entries, await _earlier(visit, schedule, found)),
+        asked=asked,
+        log=page,
+        more=asked.address(page, cursor=cursor_of(found.next)) if found.next is not None else "",
     )
 
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from urllib.parse import urlencode
 
 from chimes.delivery.words import reason as reason_words
+from chimes.doors.dashboard.views_month import midnight
 from chimes.doors.dashboard.views_run import in_the_way
 from chimes.doors.dashboard.views_system_audit import Change, changes_of
 from chimes.errors import InvalidInput
@@ -17,10 +19,11 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.policy import Misfire
 from chimes.model.run import Reason, Run, RunStatus
-from chimes.service.fire_log import Decision, FireLogEntry, FireLogPosition
+from chimes.service.fire_log import Decision, FireLogEntry, FireLogPosition, FireLogWish
 from chimes.wording import Wording, counted, say
 
 _LONGEST = 500
+_DAY = timedelta(days=1)
 _WORDS: Mapping[Decision, Wording] = {
     Decision.FIRED: say("fired"),
     Decision.SKIPPED: say("skipped"),
@@ -42,6 +45,52 @@ _RULES: Mapping[Misfire, Wording] = {
 NOT_RUN = frozenset({Decision.SKIPPED, Decision.MISSED, Decision.PAUSED})
 
 
+# --- what is asked for ----------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogAsked:
+    """As the address has it: only what did not run, only one day of the reader's clock."""
+
+    not_run: bool
+    day: date | None
+    zone: str
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str], zone: str) -> LogAsked:
+        """InvalidInput."""
+        text = query.get("day", "").strip()
+        try:
+            day = date.fromisoformat(text) if text else None
+            if day is not None:
+                # With its neighbours, to which the page leads.
+                midnight(day - _DAY, zone), midnight(day + 2 * _DAY, zone)
+        except (ValueError, OverflowError):
+            raise InvalidInput(
+                say("a day such as 2030-01-31"), field="day", source="query"
+            ) from None
+        return cls(not_run=query.get("only") == "not", day=day, zone=zone)
+
+    @property
+    def wish(self) -> FireLogWish:
+        if self.day is None:
+            return FireLogWish(not_run=self.not_run)
+        since, until = midnight(self.day, self.zone), midnight(self.day + _DAY, self.zone)
+        return FireLogWish(not_run=self.not_run, since=since, until=until)
+
+    def on(self, days: int) -> LogAsked:
+        """So many days later."""
+        assert self.day is not None
+        return replace(self, day=self.day + days * _DAY)
+
+    def but(self, *, not_run: bool) -> LogAsked:
+        return replace(self, not_run=not_run)
+
+    def address(self, page: str, **more: str) -> str:
+        asked = {"only": "not"} if self.not_run else {}
+        asked |= {"day": self.day.isoformat()} if self.day is not None else {}
+        return f"{page}?{urlencode(asked | more)}" if asked or more else page
+
+
+# --- its lines ------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLine:
     at: datetime
