@@ -46,6 +46,9 @@ async def test_each_role_is_offered_what_it_may(
             assert ("New schedule" in page.text) is creates, path
             assert ("/ui/system" in page.text) is sees_the_system, path
             assert ("<kbd>g</kbd> <kbd>y</kbd>" in page.text) is sees_the_system, path
+            # Palette and tabs: who may not hand out access is not led to where one does.
+            assert ("/ui/system/access" in page.text) is (role is Role.ADMIN), path
+            assert ("/ui/schedules/import" in page.text) is creates, path
         assert (await browser.get("/ui/system")).status_code == (200 if sees_the_system else 403)
         wizard = await browser.get(NEW)
         assert wizard.status_code == (200 if creates else 403)

@@ -23,7 +23,9 @@ from chimes.doors.dashboard.views_system_about import licences
 from chimes.doors.dashboard.views_system_audit import Verified, audit_rows, csv_lines, verified_from
 from chimes.doors.dashboard.views_system_channels import bare_host
 from chimes.doors.dashboard.views_system_lag import happenings, lag_data, lag_rows, lags_by_node
+from chimes.model.access import SYSTEM_OWNER
 from chimes.model.audit import AuditEntry, chained
+from chimes.model.delivery import DeliveryState
 from chimes.model.ids import NodeId
 from chimes.model.insights import LagBucket
 from chimes.model.lags import Lags, bracket_of
@@ -31,7 +33,7 @@ from chimes.model.listing import AuditQuery, DeliveryQuery
 from chimes.model.node import NodeFacts, NodeMark
 from chimes.model.recipient import Channel, Occasion
 from chimes.model.source import Source, Sources
-from tests.builders import LEASE, NOW, a_node, a_run, a_verdict, an_entry, places
+from tests.builders import LEASE, NOW, a_delivery, a_node, a_run, a_verdict, an_entry, places
 from tests.dashboard.browsing import browsing
 
 
@@ -172,6 +174,10 @@ async def test_settings_show_templates_switches_and_holidays() -> None:
         assert (await browser.get(preset[1])).status_code == 200
         thai = (await browser.get("/ui/system/settings?country=Thailand")).text
         assert f"<dt>{browser.rig.clock.now().year}-" in thai
+        assert "Songkran" in thai
+        browser.client.cookies.set("chimes_look", "language=th")
+        assert "วันสงกรานต์" in (await browser.get("/ui/system/settings?country=TH")).text
+        browser.client.cookies.clear()
         nowhere = (await browser.get("/ui/system/settings?country=Atlantis")).text
         assert "No holidays are known there" in nowhere
 
@@ -319,6 +325,19 @@ def test_nodes_that_are_gone_come_last_and_clocks_are_judged() -> None:
     assert deaf.deaf
 
 
+async def test_what_did_not_arrive_is_told_in_the_readers_words() -> None:
+    async with browsing() as browser:
+        gone = a_delivery(state=DeliveryState.DEAD, attempts=3, finished_at=NOW, error="no")
+        await browser.rig.store.load([replace(gone, owner=SYSTEM_OWNER)])
+        page = (await browser.get("/ui/system/channels")).text
+        assert '"Channel">inbox<' in page
+        assert '"Because of">on success<' in page
+        browser.client.cookies.set("chimes_look", "language=th")
+        page = (await browser.get("/ui/system/channels")).text
+        assert ">inbox<" not in page
+        assert ">success<" not in page
+
+
 # UX A.8, picture 5: what a card shows, and the three verbs
 async def test_nodes_are_drained_resumed_and_forgotten() -> None:
     async with browsing() as browser:
@@ -332,6 +351,8 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
         page = (await browser.get("/ui/system")).text
         for text in ("alive", "12.5 a minute", ">slow<", "its clock is off by 3 s", "MB"):
             assert text in page, text
+        # Every number leads to what it counts.
+        assert 'href="/ui/runs?q=status%3Arunning+node%3A%22web-1-77-abc%22">4<' in page
         at = f"/ui/system/nodes/{node.id}"
         asked = await browser.send(f"{at}/drain", on="/ui/system")
         assert "Drain this node?" in asked.text

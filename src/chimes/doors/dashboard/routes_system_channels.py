@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
+from chimes.delivery.words import CHANNELS
 from chimes.doors.dashboard.pages import Pages
 from chimes.doors.dashboard.reaching import reach_source, reach_url
 from chimes.doors.dashboard.refusing import REFUSALS, Refused
 from chimes.doors.dashboard.routes_system import operators_only
+from chimes.doors.dashboard.views_runs import visible
 from chimes.doors.dashboard.views_system_channels import channel_rows, new_signing_key
 from chimes.doors.dashboard.visit import Visit
 from chimes.errors import InvalidInput, NotAllowed, NotFound
@@ -111,6 +113,8 @@ async def page(
         rows=channel_rows(visit.door.settings),
         bot=bot is not None,
         sources=tuple(visit.door.sources.now.by_id.values()),
+        channels=CHANNELS,
+        visible=visible,
         dead=dead.items,
         more_dead=dead.next is not None,
         may_control=may_control(visit.actor),

@@ -84,6 +84,8 @@ async def _holidays(visit: Visit, country: str) -> tuple[tuple[str, str], ...] |
         return None
     try:
         # The package takes a second to load.
-        return await asyncio.to_thread(holidays_in, country_code(country), visit.now.date())
+        return await asyncio.to_thread(
+            holidays_in, country_code(country), visit.now.date(), visit.look.language
+        )
     except InvalidInput:
         return ()

@@ -13,6 +13,8 @@ from chimes.wording import say
 
 #: Holidays that are shown from today on.
 _SHOWN = 12
+#: As the package calls them; what it has no names in is English.
+_LANGUAGES = {"en": "en_US", "th": "th", "zh": "zh_CN"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,14 +86,16 @@ def package_version(name: str) -> str:
         return ""
 
 
-def holidays_in(code: str, today: date) -> tuple[tuple[str, str], ...]:
+def holidays_in(code: str, today: date, language: str) -> tuple[tuple[str, str], ...]:
     """The next ones of a country, such as `TH` or `US-CA`: day and name. InvalidInput."""
     import holidays
 
     country, _, part = code.partition("-")
     years = (today.year, today.year + 1)
     try:
-        found = holidays.country_holidays(country, subdiv=part or None, years=years)
+        found = holidays.country_holidays(
+            country, subdiv=part or None, years=years, language=_LANGUAGES[language]
+        )
     except NotImplementedError:
         raise InvalidInput(
             say("There is no country {code!r}", code=code), field="country"
