@@ -45,6 +45,12 @@ def test_the_rest_of_the_page_is_for_everybody(
         page = somebody.open(f"{own}/{path}")
         expect(page.locator("main")).to_contain_text(shown)
         for_everybody(page, language)
+    # A.0: what one does most is in reach wherever one is on the page.
+    page.evaluate("() => scrollTo(0, document.body.scrollHeight)")
+    if width == PHONE:
+        expect(page.locator(f"form[action='{own}/run'] button:visible")).to_be_in_viewport()
+    page = somebody.open(f"{own}/log?only=not&day={now():%Y-%m-%d}")
+    for_everybody(page, language)
     page = somebody.open(f"{own}/backfill")
     page.locator("#backfill-from").fill(f"{now() - timedelta(hours=30):%Y-%m-%dT%H:%M}")
     page.locator("#backfill-to").fill(f"{now() - timedelta(hours=8):%Y-%m-%dT%H:%M}")

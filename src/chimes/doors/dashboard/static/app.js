@@ -163,6 +163,20 @@
   document.addEventListener("htmx:after:swap", () => { prepare(document); tick(); countSelected(); });
   document.addEventListener("htmx:error", () => toast(words.failed, "error"));
 
+  // Somebody pressed something and waits for the answer: a line after 300 ms (app.css), words when
+  // it takes long. What a page looks up by itself nobody waits for.
+  let waiting = 0;
+  document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
+    if (!["click", "submit"].includes(ctx.sourceEvent?.type)) return;
+    const ask = ctx.fetch;
+    const wait = (step) => { waiting += step; root.classList.toggle("waits", waiting > 0); };
+    ctx.fetch = async (...given) => {
+      const long = setTimeout(() => toast(words.too_slow, "warning"), 8000);
+      wait(1);
+      try { return await ask(...given); } finally { clearTimeout(long); wait(-1); }
+    };
+  });
+
   /* --- keys ---------------------------------------------------------------------------------- */
   const rows = () => all("[data-row]");
   let current = -1, waitsForPage = 0;
@@ -178,9 +192,13 @@
     found[current].scrollIntoView({ block: "nearest" });
   }
 
+  // Of the page as a whole: what is in a row belongs to that row, and nobody has chosen it yet.
+  const ofPage = (selector) => all(`main ${selector}`).filter((each) => !each.closest("[data-row]"));
+
   function press(key) {
     const row = document.activeElement?.closest?.("[data-row]") || rows()[current];
-    const target = (row && $(`[data-key="${CSS.escape(key)}"]`, row)) || (!row && $(`main [data-key="${CSS.escape(key)}"]`)) || $(`main [data-key-page="${CSS.escape(key)}"]`) || $(`header [data-key="${CSS.escape(key)}"]`);
+    const named = `[data-key="${CSS.escape(key)}"]`;
+    const target = (row && $(named, row)) || ofPage(named)[0] || $(`header ${named}`);
     if (!target) return false;
     target.click();
     return true;
@@ -250,7 +268,7 @@
     field.value = "";
     // What this page can do as a whole: its own buttons.
     all("#palette-list [data-press]").forEach((each) => each.remove());
-    all("main [data-key-page]").forEach((each, index) => {
+    ofPage("[data-key]").forEach((each, index) => {
       const option = addOption(`press-${index}`, each.getAttribute("aria-label") || each.textContent.trim());
       option.dataset.press = index;
       option.press = () => { dialog.close(); each.click(); };
@@ -272,6 +290,7 @@
     asked += 1;
     all("[data-found]", list).forEach((each) => each.remove());
     for (const each of all("[role=option]", list)) each.hidden = !each.textContent.toLowerCase().includes(wanted);
+    $("#palette-none").textContent = "";
     choose(options()[0]);
   }
 
@@ -285,6 +304,7 @@
       option.dataset.found = option.dataset.address = item.address;
     });
     if (!$("[aria-selected=true]:not([hidden])", list)) choose(options()[0]);
+    $("#palette-none").textContent = options().length ? "" : words.no_matches;
   }
 
   const palette = $("#palette");
