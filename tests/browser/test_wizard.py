@@ -48,7 +48,9 @@ def test_a_newcomer_goes_from_thai_words_to_a_run_its_log_and_a_pause(
     expect(page.locator("#understood")).to_contain_text("09:00")
     expect(page.locator("#understood")).to_contain_text("Telegram")
     expect(page.locator("#f-expression")).to_have_value("0 9 * * 1-5")
-    expect(page.locator("#f-prompt")).to_have_value("ส่งสรุปยอดขายเข้าเทเลแกรม")
+    # Nobody answers prompts here: what is guessed can be carried out.
+    expect(page.locator("[name=kind][value=message]")).to_be_checked()
+    expect(page.locator("#f-message")).to_have_value("ส่งสรุปยอดขายเข้าเทเลแกรม")
     expect(page.locator("#f-tell0_channel")).to_have_value("telegram")
     expect(page.locator("[data-guess=tell0_channel]")).to_be_visible()
     assert len(fires(page)) == 5

@@ -375,6 +375,10 @@ async def test_what_nobody_can_carry_out_is_told_before_saving_and_after() -> No
         await browser.rig.store.join(node, timedelta(minutes=5))
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="read", words="every day at 09:00 summarize the news")
+        # What the words are guessed to mean is something that can be carried out.
+        assert "Nobody answers prompts here, so these words themselves are told" in page.text
+        assert fields_on(page.text)["kind"] == "message"
+        page = await fill(browser, NEW, do_="preview", kind="agent")
         assert 'id="not-set-up">No node has a pipeline for prompts yet.' in page.text
         part = await browser.client.post(
             NEW,

@@ -264,6 +264,29 @@ def test_a_prompt_is_guessed_and_what_somebody_chose_stays() -> None:
     assert "name" not in found.guessed
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "every day at 09:00 send me a message: hello",
+        "ทุกวัน 09:00 ส่งข้อความ สวัสดี",
+        "每天 09:00 发消息 你好",
+    ],
+)
+def test_a_message_is_told_and_thought_about_by_nobody(words: str) -> None:
+    found = read_words(words, new_fields("UTC"), now=NOW, zone="UTC", lang="en")
+    assert found.fields["kind"] == "message"
+    assert {"kind", "message"} <= set(found.guessed)
+
+
+def test_where_nobody_answers_prompts_words_are_told() -> None:
+    # UX A.4: a newcomer's first schedule does something.
+    words, given = "ทุกวัน 09:00 สรุปข่าว AI", new_fields("UTC")
+    found = read_words(words, given, now=NOW, zone="UTC", lang="th", prompts=False)
+    assert (found.fields["kind"], found.fields["message"]) == ("message", "สรุปข่าว AI")
+    # Whoever wants a prompt after all finds it there.
+    assert found.fields["prompt"] == "สรุปข่าว AI"
+
+
 def test_every_preset_makes_a_schedule_that_the_api_takes() -> None:
     for language in ("en", "th", "zh"):
         for offer in offers(language):

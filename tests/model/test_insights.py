@@ -139,7 +139,8 @@ def results(*statuses: RunStatus) -> list[Result]:
 def test_streaks() -> None:
     assert glance_at([]).streak is None
     assert glance_at(results(SKIPPED)).streak is None
-    assert glance_at(results(OK, OK)).streak == Streak(good=True, count=2, open=True)
+    assert glance_at(results(OK, OK)).streak == Streak(good=True, count=2, open=False)
+    assert glance_at(results(*[OK] * 30)).streak == Streak(good=True, count=30, open=True)
     assert glance_at(results(SKIPPED, OK, SKIPPED, OK, FAILED)).streak == Streak(
         good=True, count=2, open=False
     )

@@ -33,7 +33,8 @@ async def test_the_text_is_the_result_and_nothing_else_happens() -> None:
     await runner.open()
     outcome = await runner.execute(call)
     await runner.close()
-    assert (outcome.end, outcome.result, lines) == (AttemptEnd.SUCCEEDED, {"text": "Hello"}, [])
+    assert (outcome.end, outcome.result) == (AttemptEnd.SUCCEEDED, {"text": "Hello"})
+    assert lines == ["to be told: Hello"]
     assert run.target.needs in runner.offers
 
 

@@ -7,7 +7,7 @@ days of any zone are sums of quarters.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from chimes.errors import InvalidInput
@@ -250,10 +250,14 @@ class Glance:
 
 def glance_at(results: Sequence[Result]) -> Glance:
     good = [result for result in results if result.status is RunStatus.SUCCEEDED]
+    streak = streak_of(result.status for result in results)
+    if streak is not None and len(results) < GLANCE_RESULTS:
+        # These are all that there are.
+        streak = replace(streak, open=False)
     return Glance(
         results=tuple(results),
         median=median_duration(results),
-        streak=streak_of(result.status for result in results),
+        streak=streak,
         last_good=good[0] if good else None,
     )
 

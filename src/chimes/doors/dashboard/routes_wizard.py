@@ -170,6 +170,7 @@ async def _read(visit: Visit, fields: Fields, edit: Edit | None) -> Sheet:
             zone=zone,
             lang=visit.look.language,
             chats=[chat.id for chat in await Links(visit.door.store).linked(visit.actor.owner)],
+            prompts=(await offers_now(visit)).agent,
         )
     except NeedsClarification as question:
         sheet = await composed(visit, fields, edit=edit, last=visit.form.raw("last"))

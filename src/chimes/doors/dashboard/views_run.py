@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from chimes.delivery.words import CHANNELS
 from chimes.doors.api.wire_targets import target_out
 from chimes.doors.dashboard import times
 from chimes.doors.dashboard.charts.drawing import Chart
@@ -80,7 +81,7 @@ def stretches_of(
         )
     found.extend(_step(child, now) for child in children)
     for each in deliveries:
-        name = told(say("told: {channel}", channel=each.recipient.channel.value))
+        name = told(say("told: {channel}", channel=CHANNELS[each.recipient.channel]))
         end = max(each.finished_at or now, each.created_at)
         status = _DELIVERED[each.state]
         found.append(Stretch(name=name, start=each.created_at, end=end, status=status))

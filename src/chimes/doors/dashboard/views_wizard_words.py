@@ -23,7 +23,11 @@ _NAME_LENGTH = 80
 #: Words that ask for a look, not for a change.
 _LOOKS = re.compile(r"\b(?:ping|check|get|fetch|watch)\b|เช็ก|เช็ค|ตรวจ|检查|监控", re.IGNORECASE)
 #: What is only to be said again, by nobody who thinks about it.
-_REMINDS = re.compile(r"(?:please )?remind\b|(?:ช่วย|กรุณา)?เตือน|(?:请)?提醒", re.IGNORECASE)
+_REMINDS = re.compile(
+    r"(?:please )?(?:remind\b|message me\b|send (?:me )?(?:a|the) message\b)"
+    r"|(?:ช่วย|กรุณา)?(?:เตือน|ส่งข้อความ)|请?(?:提醒|发送?(?:一条)?消息)",
+    re.IGNORECASE,
+)
 _OF_WHEN = (
     *("when", "rule", "at", "in", "every", "unit", "anchor", "jitter"),
     *("expression", "dialect", "dst", "start", "end", "max_runs"),
@@ -50,9 +54,10 @@ def read_words(
     zone: str,
     lang: str,
     chats: Sequence[str] = (),
+    prompts: bool = True,
 ) -> Reading:
     """By the same reading as the API's. NeedsClarification asks back. `chats`: the reader's own,
-    for words that say to tell them through Telegram."""
+    for words that say to tell them through Telegram. `prompts`: somebody answers them."""
     parsed = parse(text, now=now, timezone=zone, lang=lang)
     trigger = parsed.trigger
     found = with_trigger(fields, parsed.trigger, parsed.timezone)
@@ -60,7 +65,7 @@ def read_words(
     if not isinstance(trigger, Every) and not _names_zone(text, parsed.timezone, now):
         guessed.append("zone")
     if task := parsed.task.strip():
-        target = _target(task)
+        target = _target(task, prompts=prompts)
         found |= target
         # An address stands in the words; what to do with it may not.
         guessed += [each for each in target if each != "url"]
@@ -120,14 +125,16 @@ def _told_names() -> set[str]:
     return {f"tell{n}_{part}" for n in range(MOST_RECIPIENTS + 1) for part in TOLD_PARTS}
 
 
-def _target(task: str) -> Fields:
-    """An address is called, a reminder is told; anything else is a prompt, as on the command
-    line."""
+def _target(task: str, *, prompts: bool) -> Fields:
+    """An address is called, a reminder is told; anything else is a prompt, as on the command line.
+    Where nobody answers prompts it is told, too: its runs would all fail otherwise."""
     if url := _URL.search(task):
         method = "GET" if _LOOKS.search(task) else "POST"
         return {"kind": "http", "url": url[0].rstrip(".,;)"), "method": method}
     if _REMINDS.match(task):
         return {"kind": "message", "message": task}
+    if not prompts:
+        return {"kind": "message", "message": task, "prompt": task}
     return {"kind": "agent", "prompt": task}
 
 

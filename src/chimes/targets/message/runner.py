@@ -6,6 +6,10 @@ from __future__ import annotations
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import MessageTarget
 from chimes.targets.base import Call
+from chimes.wording import say
+
+#: Of the text, in the log; the whole of it is the result.
+_SHOWN = 200
 
 
 class MessageRunner:
@@ -24,4 +28,6 @@ class MessageRunner:
     async def execute(self, call: Call) -> Outcome:
         target = call.run.target
         assert isinstance(target, MessageTarget)
+        shown = target.text if len(target.text) <= _SHOWN else f"{target.text[:_SHOWN]}…"
+        call.log("info", say("to be told: {text}", text=shown))
         return Outcome(end=AttemptEnd.SUCCEEDED, result={"text": target.text})
