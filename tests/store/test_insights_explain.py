@@ -148,14 +148,14 @@ async def test_a_question_walks_indexes(opened: SqlStore, name: str) -> None:
 ON_POSTGRES: dict[str, set[str]] = {
     "counts": {"runs_ended_at", "runs_active"},
     "counts of an owner": {"runs_ended_at", "runs_active"},
-    "counts of a schedule": {"runs_of_schedule"},
+    "counts of a schedule": {"runs_scheduled"},
     "lags": {"runs_ended_at", "runs_active"},
     "lags by node": {"node_lags_pkey", "runs_ended_at", "runs_active"},
-    "newest results": {"runs_of_schedule"},
-    "attention": {"runs_of_schedule", "runs_unusual", "runs_claimable", "schedules_due"},
+    "newest results": {"runs_scheduled"},
+    "attention": {"runs_scheduled", "runs_unusual", "runs_claimable", "schedules_due"},
     "errors": {"runs_unusual"},
-    "errors of a schedule": {"runs_of_schedule"},
-    "schedules": {"runs_of_schedule"},
+    "errors of a schedule": {"runs_scheduled"},
+    "schedules": {"runs_scheduled"},
     "rolling up": {"runs_ended_at"},
 }
 

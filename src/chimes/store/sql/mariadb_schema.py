@@ -362,4 +362,5 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     "0007": NODES,
     # An index of a part of a table, which there is not here.
     "0008": (),
+    "0009": (),
 }

@@ -55,6 +55,8 @@ WAITING = "status = 'queued'"
 HELD = "holder IS NOT NULL"
 ENDED = "finished_at IS NOT NULL"
 CHILD = "parent_id IS NOT NULL"
+PLANNED = "slot IS NOT NULL"
+SCHEDULED = "schedule_id IS NOT NULL"
 UNUSUAL = "status NOT IN ('queued', 'running', 'succeeded')"
 SYNC = "kind = 'sync'"
 
@@ -105,7 +107,6 @@ def _partial(name: str, *columns: ColumnElement[Any], where: str) -> Index:
 # PostgreSQL writes every index of a row that is changed, so it has fewer of them, and without the
 # id at their end: it sorts the few rows of one moment itself.
 _ON_FILES, _ON_POSTGRES = "sqlite", "postgresql"
-
 
 _partial("schedules_due", schedules.c.next_run_at, schedules.c.id, where=DUE)
 _partial("schedules_created", schedules.c.created_at, schedules.c.id, where=PRESENT).ddl_if(
@@ -167,7 +168,7 @@ runs = Table(
     #: The pass of a scheduler that made it (`fire_batches`).
     Column("batch_id", BigInteger),
     #: I2: for ever; runs without a slot are free of it, because NULLs are distinct.
-    UniqueConstraint("schedule_id", "slot", name="runs_one_per_slot"),
+    UniqueConstraint("schedule_id", "slot", name="runs_one_per_slot").ddl_if(dialect=_ON_FILES),
 )
 
 _QUEUE_ORDER = (runs.c.rank.desc(), runs.c.available_at, runs.c.planned_at, runs.c.id)
@@ -197,7 +198,15 @@ for _index in (
     _partial("runs_active", runs.c.concurrency_key, runs.c.blocked, where=ACTIVE),
     _partial("runs_ended_at", runs.c.finished_at, where=ENDED),
     _partial("runs_unusual", runs.c.status, runs.c.created_at, where=UNUSUAL),
-    Index("runs_of_schedule", runs.c.schedule_id, runs.c.created_at),
+    # I2. What no schedule has planned is in neither of these: both its claim and its verdict would
+    # write an entry.
+    Index(
+        "runs_by_slot",
+        *(runs.c.schedule_id, runs.c.slot),
+        unique=True,
+        postgresql_where=text(PLANNED),
+    ),
+    _partial("runs_scheduled", runs.c.schedule_id, runs.c.created_at, where=SCHEDULED),
     Index("runs_created_at", runs.c.created_at),
     # A few pages for the whole table: runs are planned about when they are made.
     Index("runs_planned_at", runs.c.planned_at, postgresql_using="brin"),

@@ -40,6 +40,7 @@ def create_index(
     *,
     where: str | None = None,
     using: str | None = None,
+    unique: bool = False,
 ) -> None:
     hit("migrate.step")
     condition = None if where is None else sa.text(where)
@@ -50,12 +51,19 @@ def create_index(
         name,
         table,
         columns,
+        unique=unique,
         if_not_exists=True,
         sqlite_where=condition,
         postgresql_where=condition,
         postgresql_concurrently=concurrently,
         postgresql_using=using,
     )
+
+
+def drop_index(name: str) -> None:
+    hit("migrate.step")
+    concurrently = online() and dialect() == "postgresql"
+    op.drop_index(name, if_exists=True, postgresql_concurrently=concurrently)
 
 
 def execute(statement: str) -> None:
