@@ -30,6 +30,7 @@ from chimes.store.sql.postgres_server import normalized
 from chimes.store.sql.server_database import ServerDatabase
 from chimes.triggers import Every
 from tests.builders import LEASE, a_node, a_run, a_schedule, a_verdict, an_entry
+from tests.engine.rig import eventually
 from tests.servers import Server, start_postgres
 from tests.system.link import Link
 
@@ -191,6 +192,29 @@ async def test_idle_connections_that_died_cost_nobody_an_error(
     assert store.counters()["lost"] >= 1
 
 
+async def test_nor_do_they_leave_a_claim_in_doubt(
+    store: SqlStore, admin: asyncpg.Connection
+) -> None:
+    """It is one message, so whether it was sent is the question."""
+    await store.join(NODE, LEASE)
+    now = await store.now()
+    (run,) = await store.add_runs([a_run(available_at=now, created_at=now)])
+    await asyncio.gather(*(store.counts() for _ in range(5)))
+    await kill_backends(admin)
+    await eventually(lambda: _closed(store), bool)
+    assert [each.id for each in await store.claim(PLACES)] == [run.id]
+    assert store.counters()["ambiguous"] == 0
+    assert store.counters()["lost"] >= 1
+
+
+async def _closed(store: SqlStore) -> bool:
+    """Whether this process has heard of it: until then a message would be sent in vain."""
+    pool = store._database._pools.here().engine.pool  # type: ignore[attr-defined]
+    return all(
+        record.dbapi_connection.driver_connection.is_closed() for record in pool._pool._queue._queue
+    )
+
+
 # F23
 async def test_a_commit_whose_answer_is_lost_is_not_repeated_in_secret(link: Link) -> None:
     store = await opened(link.url)
@@ -211,13 +235,35 @@ async def test_a_commit_whose_answer_is_lost_is_not_repeated_in_secret(link: Lin
     await store.close()
 
 
-# F23: the same verdict again is accepted again.
-async def test_a_verdict_is_repeated_after_a_lost_answer(link: Link) -> None:
+# F03: one message, which commits by itself
+async def test_a_claim_whose_answer_is_lost_is_told_and_has_happened(link: Link) -> None:
     store = await opened(link.url)
     await store.join(NODE, LEASE)
-    await due_now(store)
-    (run,) = (await store.fire_due(plan, limit=1, places=PLACES)).claimed
-    verdict = a_verdict(run, await store.now())
+    now = await store.now()
+    (run,) = await store.add_runs([a_run(available_at=now, created_at=now)])
+    link.set("ambiguous")
+    with pytest.raises(StoreUnavailable, match="may have happened"):
+        await store.claim(PLACES)
+    link.set("pass")
+    held = await eventually(lambda: store.get_run(run.id), lambda found: found and found.holder)
+    assert held is not None
+    assert (held.holder, held.fence) == (NODE.id, 1)
+    await store.close()
+
+
+# F23: the same verdict again is accepted again.
+@pytest.mark.parametrize("planned", [True, False], ids=["of a schedule", "of nobody"])
+async def test_a_verdict_is_repeated_after_a_lost_answer(link: Link, planned: bool) -> None:
+    store = await opened(link.url)
+    await store.join(NODE, LEASE)
+    if planned:
+        await due_now(store)
+        (run,) = (await store.fire_due(plan, limit=1, places=PLACES)).claimed
+    else:
+        now = await store.now()
+        await store.add_runs([a_run(available_at=now, created_at=now)])
+        (run,) = await store.claim(PLACES)
+    verdict = replace(a_verdict(run, await store.now()), run=run)
     link.set("ambiguous")
     with pytest.raises(StoreUnavailable):
         await store.finish([verdict])

@@ -47,10 +47,51 @@ async def test_a_verdict_ends_the_run_and_shows_on_its_schedule(
     assert [entry.message for entry in await store.read_logs(run.id)] == ["line"]
 
 
-async def test_a_run_without_a_schedule_ends_too(store: Store, clock: SettableClock) -> None:
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+async def test_a_run_without_a_schedule_ends_too(
+    store: Store, clock: SettableClock, known: bool, end: AttemptEnd
+) -> None:
+    """Also where its worker says which run it means; then nothing else follows from it."""
     run = await running_run(store)
-    verdict = a_verdict(run, clock.now())
-    assert await store.finish([verdict]) == Finished(accepted=(settled(run, verdict, NOW),))
+    whose = run if known else None
+    verdict = replace(a_verdict(run, clock.now(), end), run=whose)
+    ended = settled(run, verdict, NOW)
+    assert await store.finish([verdict]) == Finished(accepted=(ended,))
+    assert await store.get_run(run.id) == ended
+    assert await store.finish([verdict]) == Finished(accepted=(ended,))
+    later = replace(a_verdict(run, clock.advance(1)), run=whose)
+    assert await store.finish([later]) == Finished(refused=(run.id,))
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+async def test_of_runs_without_a_schedule_each_verdict_counts_for_itself(
+    store: Store, clock: SettableClock, known: bool
+) -> None:
+    await joined(store)
+    await store.add_runs([a_run() for _ in range(5)])
+    runs = await store.claim(places(free=5))
+    await store.cancel_run(runs[3].id, "no_more")
+    now = clock.advance(1)
+    said = [
+        a_verdict(runs[0], now),
+        a_retry(runs[1], now, 5 * SECOND),
+        a_verdict(replace(runs[2], fence=7), now),
+        a_retry(runs[3], now, SECOND),
+        a_verdict(runs[4], now, result={"word": "สวัสดี"}),
+    ]
+    verdicts = [replace(v, run=run if known else None) for v, run in zip(said, runs, strict=True)]
+    answer = await store.finish(verdicts)
+    assert answer.refused == (runs[2].id,)
+    assert [run.status for run in answer.accepted] == [
+        RunStatus.SUCCEEDED,
+        RunStatus.QUEUED,
+        RunStatus.CANCELED,
+        RunStatus.SUCCEEDED,
+    ]
+    stored = [await store.get_run(run.id) for run in runs if run.id != runs[2].id]
+    assert stored == list(answer.accepted)
+    assert (await store.finish(verdicts)).accepted == answer.accepted
 
 
 async def test_an_empty_batch_is_nothing(store: Store) -> None:

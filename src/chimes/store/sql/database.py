@@ -133,5 +133,9 @@ class Database(Protocol):
         state outside the transaction; what it raises undoes it and nothing else. `urgent` goes
         ahead of what waits already."""
 
+    async def write_alone(self, work: Work[T]) -> T:
+        """As `write`, for work that is a single statement: where the database commits that by
+        itself, it is the only message that is sent."""
+
     def snapshot(self) -> AbstractAsyncContextManager[Reader]:
         """Several reads of one and the same state."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import select
 
@@ -48,6 +49,41 @@ def finished(tx: Tx, verdicts: Sequence[Verdict]) -> Finished:
             verdict.run_id for verdict, run in zip(verdicts, answers, strict=True) if run is None
         ),
     )
+
+
+def stand_alone(verdicts: Sequence[Verdict]) -> bool:
+    """Whether nothing else follows from them, whatever the store has: then they are written with
+    one statement that commits by itself."""
+    return len({verdict.run_id for verdict in verdicts}) == len(verdicts) and all(
+        (run := verdict.run) is not None
+        and run.fence == verdict.fence
+        and run.schedule_id is None
+        and run.concurrency_key is None
+        and run.parent_id is None
+        and not run.resumable
+        and not run.policy.delivery
+        and not verdict.logs
+        for verdict in verdicts
+    )
+
+
+def finished_alone(tx: Tx, verdicts: Sequence[Verdict]) -> Finished | None:
+    """None: not all of them can be, or were, written like that."""
+    values = [_values(verdict) for verdict in verdicts]
+    if not all(map(_storable_as_it_is, values)):
+        return None
+    values.sort()  # by id, as everybody takes runs
+    rows: dict[RunId, Sequence[Any]] = {
+        row[0]: row
+        for row in tx.dialect.finish_plain(tx.connection, tx.set_clock(), values, recording=False)
+    }
+    accepted = tuple(
+        _as_written(verdict.run, verdict, row)
+        for verdict in verdicts
+        if verdict.run is not None and (row := rows.get(verdict.run_id)) is not None
+    )
+    tx.wakes = any(not run.status.terminal for run in accepted)
+    return Finished(accepted=accepted) if len(accepted) == len(verdicts) else None
 
 
 def _by_the_book(tx: Tx, verdicts: Sequence[Verdict]) -> list[Run | None]:
@@ -94,7 +130,7 @@ def _plainly(tx: Tx, verdicts: Sequence[Verdict]) -> dict[RunId, Run]:
     told = [before[run_id].schedule_id for run_id in plain if before[run_id].schedule_id]
     once = len(set(told)) == len(told)
     values = [_values(plain[run_id]) for run_id in sorted(plain)]
-    rows = {
+    rows: dict[RunId, Sequence[Any]] = {
         row[0]: row
         for row in tx.dialect.finish_plain(
             tx.connection, tx.set_clock(), values, recording=once and tx.schedules_usable
@@ -107,16 +143,13 @@ def _plainly(tx: Tx, verdicts: Sequence[Verdict]) -> dict[RunId, Run]:
         row = rows.get(verdict.run_id)
         if row is None:
             continue
-        _, at, canceling, waited_for = tuple(row)
-        run = settled(before[verdict.run_id], verdict, moment_of(at))
-        if canceling != run.cancel_requested:
-            run = replace(run, cancel_requested=canceling == 1)
+        run = _as_written(before[verdict.run_id], verdict, row)
         done[run.id] = run
         if verdict.logs:
             logs[run.id] = list(verdict.logs)
         if not run.status.terminal:
             tx.wakes = True
-        elif waited_for:
+        elif row[3]:
             in_line.append(run)
     if not once:
         _tell(tx, done.values())
@@ -127,8 +160,7 @@ def _plainly(tx: Tx, verdicts: Sequence[Verdict]) -> dict[RunId, Run]:
             tx.wakes |= keys.end(run)
         keys.write()
     append_logs(tx, logs)
-    # Not all that was said can be stored as it is (`clean`): then the store's word counts.
-    odd = {each[0] for each in values if not all(str(text).isascii() for text in each[4:])}
+    odd = {each[0] for each in values if not _storable_as_it_is(each)}
     return done | load_runs(tx, [run_id for run_id in done if run_id in odd])
 
 
@@ -178,6 +210,18 @@ def _tell(tx: Tx, ended: Collection[Run]) -> None:
             summaries[run.schedule_id] = summarized(summaries[run.schedule_id], run)
     changed = [summary_values(each, summaries[each]) for each in sorted(summaries)]
     tx.dialect.move_cursors(tx.connection, changed)
+
+
+def _as_written(before: Run, verdict: Verdict, row: Sequence[Any]) -> Run:
+    """As `finish_plain` has answered."""
+    run = settled(before, verdict, moment_of(row[1]))
+    canceling = row[2] == 1
+    return run if canceling == run.cancel_requested else replace(run, cancel_requested=canceling)
+
+
+def _storable_as_it_is(values: tuple[Value, ...]) -> bool:
+    """Not all that is said can be (`clean`): then the store's word counts."""
+    return all(text is None or str(text).isascii() for text in values[4:])
 
 
 def _values(verdict: Verdict) -> tuple[Value, ...]:

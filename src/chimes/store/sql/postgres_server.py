@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from uuid import uuid4
@@ -145,13 +145,14 @@ class PostgresServer(Server):
 
     # --- errors -------------------------------------------------------------------------------
     def trouble(self, error: BaseException) -> Trouble | None:
-        seen: BaseException | None = error
-        while seen is not None:
-            found = _trouble(seen)
-            if found is not None:
-                return found
-            seen = getattr(seen, "orig", None) or seen.__cause__
-        return None
+        return next((found for each in _causes(error) if (found := _trouble(each))), None)
+
+    def unsent(self, error: BaseException) -> bool:
+        # One that is lost while it waits for an answer gets another error.
+        return any(
+            isinstance(each, asyncpg.InterfaceError) and "connection is closed" in str(each)
+            for each in _causes(error)
+        )
 
     # --- set-up and migration -----------------------------------------------------------------
     def lock_set_up(self, connection: Connection) -> None:
@@ -221,6 +222,14 @@ class PostgresNotices:
         with contextlib.suppress(Exception):
             await self._connection.close(timeout=1)
         self._connection.terminate()
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and those that it came from."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = getattr(seen, "orig", None) or seen.__cause__
 
 
 def _trouble(error: BaseException) -> Trouble | None:

@@ -72,6 +72,10 @@ class Server(ABC):
     def trouble(self, error: BaseException) -> Trouble | None:
         """None: the error is not of the database's making."""
 
+    def unsent(self, error: BaseException) -> bool:
+        """Whether the connection was known to be closed before anything was sent through it."""
+        return False
+
     def upgrade(self, connection: Connection, *, online: bool) -> None:
         """Bring the schema to HEAD, remembered in SERVER_VERSIONS. `online`: nodes may be at work,
         there is no transaction around it, and each step can be repeated."""

@@ -173,7 +173,12 @@ class ServerDatabase:
         return await self._attempted(Doing.READING, lambda: self._read(work))
 
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
-        unit = _Unit(work, self.dialect, self._clock)
+        return await self._written(_Unit(work, self.dialect, self._clock))
+
+    async def write_alone(self, work: Work[T]) -> T:
+        return await self._written(_Unit(work, self.dialect, self._clock, alone=True))
+
+    async def _written(self, unit: _Unit[T]) -> T:
         answer = await self._attempted(Doing.WRITING, lambda: self._write(unit))
         if unit.wakes:
             self.wake()
@@ -211,8 +216,10 @@ class ServerDatabase:
 
     async def _write(self, unit: _Unit[T]) -> T:
         unit.committing = False
+        pool = self._pools.here()
+        engine = pool.looking if unit.alone else pool.engine
         try:
-            return await self._connected(self._pools.here().engine, unit.carry_out)
+            return await self._connected(engine, unit.carry_out)
         except Exception as error:
             if unit.committing and self._unanswered(error):
                 self.counters.ambiguous += 1
@@ -224,8 +231,9 @@ class ServerDatabase:
 
     def _unanswered(self, error: Exception) -> bool:
         """Whether COMMIT was sent and nobody said what became of it."""
-        trouble = self._server.trouble(error)
-        return trouble is Trouble.LOST or isinstance(error, TimeoutError)
+        if isinstance(error, TimeoutError):
+            return True
+        return self._server.trouble(error) is Trouble.LOST and not self._server.unsent(error)
 
     async def _connected(
         self,
@@ -308,15 +316,20 @@ def _unavailable(doing: Doing, reason: str) -> str:
 class _Unit(Generic[T]):
     """One verb's transaction. May be carried out several times, until it is committed."""
 
-    def __init__(self, work: Work[T], dialect: Dialect, clock: Clock | None) -> None:
+    def __init__(
+        self, work: Work[T], dialect: Dialect, clock: Clock | None, *, alone: bool = False
+    ) -> None:
+        """`alone`: its only statement is its COMMIT, too."""
         self._work = work
         self._dialect = dialect
         self._clock = clock
+        self.alone = alone
         self.committing = False
         self.wakes = False
 
     def carry_out(self, connection: Connection) -> T:
         tx = Tx(connection, self._dialect, self._clock)
+        self.committing = self.alone
         answer = self._work(tx)
         self.committing = True
         connection.commit()

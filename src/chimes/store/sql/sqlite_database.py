@@ -150,6 +150,9 @@ class SqliteDatabase:
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
         return await _there(self._writer).write(work, urgent=urgent)
 
+    async def write_alone(self, work: Work[T]) -> T:
+        return await self.write(work)
+
     def snapshot(self) -> AbstractAsyncContextManager[Reader]:
         return _there(self._readers).snapshot()
 

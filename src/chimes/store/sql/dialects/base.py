@@ -183,9 +183,15 @@ class Dialect(ABC):
         raise NotImplementedError
 
     def take(
-        self, connection: Connection, now: int, offers: Collection[str], limit: int, node_id: str
+        self,
+        connection: Connection,
+        now: int | None,
+        offers: Collection[str],
+        limit: int,
+        node_id: str,
     ) -> Rows:
-        """`claimable`, and written down as `claimed` by this node; in any order."""
+        """`claimable`, and written down as `claimed` by this node, in one statement; in any order.
+        None where its lease has ended. `now` None: what the database's clock says."""
         raise NotImplementedError
 
     def finish_plain(

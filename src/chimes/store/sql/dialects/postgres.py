@@ -143,7 +143,12 @@ class PostgresDialect(Dialect):
         return connection.exec_driver_sql(CLAIMABLE_RUNS % (limit, limit), given).all()
 
     def take(
-        self, connection: Connection, now: int, offers: Collection[str], limit: int, node_id: str
+        self,
+        connection: Connection,
+        now: int | None,
+        offers: Collection[str],
+        limit: int,
+        node_id: str,
     ) -> Rows:
         given = (now, list(offers), node_id)
         return connection.exec_driver_sql(TAKE % (limit, limit), given).all()

@@ -84,9 +84,9 @@ JOIN runs ON runs.schedule_id = pair.schedule_id AND runs.slot = pair.slot
 _HIGHEST = f"""
 SELECT runs.rank FROM runs WHERE {CLAIMABLE} AND runs.rank < %s ORDER BY runs.rank DESC LIMIT 1
 """
-RANKS = f"""
-WITH RECURSIVE ranks(rank) AS (
-  SELECT ({_HIGHEST % f"{2**63 - 1}"})
+_RANKS = f"""
+ranks(rank) AS (
+  SELECT ({_HIGHEST % f"{2**63 - 1}"}) WHERE %s
   UNION ALL
   SELECT ({_HIGHEST % "ranks.rank"}) FROM ranks WHERE ranks.rank IS NOT NULL
 )
@@ -94,31 +94,41 @@ WITH RECURSIVE ranks(rank) AS (
 
 # The inner LIMIT stands in each rank, the outer one over all; rows are locked one by one as they
 # are handed out, so that not more are locked than are taken.
-CLAIMABLE_RUNS = f"""
-{RANKS}
-SELECT {_names(runs.c, "found.")} FROM ranks CROSS JOIN LATERAL (
-  SELECT {_names(runs.c)} FROM runs
-  WHERE {CLAIMABLE} AND runs.rank = ranks.rank AND available_at <= $1
+_HEADS = f"""
+SELECT {{wanted}} FROM ranks CROSS JOIN LATERAL (
+  SELECT {{inner}} FROM runs
+  WHERE {CLAIMABLE} AND runs.rank = ranks.rank AND available_at <= {{now}}
   AND needs = ANY ($2::text[])
   ORDER BY available_at, planned_at, id LIMIT %d
   FOR NO KEY UPDATE SKIP LOCKED
 ) AS found WHERE ranks.rank IS NOT NULL LIMIT %d
 """
+CLAIMABLE_RUNS = f"""
+WITH RECURSIVE {_RANKS % "true"}
+{_HEADS.format(wanted=_names(runs.c, "found."), inner=_names(runs.c), now="$1")}
+"""
 
-# `claimed` of all of them without sending them back and forth. The inner statement is the one
-# above; the rows it locked are found again by their ids.
+# A claim is one message: what time it is, whether the node still has its lease, which runs, and
+# `claimed` of all of them without sending them back and forth. So it commits by itself, and the
+# server is at work on it while the process carries out what it has. The rows that were locked are
+# found again by their ids.
 TAKE = f"""
-WITH found AS MATERIALIZED ({CLAIMABLE_RUNS.replace(_names(runs.c, "found."), "found.id")})
+WITH RECURSIVE clock AS MATERIALIZED (SELECT coalesce($1::bigint, ({NOW})) AS at), {
+    _RANKS
+    % "EXISTS (SELECT 1 FROM nodes, clock WHERE nodes.id = $3::text AND lease_until > clock.at)"
+}, found AS MATERIALIZED ({
+    _HEADS.format(wanted="found.id", inner="id", now="(SELECT at FROM clock)")
+})
 UPDATE runs SET
   status = '{RunStatus.RUNNING}', attempt = runs.attempt + 1, fence = runs.fence + 1,
-  holder = $3::text, started = 0, claimed_at = $1::bigint,
-  started_at = coalesce(runs.started_at, $1::bigint)
-FROM found WHERE runs.id = found.id
+  holder = $3::text, started = 0, claimed_at = clock.at,
+  started_at = coalesce(runs.started_at, clock.at)
+FROM found, clock WHERE runs.id = found.id
 RETURNING {_names(runs.c, "runs.")}
 """
 
 NEXT_AVAILABLE = f"""
-{RANKS}
+WITH RECURSIVE {_RANKS % "true"}
 SELECT min((
   SELECT available_at FROM runs
   WHERE {CLAIMABLE} AND runs.rank = ranks.rank ORDER BY available_at LIMIT 1
