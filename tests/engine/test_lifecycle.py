@@ -10,7 +10,7 @@ import pytest
 
 from chimes.engine import lifecycle
 from chimes.engine.events import DutyFailed, DutyRecovered, Event, Events
-from chimes.engine.lifecycle import After, AtOnce, Poller, Rest, Told, Until, Within
+from chimes.engine.lifecycle import After, AtOnce, GoOn, Poller, Rest, Told, Until, Within
 from chimes.errors import StoreUnavailable
 from chimes.store.memory import MemoryStore
 from tests.engine.rig import until
@@ -51,6 +51,7 @@ async def test_each_kind_of_rest_ends_in_another_pass() -> None:
     now = await store.now()
     rests = (
         AtOnce(),
+        GoOn(),
         After(0.001),
         Told(event=told),
         Told(event=asyncio.Event(), seconds=0.001),

@@ -251,6 +251,23 @@ async def test_a_place_is_free_as_soon_as_the_attempt_has_ended(rig: Rig) -> Non
     faults.freed.set()
 
 
+# PERFORMANCE: the store looks for the next runs while those of the last claim are carried out
+async def test_the_next_claim_is_on_its_way_before_the_first_call(rig: Rig) -> None:
+    faults = Faults(rig.store)
+    claims: list[int] = []
+
+    async def look(call: Call) -> Outcome:
+        claims.append(faults.count["claim"])
+        return SUCCESS
+
+    rig.runner.script = [look]
+    now = await rig.now()
+    await rig.store.add_runs([a_run(available_at=now) for _ in range(12)])
+    await rig.engine(store=faults.store, workers=4)
+    await until(lambda: len(claims) == 12)
+    assert claims[0] == 2
+
+
 # An outage that only verdicts feel: what waits to be written has a bound
 async def test_no_more_is_claimed_while_too_many_verdicts_wait(rig: Rig) -> None:
     faults = Faults(rig.store)

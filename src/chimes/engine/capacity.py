@@ -69,9 +69,10 @@ class Capacity:
         return self._reserved > 0
 
     @contextmanager
-    def reserve(self) -> Iterator[Reserved]:
-        """All free places, so that two questions on their way never bring more than fit."""
-        reserved = Reserved(self.free)
+    def reserve(self, most: int | None = None) -> Iterator[Reserved]:
+        """All free places, or `most` of them, so that two questions on their way never bring more
+        than fit."""
+        reserved = Reserved(self.free if most is None else min(most, self.free))
         self._reserved += reserved.free
         self.asked += 1
         self._signal()

@@ -21,6 +21,11 @@ class AtOnce:
     """There is more to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """There is more to do, before anything that this pass has set going has its turn."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Until:
     """Something changed in the store after `since`, or the store's clock reaches `moment`."""
@@ -52,7 +57,7 @@ class After:
     seconds: float
 
 
-Rest = AtOnce | Until | Within | Told | After
+Rest = AtOnce | GoOn | Until | Within | Told | After
 
 
 class Duty(Protocol):
@@ -132,6 +137,8 @@ class Poller:
             match rest:
                 case AtOnce():
                     await asyncio.sleep(0)
+                case GoOn():
+                    pass
                 case Until():
                     await self._store.wait_for_work(rest.since, rest.moment)
                 case Within():

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from chimes.engine.capacity import Capacity
 from chimes.engine.hands import Hands
-from chimes.engine.lifecycle import After, AtOnce, Rest, Told, Until, Within
+from chimes.engine.lifecycle import After, AtOnce, GoOn, Rest, Told, Until, Within
 from chimes.engine.membership import Membership
 from chimes.engine.storetime import StoreTime
 from chimes.failpoints import hit
@@ -37,6 +37,9 @@ class Worker:
         self._time = time
         self._poll = poll
         self._in_vain = False
+        #: Of a claim: half of the places, so that the store looks for the next runs while those
+        #: of the last claim are carried out.
+        self._most = max(1, (capacity.total + 1) // 2)
 
     async def once(self) -> Rest:
         since = self._store.changes()
@@ -52,7 +55,7 @@ class Worker:
             rest = await self._nothing(since)
             if rest is not None:
                 return rest
-        with self._capacity.reserve() as reserved:
+        with self._capacity.reserve(self._most) as reserved:
             if not reserved.free:
                 return Told(event=self._capacity.room)
             runs = await self._store.claim(self._places(reserved.free))
@@ -61,7 +64,8 @@ class Worker:
             reserved.used = self._hands.take(runs, self._capacity)
         self._capacity.backlog = len(runs) == reserved.free
         self._in_vain = not runs
-        return AtOnce()
+        more = self._capacity.backlog and reserved.used and self._capacity.free
+        return GoOn() if more else AtOnce()
 
     async def _nothing(self, since: int) -> Rest | None:
         """Until when to rest; None: there is something to claim now."""
