@@ -359,6 +359,24 @@ async def test_test_now_runs_once_without_saving() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("anchor", "field"),
+    [
+        ("2030-01-15T08:00:00Z", "datetime-local"),
+        # A browser would empty its own field: the form would say that the anchor goes.
+        ("2030-01-15T08:00:00.123456Z", "text"),
+    ],
+)
+async def test_a_moment_that_browsers_have_no_field_for_is_text(anchor: str, field: str) -> None:
+    async with browsing() as browser:
+        trigger = {"kind": "every", "every": "1h", "anchor": anchor}
+        made = await browser.rig.create(trigger=trigger)
+        page = (await browser.get(f"/ui/schedules/{made['id']}/edit")).text
+        found = re.search(r'<input id="f-anchor"[^>]*>', page)
+        assert found
+        assert f'type="{field}"' in found[0]
+
+
 async def test_what_nobody_can_carry_out_is_told_before_saving_and_after() -> None:
     async with browsing() as browser:
         node = Node(
