@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -20,7 +19,7 @@ from chimes.model.planning import (
     concurrency_key,
     new_rows,
 )
-from chimes.model.run import Reason, Run, RunStatus, cancel_asked, claimed, queue_order
+from chimes.model.run import Reason, Run, cancel_asked, claimed, queue_order
 from chimes.model.schedule import Schedule, set_aside
 from chimes.store.port import Fired, Places, Planner
 from chimes.store.sql.base import (
@@ -38,10 +37,8 @@ from chimes.store.sql.fire_batches import new_batch_id, record_batch, record_fai
 from chimes.store.sql.fire_contexts import contexts_of
 from chimes.store.sql.locking import hold_runs
 from chimes.store.sql.outbox import post_inserted
-from chimes.store.sql.rows.mending import readable_schedule
 from chimes.store.sql.rows.parts import (
     TargetTexts,
-    Value,
     clean,
     maybe_micros,
     maybe_moment,
@@ -49,6 +46,7 @@ from chimes.store.sql.rows.parts import (
 )
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.settling import Settling
+from chimes.store.sql.unreadable import as_far_as_readable, stop_unreadable
 
 _NOT = timedelta(0)
 
@@ -153,16 +151,6 @@ def _plain(firing: OnTime) -> PlainFiring:
     )
 
 
-def _as_far_as_readable(rows: Rows, errors: Mapping[ScheduleId, str]) -> list[Schedule]:
-    """For whoever is told of them; one of which nothing can be shown is in the log."""
-    found: list[Schedule] = []
-    for row in rows:
-        if row.id in errors:
-            with suppress(Exception):
-                found.append(set_aside(readable_schedule(row), errors[row.id]))
-    return found
-
-
 _Order = tuple[int, datetime, datetime, str]
 
 
@@ -250,7 +238,7 @@ class _Pass:
         return Fired(
             claimed=tuple(taken.values()),
             others=tuple(others),
-            broken=(*broken, *_as_far_as_readable(rows, unreadable)),
+            broken=(*broken, *as_far_as_readable(rows, unreadable)),
             more=len(rows) == self._limit,
         )
 
@@ -314,17 +302,7 @@ class _Pass:
             else:
                 self._texts.learn(schedule.target, row.target)
                 found.append(schedule)
-        stopped: list[dict[str, Value]] = [
-            {
-                "id": schedule_id,
-                "next_slot": None,
-                "next_run_at": None,
-                "last_status": RunStatus.FAILED.value,
-                "last_error": error,
-            }
-            for schedule_id, error in unreadable.items()
-        ]
-        self._tx.dialect.move_cursors(self._tx.connection, stopped)
+        stop_unreadable(self._tx, unreadable)
         return found, unreadable
 
     def _write(
