@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,6 +115,24 @@ def test_nodes_live_through_a_restart_of_the_server(
         listed = node.get("/api/v1/schedules?limit=200")["items"]
         assert made <= {each["id"] for each in listed}, "acknowledged rows are back"
     every_slot_once(nodes[0], ticks)
+
+
+# F21
+def test_a_node_that_starts_while_the_server_is_away_waits_for_it(
+    own_server: PrivateServer, tmp_path: Path
+) -> None:
+    node = Node(own_server.new_database(), tmp_path / "home", **TIMES)
+    own_server.shut_down()
+    with ThreadPoolExecutor(1) as thread:
+        starting = thread.submit(node.start)
+        try:
+            wait_until(lambda: "cannot be used yet" in node.output or starting.done(), "its word")
+            own_server.restart()
+            starting.result(60)
+            assert node.get("/api/v1/nodes")["items"]
+            assert node.stop() == 0
+        finally:
+            node.close()
 
 
 def test_nothing_is_half_done_when_connections_are_cut(

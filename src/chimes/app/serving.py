@@ -22,6 +22,7 @@ from chimes.app.runtime import Runtime
 from chimes.app.signals import loop_factory, on_hangup, signals, stop_or_hurry
 from chimes.app.source_file import SourceFile
 from chimes.app.source_schedules import PairDefaults, SourceSchedules
+from chimes.app.store_away import once_there
 from chimes.app.watching import watch_keys
 from chimes.clock import Clock, SystemClock
 from chimes.config import LoadedSettings, Settings, store_location
@@ -82,9 +83,10 @@ async def _serve(
     build = partial(
         build_services, store=store, clock=clock, offers=lambda: offers, sources=sources.known
     )
-    await store.open()
+    there = partial(once_there, location, clock)
+    await there(store.open)
     try:
-        services = await build(settings)
+        services = await there(partial(build, settings))
         listener = None
         if "api" in settings.roles:
             from chimes.app.listening import listen, refuse_unsafe_bind
@@ -92,7 +94,7 @@ async def _serve(
             refuse_unsafe_bind(settings, services)
             listener = listen(settings)
             settings = replace(settings, port=listener.getsockname()[1])
-            services = await build(settings)
+            services = await there(partial(build, settings))
         runtime = Runtime(
             settings=settings,
             location=location,
@@ -145,8 +147,9 @@ class _Process:
 
     async def run(self) -> int:
         with overhearing(), signals(self._told.set), on_hangup(self._sources.reload_and_tell):
-            await self._sources.begin()
-            await self._node.start()
+            there = partial(once_there, self._runtime.location, self._runtime.clock)
+            await there(self._sources.begin)
+            await there(self._node.start)
             server = telegram = None
             if self._listener is not None:
                 from chimes.app.listening import server_of
