@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -110,9 +113,51 @@ def test_options_reach_the_policy(client: Client) -> None:
     assert made in client.list_schedules(everywhere=True)
 
 
+# R2.39
+def test_a_schedule_that_depends_on_another(client: Client, keyed_server: Server) -> None:
+    first, second = new_name(), new_name()
+    other = client.schedule(first, "0 2 * * *", "greet", args={"name": "x"}, mode="db")
+    made = client.schedule(second, "0 3 * * *", "greet", args={"name": "y"}, depends_on=first)
+
+    def stored() -> object:
+        address = f"{keyed_server.url}/api/v1/schedules/{made.id}"
+        request = urllib.request.Request(address, headers={"X-API-Key": KEY})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)["depends_on"]
+
+    assert stored() == {"schedule_id": other.id, "within": "PT1H"}
+    client.schedule(
+        second,
+        "0 3 * * *",
+        "greet",
+        args={"name": "y"},
+        depends_on=first,
+        depends_within=timedelta(minutes=5),
+    )
+    assert stored() == {"schedule_id": other.id, "within": "PT5M"}
+    client.schedule(second, "0 3 * * *", "greet", args={"name": "y"}, depends_on=None)
+    assert stored() is None
+    with pytest.raises(NotFound):
+        client.schedule(second, "0 3 * * *", "greet", args={"name": "y"}, depends_on="nobody")
+
+
+def test_an_option_that_nobody_reads_is_refused(client: Client) -> None:
+    """It would be lost in silence: a run at once instead of in an hour."""
+    unknown: Any = {"delay": "1h"}
+    with pytest.raises(TypeError, match="'delay'"):
+        client.enqueue("greet", {"name": "x"}, **unknown)
+    with pytest.raises(TypeError, match="'delay'"):
+        client.schedule(new_name(), "0 2 * * *", "greet", timeout=3, **unknown)
+    with pytest.raises(InvalidInput, match="mode is one of db"):
+        client.schedule(new_name(), "0 2 * * *", "greet", mode="memory")
+    with pytest.raises(InvalidInput, match="needs depends_on"):
+        client.schedule(new_name(), "0 2 * * *", "greet", depends_within="1h")
+
+
 def test_runs_without_a_schedule(client: Client) -> None:
     handle = client.enqueue("greet", {"name": "Ada", "times": 2})
     assert handle.result(timeout="30s") == "hello Ada, hello Ada"
+    assert handle.status() == "succeeded"
     run = handle.run()
     assert (run.status, run.ended, run.kind, run.origin) == ("succeeded", True, "task", "manual")
     assert run.started_at is not None
@@ -209,6 +254,7 @@ async def test_the_same_verbs_awaited(keyed_server: Server) -> None:
         handle = await client.trigger_schedule(name)
         assert await handle.result(30) == "hello A"
         assert (await handle.run()).schedule_name == name
+        assert await handle.status() == "succeeded"
         assert isinstance(await handle.logs(), list)
         assert await handle.cancel() is False
         assert await client.set_schedule_enabled(name, False) in await client.list_schedules()

@@ -28,6 +28,9 @@ class RunHandle:
     def run(self) -> RunInfo:
         return self._client.run(self.id)
 
+    def status(self) -> str:
+        return self.run().status
+
     def result(self, timeout: Duration | None = None) -> object:
         """What the task returned, once it has ended; see `Client.result`."""
         return self._client.result(self.id, timeout)
@@ -62,6 +65,9 @@ class AsyncRunHandle:
 
     async def run(self) -> RunInfo:
         return await self._client.run(self.id)
+
+    async def status(self) -> str:
+        return (await self.run()).status
 
     async def result(self, timeout: Duration | None = None) -> object:  # noqa: ASYNC109
         return await self._client.result(self.id, timeout)

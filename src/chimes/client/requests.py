@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TypedDict
 from urllib.parse import quote
@@ -73,6 +73,11 @@ class Options(RunOptions, total=False):
     end_at: Moment
     max_runs: int
     exclude: Iterable[object]
+    #: Another schedule of the namespace; None: no longer any.
+    depends_on: str | None
+    depends_within: Duration
+    #: What is made from outside is timed by the store.
+    mode: str
 
 
 #: Names of options that the API calls differently.
@@ -91,6 +96,26 @@ _POLICY = {
     "on_lost": "on_lost",
 }
 _BOUNDS = ("jitter", "start_at", "end_at", "max_runs", "exclude")
+
+
+def check_options(verb: str, given: Mapping[str, object], known: Collection[str]) -> None:
+    """As Python does where each is named: an option that nobody reads would be lost in silence."""
+    for name in given:
+        if name not in known:
+            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}")
+    if given.get("mode", "db") != "db":
+        raise InvalidInput(
+            say(
+                "{field} is one of {known}, not {value!r}",
+                field="mode",
+                known="db",
+                value=given["mode"],
+            ),
+            field="mode",
+            code="unknown_word",
+        )
+    if "depends_within" in given and given.get("depends_on") is None:
+        raise InvalidInput(say("depends_within needs depends_on"), field="depends_within")
 
 
 def path_of(*parts: str) -> str:

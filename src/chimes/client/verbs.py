@@ -13,6 +13,7 @@ from chimes.client.requests import (
     Options,
     RunOptions,
     TargetLike,
+    check_options,
     delivery_json,
     duration_text,
     moment_text,
@@ -90,6 +91,7 @@ class Verbs:
     ) -> Steps[ScheduleInfo]:
         """Create it, or change it where it differs: the name is its identity. The same trigger
         keeps its next_run_at; `enabled` and `owner` only count for a new schedule."""
+        check_options("schedule", options, Options.__optional_keys__)
         wanted: Json = {
             "trigger": trigger_json(trigger, options),
             "target": target_json(target, options.get("args"), options.get("input")),
@@ -102,6 +104,8 @@ class Verbs:
             wanted["labels"] = dict(options["labels"])
         if "delivery" in options:
             wanted["delivery"] = delivery_json(options["delivery"])
+        if "depends_on" in options:
+            wanted["depends_on"] = yield from self._dependency(options)
         for _ in range(_ROUNDS):
             found = yield from self._find(name)
             try:
@@ -163,6 +167,7 @@ class Verbs:
     ) -> Steps[str]:
         """A run without a schedule, at once or `at` a moment: a task by its name, or anything
         that `schedule` takes as a target."""
+        check_options("enqueue", options, RunOptions.__optional_keys__)
         body: Json = {
             "target": target_json(task, args, input),
             "namespace": self.namespace,
@@ -276,6 +281,15 @@ class Verbs:
         # Deleted and created very often: no need to count on.
         body["id"] = str(uuid.uuid4())
         return (yield from self._answer("POST", "/schedules", body))
+
+    def _dependency(self, options: Options) -> Steps[Json | None]:
+        name = options.get("depends_on")
+        if name is None:
+            return None
+        found: Json = {"schedule_id": str((yield from self._schedule(name))["id"])}
+        if "depends_within" in options:
+            found["within"] = duration_text(options["depends_within"], "depends_within")
+        return found
 
     def _schedule(self, name: str) -> Steps[Json]:
         found = yield from self._find(name)
