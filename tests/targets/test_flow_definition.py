@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,21 @@ def test_steps_are_named_by_function_or_name_in_any_order() -> None:
     assert [step.name for step in complete.ordered] == ["first", "middle", "last"]
     assert [step.name for step in complete.leaves] == ["last"]
     assert FlowRunner([complete]).offers == frozenset({"flow:order"})
+
+
+def test_a_step_without_options_needs_no_brackets() -> None:
+    flow = FlowBuilder("short")
+
+    @flow.step
+    def first() -> int:
+        return 1
+
+    flow.step(after=[first])(plain)
+    assert first() == 1, "still the function"
+    assert [step.name for step in flow.complete().ordered] == ["first", "plain"]
+    no_function: Any = "second"
+    with pytest.raises(InvalidInput, match="cannot be the name of a step"):
+        flow.step(no_function)
 
 
 Declare = Callable[[FlowBuilder], object]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, overload
 
 from chimes.errors import InvalidInput
 from chimes.model.policy import Backoff, OnLost, Policy
@@ -45,8 +45,33 @@ class FlowBuilder:
     def __repr__(self) -> str:
         return f"<flow {self.name!r}: {', '.join(step.name for step in self._steps)}>"
 
+    @overload
+    def step(self, function: Callable[P, R], /) -> Callable[P, R]: ...
+
+    @overload
     def step(
         self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = ...,
+        after: Iterable[str | Callable[..., object]] = ...,
+        when: Callable[..., object] | None = ...,
+        map: str | Callable[..., object] | None = ...,
+        concurrency: int = ...,
+        run_if: str = ...,
+        retries: int = ...,
+        retry_backoff: Duration = ...,
+        backoff: str = ...,
+        timeout: Duration = ...,
+        isolation: str | None = ...,
+        on_lost: str = ...,
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    def step(
+        self,
+        function: Callable[..., object] | None = None,
+        /,
         *,
         name: str | None = None,
         after: Iterable[str | Callable[..., object]] = (),
@@ -60,14 +85,15 @@ class FlowBuilder:
         timeout: Duration = STEP_TIMEOUT,
         isolation: str | None = None,
         on_lost: str = OnLost.RETRY,
-    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-        """The function becomes a step and stays what it is: it can be called as before.
+    ) -> object:
+        """The function becomes a step and stays what it is: it can be called as before. Without
+        options the brackets may be left out.
 
         `after`: names of steps or their functions; `map`: a step, or a key of the flow's input,
         whose list this step is carried out over, an element at a time.
         """
 
-        def declare(function: Callable[P, R]) -> Callable[P, R]:
+        def declare(function: Callable[..., object]) -> Callable[..., object]:
             chosen = check_step_name(name or str(getattr(function, "__name__", "")))
             if any(step.name == chosen for step in self._steps):
                 raise InvalidInput(
@@ -105,7 +131,7 @@ class FlowBuilder:
             self.declared(step)
             return function
 
-        return declare
+        return declare if function is None else declare(function)
 
     def declared(self, step: Step) -> None:
         """Called for each new step; for an application that keeps a list of its tasks."""
