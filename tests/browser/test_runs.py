@@ -138,6 +138,9 @@ def test_both_pages_in_every_look(
     # Where it is wider than the page, it is the newest end that one sees.
     expect(page.locator("svg.histogram g[data-from]").last).to_be_in_viewport()
     for_everybody(page, language)
+    # Why something failed is the last column: it is in sight without scrolling.
+    cut = page.locator(".list.runs").evaluate("(list) => list.scrollWidth - list.clientWidth")
+    assert cut <= 0
     for tab in TABS_LOOKED_AT[language]:
         page = somebody.open(f"/ui/runs/{runs[0].id}?tab={tab}")
         expect(page.locator("h1")).to_contain_text(SEEN)

@@ -154,7 +154,7 @@ def test_an_edit_shows_what_changes_and_survives_somebody_else(
     somebody = visitor(site)
     somebody.watch.allow("409")
     page = somebody.open(f"/ui/schedules/{made['id']}/edit")
-    page.locator("#f-expression").fill("45 2 * * *")
+    page.locator("#f-rule_time").fill("02:45")
     page.locator("#f-name").fill("Mine")
     expect(page.locator(".diff dt")).to_have_text(["Name", "When"])
     expect(page.locator(".diff .note")).to_contain_text("The next fire moves from")

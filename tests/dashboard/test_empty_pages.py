@@ -16,6 +16,8 @@ EMPTY = (
     ("/ui/", "Pick a template", "/ui/schedules/new"),
     ("/ui/schedules", "No schedules yet", "chimes add"),
     ("/ui/schedules?q=enabled:no", "enabled:no", "Clear"),
+    ("/ui/schedules?view=month", "No schedules yet", "chimes add"),
+    ("/ui/schedules?view=month&q=label:nobody", "No schedule matches", "Clear"),
     ("/ui/schedules/new", "Or start from a template", "preset"),
     ("/ui/runs", "No runs", "7"),
     ("/ui/inbox", "Nothing yet", "/ui/telegram"),

@@ -53,7 +53,8 @@ async def test_words_fill_the_fields_mark_guesses_and_save_nothing(
         page = await fill(browser, NEW, do_="read", words=words)
         assert (page.status_code, "I understood:" in page.text) == (200, True)
         fields = fields_on(page.text)
-        assert (fields["when"], fields["expression"], fields["zone"]) == ("cron", expression, zone)
+        # As people say it; whoever reads cron finds that, too.
+        assert (fields["when"], fields["expression"], fields["zone"]) == ("days", expression, zone)
         assert fields["kind"] == "http"
         assert str(fields["url"]).startswith("https://example.com/r")
         guessed = set(re.findall(r'data-guess="(\w+)"', page.text))
@@ -259,7 +260,7 @@ async def test_the_next_fire_is_said_to_move_before_it_does() -> None:
         made = await browser.rig.create()
         edit = f"/ui/schedules/{made['id']}/edit"
         await browser.get(edit)
-        page = await fill(browser, edit, do_="preview", expression="30 10 * * *")
+        page = await fill(browser, edit, do_="preview", rule_time="10:30")
         (said,) = re.findall(r"The next fire moves from [^<]+", page.text)
         assert "02:00 UTC" in said
         assert "03:30 UTC" in said

@@ -19,7 +19,12 @@ from chimes.doors.dashboard.views_wizard_form import definition_of, fields_of, n
 from chimes.doors.dashboard.views_wizard_merge import changes, merged, patch_of, value_text
 from chimes.doors.dashboard.views_wizard_preview import clock_notes, preview_of, retry_moments
 from chimes.doors.dashboard.views_wizard_text import as_command, as_curl, as_yaml
-from chimes.doors.dashboard.views_wizard_when import rule_expression, trigger_fields, trigger_plain
+from chimes.doors.dashboard.views_wizard_when import (
+    rule_expression,
+    rule_fields,
+    trigger_fields,
+    trigger_plain,
+)
 from chimes.doors.dashboard.views_wizard_words import read_words, with_preset
 from chimes.doors.dashboard.views_wizard_zones import KnownZones, found_zones, meant_zone
 from chimes.errors import InvalidInput
@@ -255,6 +260,15 @@ def test_an_offset_is_many_zones_and_mine_comes_first() -> None:
     assert (berlin.changes, bangkok.changes) == (True, False)
 
 
+@pytest.mark.parametrize(
+    "expression",
+    ["*/5 * * * *", "5 9 * 1 *", "05 09 * * *", "5 24 * * *", "60 9 * * *", "5 9 15 * 1-5"]
+    + ["5 9 L * 1", "0 5 9 * * *", "@daily", "", "5 9 * * MON", "5 9 * * 7"],
+)
+def test_what_is_no_rule_stays_cron(expression: str) -> None:
+    assert rule_fields(expression) == {}
+
+
 # --- words and presets -------------------------------------------------------------------------
 def test_a_prompt_is_guessed_and_what_somebody_chose_stays() -> None:
     fields = new_fields("Asia/Bangkok") | {"name": "My own", "overlap": "queue"}
@@ -311,6 +325,7 @@ def test_every_preset_makes_a_schedule_that_the_api_takes() -> None:
     ],
 )
 def test_rules_for_days_are_cron(rule: dict[str, str], expression: str) -> None:
+    assert rule_fields(expression).items() >= rule.items()
     assert rule_expression({"rule_time": "09:05", **rule}) == expression
     assert Cron(expression).next_after(NOW)
 

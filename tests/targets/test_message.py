@@ -34,7 +34,7 @@ async def test_the_text_is_the_result_and_nothing_else_happens() -> None:
     outcome = await runner.execute(call)
     await runner.close()
     assert (outcome.end, outcome.result) == (AttemptEnd.SUCCEEDED, {"text": "Hello"})
-    assert lines == ["to be told: Hello"]
+    assert lines == ["this text is told: Hello"]
     assert run.target.needs in runner.offers
 
 

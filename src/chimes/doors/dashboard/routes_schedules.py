@@ -79,6 +79,9 @@ async def schedules(visit: Visit) -> Response:
     if not visit.partial:
         frame["saved"] = await saved_in(visit, LIST)
     if choices.view == "month":
+        nothing = not await visit.door.schedules.count(visit.actor, asked.query)
+        hiding = await _hiding(visit, asked.filter) if nothing and asked.filter.chips else None
+        frame |= {"nothing": nothing, "hiding": hiding}
         answer = await month_page(visit, asked.filter, asked.query, **frame)
     else:
         answer = await _rows_page(visit, asked, sorting, frame)

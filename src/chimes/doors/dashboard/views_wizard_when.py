@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -37,6 +38,17 @@ COMMON_CRONS = (
     "0 0 1 * *",
     "0 18 L * *",
 )
+_SIMPLE = re.compile(
+    r"(?P<minute>[0-9]{1,2}) (?P<hour>[0-9]{1,2})"
+    r" (?P<date>\*|LW?|[0-9]{1,2}(?:,[0-9]{1,2})*) \* (?P<days>\*|1-5|[0-6](?:,[0-6])*)"
+)
+#: By date and weekdays.
+_SIMPLE_RULES = {
+    ("*", "*"): "daily",
+    ("*", "1-5"): "weekdays",
+    ("L", "*"): "last",
+    ("LW", "*"): "last_working",
+}
 #: What is asked of somebody who has not said anything yet.
 EMPTY: Mapping[str, str] = {
     "when": "days",
@@ -65,6 +77,8 @@ def trigger_fields(trigger: Plain, home: str) -> Fields:
             found["expression"] = str(trigger["expression"])
             found["dialect"] = str(trigger.get("dialect", ""))
             found["dst"] = str(trigger.get("dst", ""))
+            if not found["dialect"] and not found["dst"]:
+                found |= rule_fields(found["expression"])
     if "anchor" in trigger:
         found["anchor"] = local_text(parse_moment(str(trigger["anchor"])), zone)
     if "jitter" in trigger:
@@ -172,6 +186,23 @@ def rule_expression(fields: Mapping[str, str]) -> str:
             return f"{clock} LW * *"
         case _:
             return f"{clock} * * *"
+
+
+def rule_fields(expression: str) -> Fields:
+    """The rule for days that says the same, for people who do not read cron; empty: there is none.
+    Only one that is written back exactly as it was."""
+    parts = _SIMPLE.fullmatch(expression)
+    if parts is None or int(parts["minute"]) > 59 or int(parts["hour"]) > 23:
+        return {}
+    date, days = parts["date"], parts["days"]
+    found = {"when": "days", "rule_time": f"{int(parts['hour']):02}:{int(parts['minute']):02}"}
+    if (date, days) in _SIMPLE_RULES:
+        found["rule"] = _SIMPLE_RULES[date, days]
+    elif date == "*":
+        found |= {"rule": "weekly", "rule_days": days}
+    else:
+        found |= {"rule": "monthly", "rule_date": date}
+    return found if rule_expression(found) == expression else {}
 
 
 def whole(fields: Mapping[str, str], name: str) -> int:

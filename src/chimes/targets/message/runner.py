@@ -29,5 +29,5 @@ class MessageRunner:
         target = call.run.target
         assert isinstance(target, MessageTarget)
         shown = target.text if len(target.text) <= _SHOWN else f"{target.text[:_SHOWN]}…"
-        call.log("info", say("to be told: {text}", text=shown))
+        call.log("info", say("this text is told: {text}", text=shown))
         return Outcome(end=AttemptEnd.SUCCEEDED, result={"text": target.text})

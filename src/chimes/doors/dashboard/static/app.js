@@ -71,6 +71,14 @@
     card.style.top = `${box.bottom + 4 + scrollY}px`;
   });
 
+  // A picture that is wider than its place begins with what is now: its line, or its newest end.
+  for (const room of all(".figure .scroll")) {
+    const line = $(".now", room), names = $(".names", room)?.clientWidth ?? 0;
+    const place = line ? line.getBoundingClientRect().left - room.getBoundingClientRect().left - names : 0;
+    if (line) room.scrollLeft = place - (room.clientWidth - names) * .7;
+    else if ($(".points", room)) room.scrollLeft = room.scrollWidth;
+  }
+
   /* --- toasts -------------------------------------------------------------------------------- */
   const toasts = $("#toasts");
 
