@@ -51,9 +51,10 @@ def test_the_rest_of_the_page_is_for_everybody(
         expect(page.locator(f"form[action='{own}/run'] button:visible")).to_be_in_viewport()
     page = somebody.open(own)
     now_at, left, right = page.locator(".scroll:has(.now)").evaluate(
-        """(room) => [room.querySelector(".now"), room].flatMap((each) => {
-            const box = each.getBoundingClientRect(); return each === room
-                ? [box.left + room.querySelector(".names").clientWidth, box.right] : [box.left]; })"""
+        """(room) => {
+            const line = room.querySelector(".now").getBoundingClientRect();
+            const box = room.getBoundingClientRect(), names = room.querySelector(".names");
+            return [line.left, box.left + names.clientWidth, box.right]; }"""
     )
     assert left < now_at < right, "what is now is in sight, however narrow the page is"
     page = somebody.open(f"{own}/log?only=not&day={now():%Y-%m-%d}")

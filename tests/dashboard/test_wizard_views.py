@@ -262,8 +262,10 @@ def test_an_offset_is_many_zones_and_mine_comes_first() -> None:
 
 @pytest.mark.parametrize(
     "expression",
-    ["*/5 * * * *", "5 9 * 1 *", "05 09 * * *", "5 24 * * *", "60 9 * * *", "5 9 15 * 1-5"]
-    + ["5 9 L * 1", "0 5 9 * * *", "@daily", "", "5 9 * * MON", "5 9 * * 7"],
+    [
+        *("*/5 * * * *", "5 9 * 1 *", "05 09 * * *", "5 24 * * *", "60 9 * * *", "5 9 15 * 1-5"),
+        *("5 9 L * 1", "0 5 9 * * *", "@daily", "", "5 9 * * MON", "5 9 * * 7"),
+    ],
 )
 def test_what_is_no_rule_stays_cron(expression: str) -> None:
     assert rule_fields(expression) == {}
