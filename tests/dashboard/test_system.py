@@ -81,6 +81,21 @@ async def test_a_key_is_shown_once_and_can_be_revoked() -> None:
         assert gone.headers["location"].startswith("/ui/login"), "the key was the way in"
 
 
+async def test_the_first_user_is_offered_as_an_admin_and_closes_the_door() -> None:
+    async with browsing() as browser:
+        page = (await browser.get("/ui/system/access")).text
+        assert page.count('<option value="admin" selected>') == 2
+        assert "The first one should be an admin" in page
+        made = await browser.send(
+            "/ui/system/access/users", name="anna", password="a long password", role="admin"
+        )
+        page = (await browser.follow(made)).text
+        # Still here for a moment; the next one need not be an admin.
+        assert "Open: whoever reaches this address" not in page
+        assert "It is closed from now on" in page
+        assert page.count('<option value="member" selected>') == 2
+
+
 async def test_wrong_fields_are_told_at_the_field() -> None:
     async with browsing() as browser:
         send = partial(browser.send, "/ui/system/access/keys", on="/ui/system/access", name="x")
