@@ -12,9 +12,10 @@ from pathlib import Path
 import chimes
 
 ROOT = Path(chimes.__file__).parent
-#: Their `verb` is something else: a button of a page, a command.
+#: Their `verb` is something else: a button of a page, a command, a method of the client.
 OTHERS = (
     "cli/",
+    "client/",
     "store/codec/",
     "store/redis/",
     "doors/dashboard",
