@@ -94,6 +94,21 @@ async def test_a_result_comes_from_another_process_too(shared_url: str) -> None:
             await there.stop()
 
 
+async def test_a_task_may_be_declared_while_the_node_runs() -> None:
+    app = Chimes("memory://")
+    await app.start()
+    try:
+
+        @app.task
+        async def late() -> str:
+            return "carried out"
+
+        handle = await late.enqueue()
+        assert await handle.result(10) == "carried out"
+    finally:
+        await app.stop()
+
+
 async def test_failures_are_raised_with_their_reason() -> None:
     app = an_app()
     told: list[tuple[str, str]] = []

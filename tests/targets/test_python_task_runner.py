@@ -334,11 +334,16 @@ async def test_a_coroutine_that_goes_on_after_its_deadline_is_late(how: str) -> 
 
 
 async def test_a_coroutine_is_canceled() -> None:
+    """And can tell so while it clears up."""
     started = asyncio.Event()
+    seen: list[bool] = []
 
-    async def slow() -> None:
+    async def slow(context: Context) -> None:
         started.set()
-        await asyncio.sleep(600)
+        try:
+            await asyncio.sleep(600)
+        finally:
+            seen.append(context.canceled)
 
     async with running(a_registry(slow)) as runner:
         attempt = asyncio.create_task(runner.execute(a_call("slow")))
@@ -346,6 +351,7 @@ async def test_a_coroutine_is_canceled() -> None:
         attempt.cancel()
         with pytest.raises(asyncio.CancelledError):
             await attempt
+    assert seen == [True]
 
 
 async def test_a_blocked_loop_that_is_told_late_is_a_time_out() -> None:

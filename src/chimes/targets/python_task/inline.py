@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeAlias
 
 from chimes.model.run import Outcome
@@ -43,7 +43,7 @@ async def _run_async(work: Work, coroutine: Called) -> Outcome:
         return outcome_of_value(ended.value)
     except RAISED_BY_TASKS as error:
         return work.raised(error)
-    return await _run_on(work, _Begun(coroutine, waits_for))
+    return await _run_on(work, _Begun(coroutine, waits_for, work.context.cancel))
 
 
 async def _run_on(work: Work, begun: _Begun) -> Outcome:
@@ -55,7 +55,6 @@ async def _run_on(work: Work, begun: _Begun) -> Outcome:
         if not _told_to_stop():
             # The task's own doing: it awaited something that somebody else cancelled.
             return work.raised(error)
-        work.context.cancel()
         if not work.overdue:
             raise
         return work.timed_out()
@@ -68,9 +67,11 @@ async def _run_on(work: Work, begun: _Begun) -> Outcome:
 class _Begun:
     """The rest of a coroutine that has run up to its first wait."""
 
-    def __init__(self, coroutine: Called, waits_for: object) -> None:
+    def __init__(self, coroutine: Called, waits_for: object, stop: Callable[[], None]) -> None:
+        """`stop`: called when it is told to, before it hears of it."""
         self._coroutine = coroutine
         self._waits_for = waits_for
+        self._stop = stop
 
     def __await__(self) -> Generator[object, object, object]:
         coroutine, waits_for = self._coroutine, self._waits_for
@@ -81,6 +82,8 @@ class _Begun:
                 coroutine.close()
                 raise
             except BaseException as error:
+                if isinstance(error, asyncio.CancelledError) and _told_to_stop():
+                    self._stop()
                 thrown: BaseException | None = error
             else:
                 thrown = None

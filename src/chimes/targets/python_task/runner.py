@@ -52,19 +52,22 @@ class PythonTask:
         self._queues = None if queues is None else frozenset(queues)
         self._thread_limit = threads
         self._app = app
-        self._offers: frozenset[str] | None = None
+        #: What is offered, and of how many tasks: more may be declared while the node runs.
+        self._offers: frozenset[str] = frozenset()
+        self._known = 0
         self._threads: Threads | None = None
         self._handlers: set[asyncio.Task[None]] = set()
 
     @property
     def offers(self) -> frozenset[str]:
-        if self._offers is not None:
-            return self._offers
-        return frozenset(
-            f"task:{task.name}"
-            for task in self._registry
-            if self._queues is None or task.queue in self._queues
-        )
+        if self._known != len(self._registry):
+            self._known = len(self._registry)
+            self._offers = frozenset(
+                f"task:{task.name}"
+                for task in self._registry
+                if self._queues is None or task.queue in self._queues
+            )
+        return self._offers
 
     @property
     def abandoned_threads(self) -> int:
@@ -73,7 +76,6 @@ class PythonTask:
 
     async def open(self) -> None:
         refuse_inside_task()
-        self._offers = self.offers
         self._threads = Threads(self._thread_limit)
 
     async def close(self) -> None:
