@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TypeVar
 
 from chimes.errors import InvalidInput, told
@@ -22,9 +23,14 @@ def to_micros(moment: datetime) -> int:
 
 
 def to_text(moment: datetime) -> str:
-    # Almost all of them are in UTC already.
-    moment = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
-    return moment.isoformat()[:-6] + "Z"
+    second, micros = divmod((moment - EPOCH) // MICROSECOND, 1_000_000)
+    return f"{_second(second)}.{micros:06}Z" if micros else f"{_second(second)}Z"
+
+
+# Two for every attempt, and those of one second differ only in what comes behind it.
+@lru_cache(maxsize=1024)
+def _second(number: int) -> str:
+    return (EPOCH + timedelta(seconds=number)).isoformat()[:-6]
 
 
 def maybe_text(moment: datetime | None) -> str | None:
