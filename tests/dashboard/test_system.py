@@ -16,7 +16,7 @@ from typing import cast
 import pytest
 
 from chimes.clock import SystemClock
-from chimes.config import Settings
+from chimes.config import Settings, load_settings
 from chimes.doors.dashboard.reaching import reach_url
 from chimes.doors.dashboard.views_system import changes_of, nobody_works, node_cards
 from chimes.doors.dashboard.views_system_about import licences
@@ -96,6 +96,26 @@ async def test_the_first_user_is_offered_as_an_admin_and_closes_the_door() -> No
         assert page.count('<option value="member" selected>') == 2
 
 
+async def test_roles_have_the_words_of_the_reader_beside_their_own() -> None:
+    async with browsing() as browser:
+        english = (await browser.get("/ui/system/access")).text
+        assert '<option value="viewer">viewer</option>' in english
+        assert "<dt>operator</dt>" in english
+        made = await browser.send(
+            "/ui/system/access/keys", on="/ui/system/access", name="robot", role="admin"
+        )
+        (key,) = re.findall(r'class="copyable"><code>([^<]+)</code>', made.text)
+        browser.rig.clock.advance(timedelta(seconds=1))
+        await browser.send("/ui/login", on="/ui/login", key=key)
+        for language, word in (("th", "ผู้ดูแล"), ("zh", "管理员")):
+            browser.client.cookies.set("chimes_look", f"language={language}")
+            page = (await browser.get("/ui/system/access")).text
+            assert f">{word} (admin)</option>" in page
+            assert f"<dt>{word} (admin)</dt>" in page
+            assert f">{word} (admin)</td>" in page
+            assert re.search(f'class="menu-title">[^<]+{word}[)）]</p>', page)
+
+
 async def test_wrong_fields_are_told_at_the_field() -> None:
     async with browsing() as browser:
         send = partial(browser.send, "/ui/system/access/keys", on="/ui/system/access", name="x")
@@ -155,6 +175,26 @@ async def test_settings_say_where_they_came_from_and_hide_secrets() -> None:
         page = await browser.get("/ui/system/settings?q=lease")
         assert "CHIMES_LEASE" in page.text
         assert "CHIMES_PORT" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("language", "default", "variable"),
+    [
+        ("en", "default", "environment CHIMES_RETENTION"),
+        ("th", "ค่าเริ่มต้น", "ตัวแปรสภาพแวดล้อม CHIMES_RETENTION"),
+        ("zh", "默认", "环境变量 CHIMES_RETENTION"),
+    ],
+)
+async def test_where_a_setting_came_from_is_said_in_the_words_of_the_reader(
+    language: str, default: str, variable: str
+) -> None:
+    loaded = load_settings(environ={"CHIMES_RETENTION": "48h"})
+    async with browsing(settings=loaded.settings, origins=loaded.origins) as browser:
+        page = (await browser.get("/ui/system/settings", **{"Accept-Language": language})).text
+        told = re.findall(r"<td data-label=[^>]+>([^<]+)</td><td [^>]+ class=.mono small.>", page)
+        assert set(told) == {default, variable}
+        changed = (await browser.get("/ui/system/settings?changed=yes")).text
+        assert changed.count('<td data-label="Setting"') == 1
 
 
 async def test_retention_says_what_it_would_delete() -> None:

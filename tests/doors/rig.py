@@ -4,10 +4,11 @@ document on the way."""
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import httpx2
@@ -107,6 +108,7 @@ async def serving(
     fixed_keys: Sequence[str] = (),
     not_ready: Callable[[], str] = lambda: "",
     documented: bool = True,
+    origins: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[Rig]:
     clock = clock or SettableClock()
     store = store or MemoryStore(clock)
@@ -125,6 +127,7 @@ async def serving(
         port=7100,
         not_ready=not_ready,
         sources=known,
+        origins=origins,
     )
     app = build_app(doorway, compat=[*compat, *(door(doorway) for door in doors)])
     share_native_routes(app)
