@@ -15,7 +15,7 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule, paused, planned
 from chimes.triggers import Cron, Every
-from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
+from tests.browser.conftest import DESK, LOOKS, PHONE, Site, Visitor
 from tests.browser.frame_pages import HOSTILE, Served, served_trial
 from tests.browser.watching import accessible, fits, for_everybody
 from tests.builders import a_run, a_schedule
@@ -100,6 +100,26 @@ def test_they_are_for_everybody(
         for_everybody(page, language)
 
 
+@pytest.mark.parametrize(("view", "width"), [("table", DESK), ("table", PHONE), ("cards", PHONE)])
+def test_pictures_in_rows_are_tables_for_whoever_comes_by_key(
+    seeded: Served, visitor: Callable[..., Visitor], view: str, width: int
+) -> None:
+    # UX A.0, D.1 row 16
+    page = visitor(seeded, width=width).open(f"{LIST}?view={view}")
+    row = page.locator("[data-row-id=often]")
+    for name, cells in (("Results of", "succeeded"), ("Durations of", " s")):
+        twin = row.locator("details.twin", has_text=name)
+        summary = twin.locator("summary")
+        expect(summary).to_have_count(1)
+        assert summary.evaluate("(each) => each.getBoundingClientRect().width") <= 1
+        summary.focus()
+        page.keyboard.press("Enter")
+        expect(twin.locator("tbody tr").first).to_contain_text(cells)
+        expect(twin.locator("tbody tr").first).to_be_in_viewport()
+        accessible(twin)
+        fits(page)
+
+
 def test_more_rows_come_in_place_and_keys_walk_through_them(
     seeded: Served, visitor: Callable[..., Visitor]
 ) -> None:
@@ -127,7 +147,7 @@ def test_a_filter_that_hides_everything_is_named_and_cleared(
     seeded: Served, visitor: Callable[..., Visitor]
 ) -> None:
     page = visitor(seeded).open(LIST)
-    page.get_by_label("Filter", exact=True).fill("label:billing status:paused")
+    page.get_by_role("combobox", name="Filter").fill("label:billing status:paused")
     page.get_by_role("button", name="Filter").click()
     expect(page.get_by_text("The filter label:billing hides everything.")).to_be_visible()
     page.get_by_role("link", name="Clear label:billing").click()

@@ -258,12 +258,17 @@ def test_shades_go_from_nothing_to_the_fullest() -> None:
 
 
 def test_a_strip_shows_the_last_thirty_and_of_buckets_the_worst() -> None:
-    results = [Result(status=RunStatus.SUCCEEDED, label=f"{n}") for n in range(40)]
-    results.append(Result(status=RunStatus.FAILED, label=HOSTILE))
+    done = RunStatus.SUCCEEDED
+    results = [Result(status=done, label=f"{n}", when=f"at {n}", ended="done") for n in range(40)]
+    last = Result(status=RunStatus.FAILED, label=HOSTILE, when="at 40", ended=HOSTILE)
+    results.append(last)
     chart = result_strip(results, title="Results", heads=("Run", "Result"))
     root = checked(chart)
     assert len(list(root.iter("rect"))) == MOST_CELLS
     assert len(marks(root, "s-failed")) == 1
+    cells = [each.text for each in ElementTree.fromstring(str(chart.table)).iter("td")]
+    assert cells[:4] == ["at 40", HOSTILE, "at 39", "done"], "the newest first"
+    assert len(cells) == 2 * MOST_CELLS
     states = [RunStatus.SUCCEEDED] * 299 + [RunStatus.TIMEOUT]
     found = buckets(states)
     assert len(found) == MOST_CELLS
@@ -276,6 +281,9 @@ def test_a_sparkline_has_at_most_fifty_points() -> None:
     chart = sparkline(values, title="Durations", say_span=lambda s: f"{s} s", heads=("#", "Time"))
     root = checked(chart)
     (line,) = marks(root, "line")
+    short = sparkline([1.0, 3.0], title="t", say_span=lambda s: f"{s} s", heads=("#", "Time"))
+    cells = [each.text for each in ElementTree.fromstring(str(short.table)).iter("td")]
+    assert cells == ["1", "3.0 s", "2", "1.0 s"], "the newest first"
     assert len((line.get("points") or "").split()) == MOST_POINTS
     assert len(thinned([1.0, 2.0])) == 2
     nothing = sparkline([], title="Durations", say_span=str, heads=("#", "Time"))

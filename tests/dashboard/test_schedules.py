@@ -7,6 +7,8 @@ from datetime import timedelta
 
 import pytest
 
+from chimes.doors.dashboard import times
+from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.views_schedules import Sorting, expression_of, sorting_from
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.payload import payload_of
@@ -17,7 +19,14 @@ from tests.dashboard.browsing import Browser, browsing
 from tests.doors.test_targets_api import offering
 
 LIST = "/ui/schedules"
+THAI = Look(language="th")
 HOSTILE = '<img src=x onerror=alert(1)>"></script>'
+
+
+def tables(page: str) -> list[list[tuple[str, str]]]:
+    """The twins on a page that have two columns: the cells of each."""
+    twins = re.findall(r'<details class="twin.*?<tbody>(.*?)</tbody>', page, re.DOTALL)
+    return [re.findall(r"<tr><td>([^<]+)</td><td>([^<]+)</td></tr>", each) for each in twins]
 
 
 def names(page: str) -> list[str]:
@@ -119,6 +128,14 @@ async def test_results_and_durations_are_drawn() -> None:
         assert page.count('class="s-failed"') == 1
         assert "2 s, usually 2 s" in page
         assert 'href="/ui/runs/r1"' in page
+        for view in (f"{LIST}?view=table", f"{LIST}?view=cards"):
+            page = (await browser.get(view, **{"Accept-Language": "th"})).text
+            results, lengths = tables(page)
+            assert results[0] == (times.dated(runs[0].planned_at, "UTC", THAI), "สำเร็จ")
+            assert results[2] == (times.dated(runs[2].planned_at, "UTC", THAI), "ล้มเหลว")
+            assert lengths == [(f"{number}", "2 วินาที") for number in range(1, 6)]
+        (results, *_) = tables((await browser.get(f"{LIST}/{made['id']}")).text)
+        assert [ended for _, ended in results] == ["succeeded"] * 2 + ["failed"] + ["succeeded"] * 2
 
 
 async def test_of_many_results_the_worst_of_each_share_is_drawn() -> None:

@@ -31,6 +31,20 @@ def test_a_time_has_its_zone_in_every_language(language: str, era: str, expected
     assert times.absolute(NINE, "Asia/Bangkok", look, now=NOW) == expected
 
 
+@pytest.mark.parametrize(
+    ("language", "era", "expected"),
+    [
+        ("en", "ce", "Mon 16 Nov 2026 09:00 +07"),
+        ("th", "be", "จ. 16 พ.ย. 2569 09:00 +07"),
+        ("zh", "ce", "2026年11月16日 周一 09:00 +07"),
+    ],
+)
+def test_pictures_have_the_year_and_the_words_of_the_reader(
+    language: str, era: str, expected: str
+) -> None:
+    assert times.dated(NINE, "Asia/Bangkok", Look(language=language, era=era)) == expected
+
+
 def test_another_year_is_said_in_the_era_of_the_reader() -> None:
     later = datetime(2027, 1, 5, 2, 0, tzinfo=UTC)
     said = times.absolute(later, "Asia/Bangkok", Look(language="th", era="be"), now=NOW)

@@ -48,6 +48,14 @@ def absolute(
     return f"{_date(local, look, now)} {_clock(local, seconds=seconds)} {zone_mark(local)}"
 
 
+def dated(moment: datetime, zone: str, look: Look) -> str:
+    """`Mon 16 Nov 2026 09:00 +07`: with its year, whenever it is read. Quick, for pictures: there
+    are hundreds of them on a page."""
+    local = moment.astimezone(zone_info(zone))
+    day = _written_day(local, look, _DAY[look.language][1])
+    return f"{day} {local.hour:02}:{local.minute:02} {zone_mark(local)}"
+
+
 def zone_mark(local: datetime) -> str:
     """`+07`, `EDT`, `UTC`: what tells this time from the same one elsewhere."""
     return local.tzname() or local.strftime("%z")
@@ -65,7 +73,11 @@ def day(moment: datetime, zone: str, look: Look, *, now: datetime) -> str:
 
 def _date(local: datetime, look: Look, now: datetime) -> str:
     short, long = _DAY[look.language]
-    pattern = short if local.year == now.astimezone(local.tzinfo).year else long
+    this_year = local.year == now.astimezone(local.tzinfo).year
+    return _written_day(local, look, short if this_year else long)
+
+
+def _written_day(local: datetime, look: Look, pattern: str) -> str:
     if look.era == "be":
         pattern = pattern.replace("y", f"'{local.year + _BUDDHIST}'")
     return _dated(local.date(), pattern, look.language)
@@ -114,10 +126,18 @@ def span(length: timedelta | float | None, language: str) -> str:
     if length is None:
         return "–"
     seconds = length.total_seconds() if isinstance(length, timedelta) else length
+    if seconds >= 10:
+        return _span_words(float(int(seconds)), language)
+    return _span_words(round(seconds, 1 if seconds >= 1 else 3), language)
+
+
+@lru_cache(maxsize=4096)
+def _span_words(seconds: float, language: str) -> str:
+    """Kept: a list has hundreds of them, and as exact as they are shown they come again."""
     if seconds < 1:
         return in_language(unit_words("ms", round(seconds * 1000)), language)
     if seconds < 10:
-        shown = _decimal(round(seconds, 1), language)
+        shown = _decimal(seconds, language)
         return in_language(say("{count} s", count=shown), language)
     return _joined(units_of(timedelta(seconds=seconds)), language)
 

@@ -13,7 +13,7 @@ from chimes.doors.dashboard.charts.drawing import Chart, worst
 from chimes.doors.dashboard.charts.points import Point, PointWords, points_chart
 from chimes.doors.dashboard.charts.timeline import Fire, Lane, TimelineWords, timeline
 from chimes.doors.dashboard.look import Look, by_clock
-from chimes.doors.dashboard.views_schedules import plain_moment, state_word
+from chimes.doors.dashboard.views_schedules import state_word
 from chimes.model.insights import Result, Tally
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule
@@ -136,7 +136,7 @@ def week(
     midnights = [first + timedelta(days=step) for step in range(1, (end - start).days + 2)]
 
     def mark(name: str, fires: Sequence[Fire]) -> str:
-        when = plain_moment(fires[0].at, zone, look)
+        when = times.dated(fires[0].at, zone, look)
         if len(fires) > 1:
             return said(say("{count} from {when}", count=len(fires), when=when))
         return f"{state(fires[0].status)}, {when}"
@@ -166,7 +166,7 @@ def week(
             change=said(say("the clocks change")),
             mark=mark,
             clock=lambda at: times.day(at, zone, look, now=now),
-            moment=lambda at: plain_moment(at, zone, look),
+            moment=lambda at: times.dated(at, zone, look),
             state=state,
         ),
     )
@@ -206,5 +206,5 @@ def _words(title: Wording, value: Wording, schedule: Schedule, look: Look) -> Po
         p95=said(say("p95")),
         span=lambda seconds: times.span(seconds, look.language),
         state=lambda status: state_word(status, look.language),
-        moment=lambda at: plain_moment(at, zone, look),
+        moment=lambda at: times.dated(at, zone, look),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -24,7 +24,6 @@ from chimes.triggers.duration import format_duration_go
 from chimes.wording import Wording, counted, in_language, say
 
 NO_RUNS = Glance()
-_BUDDHIST = 543
 _A_DAY = timedelta(days=1)
 #: What can be typed into the box, as hints.
 HINTS = (
@@ -167,8 +166,8 @@ def strip_of(results: Iterable[Result], look: Look, zone: str) -> Chart:
     oldest_first = tuple(reversed(tuple(results)))
     marks, place = [], 0
     for status, count in small.buckets([each.status for each in oldest_first]):
-        when = plain_moment(oldest_first[place].planned_at, shown_in, look)
-        label = f"{words[status]} · {when}"
+        when = times.dated(oldest_first[place].planned_at, shown_in, look)
+        ended, label = words[status], f"{words[status]} · {when}"
         if count > 1:
             told = counted(
                 "{state}, the worst of {count} run from {when}",
@@ -177,8 +176,8 @@ def strip_of(results: Iterable[Result], look: Look, zone: str) -> Chart:
                 state=words[status],
                 when=when,
             )
-            label = in_language(told, language)
-        marks.append(small.Result(status=status, label=label))
+            ended = label = in_language(told, language)
+        marks.append(small.Result(status=status, label=label, when=when, ended=ended))
         place += count
     return small.result_strip(
         marks,
@@ -195,13 +194,6 @@ def spark_of(seconds: list[float], look: Look) -> Chart:
         say_span=lambda length: times.span(length, language),
         heads=(in_language(say("No."), language), in_language(say("Duration"), language)),
     )
-
-
-def plain_moment(moment: datetime, zone: str, look: Look) -> str:
-    """Short, quick to make, and with its zone: there are hundreds of them on a page."""
-    local = moment.astimezone(times.zone_info(zone))
-    year = local.year + (_BUDDHIST if look.era == "be" else 0)
-    return f"{year}-{local:%m-%d %H:%M} {times.zone_mark(local)}"
 
 
 # --- what is asked for ----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from chimes.doors.dashboard.charts.lanes import Overlap
 from chimes.doors.dashboard.charts.timeline import Fire, Lane, TimelineWords, timeline
 from chimes.doors.dashboard.filters import Chip, Filter
 from chimes.doors.dashboard.look import Look, by_clock
-from chimes.doors.dashboard.views_schedules import plain_moment, state_word
+from chimes.doors.dashboard.views_schedules import state_word
 from chimes.doors.dashboard.views_today_choices import Ahead, Choices
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import QUARTER, Glance, quarter_of
@@ -156,7 +156,7 @@ def ahead_chart(
         return said(say("planned")) if status is None else state_word(status, look.language)
 
     def mark(name: str, fires: Sequence[Fire]) -> str:
-        when = plain_moment(fires[0].at, zone, look)
+        when = times.dated(fires[0].at, zone, look)
         if len(fires) == 1:
             word = state(fires[0].status)
             whose = fires[0].name or name
@@ -176,7 +176,7 @@ def ahead_chart(
             say(
                 "{count} at the same time from {when}: {names}",
                 count=len(overlap.names),
-                when=plain_moment(overlap.start, zone, look),
+                when=times.dated(overlap.start, zone, look),
                 names=", ".join(overlap.names),
             )
         )
@@ -208,7 +208,7 @@ def ahead_chart(
             change=said(say("the clocks change")),
             mark=mark,
             clock=clock,
-            moment=lambda at: plain_moment(at, zone, look),
+            moment=lambda at: times.dated(at, zone, look),
             state=state,
             name=said(say("Schedule")),
             meanwhile=said(say("At the same time")),

@@ -9,7 +9,7 @@ from statistics import median
 
 from markupsafe import Markup
 
-from chimes.doors.dashboard.charts.drawing import SHAPES, Chart, element, picture, table, worst
+from chimes.doors.dashboard.charts.drawing import Chart, element, picture, table, worst
 from chimes.model.run import RunStatus
 
 MOST_POINTS = 50
@@ -24,7 +24,9 @@ class Result:
     status: RunStatus
     #: What to say of it: when, and the word of its state.
     label: str
-    address: str | None = None
+    #: The same for the two cells of a row.
+    when: str
+    ended: str
 
 
 def buckets(states: Sequence[RunStatus], most: int = MOST_CELLS) -> list[tuple[RunStatus, int]]:
@@ -58,9 +60,7 @@ def result_strip(results: Sequence[Result], *, title: str, heads: tuple[str, str
     return Chart(
         title=title,
         svg=picture(title, description, parts, width=width, height=_HIGH, kind="strip"),
-        twin=lambda: table(
-            title, heads, [(each.label, SHAPES[each.status]) for each in reversed(shown)]
-        ),
+        twin=lambda: table(title, heads, [(each.when, each.ended) for each in reversed(shown)]),
     )
 
 
@@ -91,12 +91,12 @@ def sparkline(
     width: int = 96,
     height: int = 24,
 ) -> Chart:
-    """Durations, oldest first, with the median as a dashed line and the last as a dot."""
+    """Durations, oldest first, with the median as a dashed line and the last as a dot. The table
+    counts them from the newest on."""
     points = thinned(seconds)
 
     def twin() -> Markup:
-        rows = [(index + 1, say_span(each)) for index, each in enumerate(points)]
-        return table(title, heads, rows)
+        return table(title, heads, enumerate(map(say_span, reversed(points)), 1))
 
     if not points:
         return Chart(title=title, svg=Markup(""), twin=twin)
