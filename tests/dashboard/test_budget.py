@@ -8,7 +8,7 @@ import gzip
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any, cast
@@ -18,9 +18,12 @@ import pytest
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.delivery import InboxItem
 from chimes.model.ids import InboxId, RunId, ScheduleId
+from chimes.model.insights import GLANCE_RESULTS
+from chimes.model.run import Origin, Run, RunStatus
 from chimes.store.memory import MemoryStore
 from chimes.store.port import Store
 from chimes.testing import SettableClock
+from tests.builders import a_run
 from tests.dashboard.browsing import Browser, browsing
 
 MOST_BYTES = 120 * 1024
@@ -29,6 +32,7 @@ _ASSET = re.compile(r'(?:src|href)="(/ui/static/[^"]+\.(?:js|css))"')
 PAGES = {
     # Five of them are the names behind the five newest changes.
     "/ui/": 18,
+    "/ui/attention": 8,
     "/ui/schedules": 6,
     "/ui/schedules?q=kind:http": 6,
     "/ui/schedules?view=cards": 6,
@@ -70,8 +74,10 @@ class Asked:
 
 
 @asynccontextmanager
-async def filled(schedules: int) -> AsyncIterator[tuple[Browser, Asked, dict[str, str]]]:
-    """So many schedules, each with a run and a message."""
+async def filled(
+    schedules: int, *, runs: int = 0
+) -> AsyncIterator[tuple[Browser, Asked, dict[str, str]]]:
+    """So many schedules, each with a run and a message; and with `runs` that have ended."""
     clock = SettableClock()
     store = MemoryStore(clock)
     asked = Asked(store)
@@ -93,7 +99,26 @@ async def filled(schedules: int) -> AsyncIterator[tuple[Browser, Asked, dict[str
                     created_at=clock.now() - timedelta(minutes=number),
                 )
             )
+            await store.load(_past(ScheduleId(made["id"]), clock.now(), runs))
         yield browser, asked, ids
+
+
+def _past(schedule: ScheduleId, now: datetime, count: int) -> list[Run]:
+    every = [now - timedelta(hours=number, seconds=number) for number in range(1, count + 1)]
+    return [
+        a_run(
+            id=RunId(f"{schedule}-{number}"),
+            schedule_id=schedule,
+            owner=SYSTEM_OWNER,
+            origin=Origin.SCHEDULE,
+            status=RunStatus.SUCCEEDED if number % 7 else RunStatus.FAILED,
+            created_at=at,
+            planned_at=at,
+            started_at=at,
+            finished_at=at + timedelta(milliseconds=137 * number),
+        )
+        for number, at in enumerate(every)
+    ]
 
 
 async def _questions(schedules: int) -> dict[str, list[str]]:
@@ -118,7 +143,7 @@ async def test_a_page_asks_as_much_about_many_schedules_as_about_few() -> None:
 @pytest.mark.parametrize("language", ["en", "th"])
 async def test_no_page_weighs_more_than_120_kb_with_all_that_it_fetches(language: str) -> None:
     weights: dict[str, int] = {}
-    async with filled(100) as (browser, _, ids):
+    async with filled(100, runs=GLANCE_RESULTS) as (browser, _, ids):
         known: dict[str, int] = {}
         for page in PAGES:
             answer = await browser.get(page.format(**ids), **{"Accept-Language": language})

@@ -14,7 +14,8 @@ from chimes.app import Chimes
 from chimes.doors.dashboard.clock_words import touched_in_words
 from chimes.doors.dashboard.filters import Chip, Filter
 from chimes.doors.dashboard.look import Look
-from chimes.doors.dashboard.routes_today import CODE, SHOWN_RUNNING
+from chimes.doors.dashboard.routes_today import CODE, SHOWN_NEEDING, SHOWN_RUNNING
+from chimes.doors.dashboard.routes_today_attention import STEP
 from chimes.doors.dashboard.views_today import (
     LINE_ROOM,
     Numbers,
@@ -48,7 +49,7 @@ from chimes.doors.dashboard.views_today_pictures import (
 )
 from chimes.errors import NotAllowed, NotFound
 from chimes.model.access import SYSTEM_OWNER, Actor, Owner, OwnerType, Role, Scope
-from chimes.model.attention import Attention, Attentions, Cause, Sign
+from chimes.model.attention import ENGINE, Attention, Attentions, Cause, Sign
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import QUARTER, Glance, ScheduleCounts, Tally, Window, summed
 from chimes.model.lags import NO_LAGS
@@ -286,6 +287,42 @@ async def test_more_than_the_page_shows_leads_to_the_list() -> None:
             await running_run(browser.rig.store, node_id=f"node-{number}")
         part = (await browser.get("/ui/?part=running", **PARTS)).text
         assert 'href="/ui/runs?q=status:running">All of them' in part
+
+
+async def test_all_that_need_attention_are_on_a_page_of_their_own() -> None:
+    async with browsing() as browser:
+        store = browser.rig.store
+        await store.join(a_node(), timedelta(hours=1))
+        empty = (await browser.get("/ui/attention")).text
+        assert "No schedule needs attention" in empty
+        stuck = [
+            a_schedule(
+                name=f"stuck {number:02}", enabled=False, pause_note="gone", updated_by=ENGINE
+            )
+            for number in range(STEP + 3)
+        ]
+        await store.load(stuck)
+        today = (await browser.get("/ui/")).text
+        assert f"{STEP + 3} need attention" in today
+        more = STEP + 3 - SHOWN_NEEDING
+        assert f'<a href="/ui/attention">and {more} more</a>' in today
+        first = (await browser.get("/ui/attention")).text
+        assert first.count('class="need"') == STEP
+        assert 'name="back" value="/ui/attention"' in first
+        (address,) = re.findall(r'rel="next" href="([^"]+)"', first)
+        whole = (await browser.get(address)).text
+        assert {each.name for each in stuck} <= set(re.findall(r"<strong>([^<]+)</strong>", whole))
+        assert 'rel="next"' not in whole
+        part = (await browser.get(address, **PARTS)).text
+        assert part.count('class="need"') == STEP + 3
+        assert "<html" not in part
+        for odd in ("x", "-1", "0", "99999", "²"):
+            page = await browser.get(f"/ui/attention?most={odd}")
+            assert page.text.count('class="need"') == STEP
+        done = await browser.send(f"/ui/attention/{stuck[0].id}/snooze", on=address)
+        page = (await browser.follow(done)).text
+        assert page.count('class="need"') == STEP + 2
+        assert "1 is known or put off for you." in page
 
 
 async def test_a_refused_token_is_told_in_the_place_of_the_failures() -> None:

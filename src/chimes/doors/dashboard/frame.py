@@ -63,7 +63,7 @@ def here(path: str) -> str:
     for entry in RAIL[1:]:
         if path == entry.address or path.startswith(f"{entry.address}/"):
             return entry.name
-    return RAIL[0].name if path in ("/ui", "/ui/") else ""
+    return RAIL[0].name if path in ("/ui", "/ui/", "/ui/attention") else ""
 
 
 def frame_values(visit: Visit) -> dict[str, object]:

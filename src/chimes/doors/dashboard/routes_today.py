@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from asyncio import gather
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 
 from starlette.responses import Response
 
 from chimes.doors.dashboard.charts.drawing import Chart
 from chimes.doors.dashboard.pages import Pages
+from chimes.doors.dashboard.routes_today_attention import WEEK, found_needs
 from chimes.doors.dashboard.views_today import (
     DAY,
     Head,
@@ -25,13 +25,7 @@ from chimes.doors.dashboard.views_today import (
 )
 from chimes.doors.dashboard.views_today_choices import Choices, choices_in
 from chimes.doors.dashboard.views_today_heat import heat_cells, heat_chart, heat_window
-from chimes.doors.dashboard.views_today_needs import (
-    Nodes,
-    causes_in_words,
-    needing_attention,
-    nodes_seen,
-    zones_in_words,
-)
+from chimes.doors.dashboard.views_today_needs import Nodes, nodes_seen
 from chimes.doors.dashboard.views_today_pictures import (
     LABELLED,
     LANES,
@@ -41,21 +35,17 @@ from chimes.doors.dashboard.views_today_pictures import (
     lanes_of,
 )
 from chimes.doors.dashboard.visit import Visit
-from chimes.model.attention import Attentions, joined
 from chimes.model.ids import ScheduleId
-from chimes.model.insights import Glance, ScheduleCounts, Tally, Window, summed
+from chimes.model.insights import Glance, ScheduleCounts, Window, summed
 from chimes.model.listing import AuditQuery, ScheduleQuery, ScheduleSort
-from chimes.model.run import Run, RunStatus
+from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.model.templates import offers
 from chimes.service.demo import DemoService
 from chimes.service.insights import InsightService
-from chimes.service.refusals import Refusal, refusals
-from chimes.service.snoozing import PutOff, SnoozeService, awake
 from chimes.wording import in_language, say
 
 pages = Pages()
-WEEK = timedelta(days=7)
 SHOWN_NEEDING = 10
 SHOWN_RUNNING = 10
 SHOWN_CHANGES = 5
@@ -125,32 +115,22 @@ async def _head(
 ) -> Head:
     now, look = visit.now, visit.look
     last, since = Window.last(WEEK, now), Window.last(DAY, now)
-    (known, put_off), (days, refused), coming, nodes, lag = await gather(
-        _attention(visit),
-        _days_and_refusals(visit, last),
-        visit.clock_watch.coming(visit.actor, now),
+    (needs, days), nodes, lag = await gather(
+        found_needs(visit, SHOWN_NEEDING),
         _nodes(visit),
         InsightService(visit.door.store).lag(visit.actor, since),
     )
     week, day = summed(days, last.since), since_a_day(days, now)
     running = running_count(held, SHOWN_RUNNING, week)
-    more = (*(each.found for each in refused), *(each.found for each in coming.noticing))
-    every = joined(known, more)
-    found = awake(every, put_off, SHOWN_NEEDING)
     numbers = Numbers(
         counts=counts, running=running, day=day, week=week, lag=lag, since=since.since
     )
     next_at = schedules[0].next_run_at if schedules else None
-    needing = found.total + nodes.troubles
+    troubles = needs.total + nodes.troubles
     return Head(
-        health=health(needing, counts, running, next_at, look, now),
-        needing=needing_attention(
-            found, visit.actor, causes_in_words(refused, coming.noticing, look, now)
-        ),
-        more=found.total - len(found.items),
-        snoozed=every.total - found.total,
+        health=health(troubles, counts, running, next_at, look, now),
+        needs=needs,
         nodes=nodes,
-        clocks=zones_in_words(coming, look, now),
         tiles=tiles(numbers, visit.actor, look),
     )
 
@@ -189,23 +169,6 @@ async def _rows(
     ids = [each.id for each in held]
     lines = await visit.door.store.last_logs(ids) if ids else {}
     return running_rows(held, glances, lines, visit.actor, visit.look, visit.now)
-
-
-async def _attention(visit: Visit) -> tuple[Attentions, Mapping[ScheduleId, PutOff]]:
-    """What schedules and runs say, enough of it for those that somebody has put off; and these."""
-    put_off = await SnoozeService(visit.door.store).of(visit.actor, visit.now)
-    insights = InsightService(visit.door.store)
-    return await insights.attention(visit.actor, limit=SHOWN_NEEDING + len(put_off)), put_off
-
-
-async def _days_and_refusals(
-    visit: Visit, week: Window
-) -> tuple[tuple[Tally, ...], tuple[Refusal, ...]]:
-    """Who was refused is looked for where anything has failed."""
-    store, actor, now = visit.door.store, visit.actor, visit.now
-    days = await InsightService(store).run_buckets(actor, week, DAY)
-    failed = since_a_day(days, now)[RunStatus.FAILED] > 0
-    return days, await refusals(store, actor, now, failed=failed)
 
 
 async def _nodes(visit: Visit) -> Nodes:

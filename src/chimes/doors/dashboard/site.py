@@ -47,6 +47,7 @@ from chimes.doors.dashboard import (
     routes_telegram,
     routes_today,
     routes_today_actions,
+    routes_today_attention,
     routes_wizard,
     routes_wizard_trial,
 )
@@ -75,6 +76,7 @@ from chimes.service.users import UserService
 ALL_PAGES = (
     routes_today.pages,
     routes_today_actions.pages,
+    routes_today_attention.pages,
     routes_wizard.pages,
     routes_wizard_trial.pages,
     routes_schedules.pages,

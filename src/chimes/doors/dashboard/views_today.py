@@ -13,7 +13,7 @@ from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.views_fire_log import done_in_words
 from chimes.doors.dashboard.views_run import plain_line
 from chimes.doors.dashboard.views_system import page_of
-from chimes.doors.dashboard.views_today_needs import Needing, Nodes
+from chimes.doors.dashboard.views_today_needs import Needs, Nodes
 from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
@@ -240,12 +240,6 @@ class Head:
     """The part of the page that says whether all is well."""
 
     health: Health
-    needing: tuple[Needing, ...]
-    #: Not shown for want of room.
-    more: int
-    #: Not shown because somebody has put them off.
-    snoozed: int
+    needs: Needs
     nodes: Nodes
-    #: Changes of the clocks that are near.
-    clocks: tuple[Wording, ...]
     tiles: tuple[Tile, ...]

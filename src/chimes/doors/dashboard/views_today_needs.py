@@ -11,13 +11,14 @@ from chimes.doors.dashboard.clock_words import touched_in_words
 from chimes.doors.dashboard.look import Look
 from chimes.doors.dashboard.views_system import CLOCK_WARNING
 from chimes.model.access import Actor
-from chimes.model.attention import Attention, Attentions, Cause
+from chimes.model.attention import Attention, Attentions, Cause, joined
 from chimes.model.ids import NodeId, ScheduleId
 from chimes.model.node import Node
 from chimes.model.recipient import Channel
 from chimes.retelling import retold
 from chimes.service.clock_watch import Coming, Noticing, ZoneChange
 from chimes.service.refusals import Refusal
+from chimes.service.snoozing import PutOff, awake
 from chimes.wording import Wording, counted, say
 
 #: Of what somebody else said; the whole of it is in the log.
@@ -119,6 +120,47 @@ def _needing(item: Attention, actor: Actor, texts: Mapping[ScheduleId, Wording])
         may_operate=operates,
         may_write=writes,
         text=texts.get(item.schedule.id) if told else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Needs:
+    """The gravest of those that nobody has put off."""
+
+    items: tuple[Needing, ...]
+    total: int
+    #: Put off by this reader, or known.
+    snoozed: int
+    #: Changes of the clocks that are near.
+    clocks: tuple[Wording, ...]
+
+    @property
+    def more(self) -> int:
+        return self.total - len(self.items)
+
+
+def needs_of(
+    known: Attentions,
+    put_off: Mapping[ScheduleId, PutOff],
+    refused: Iterable[Refusal],
+    coming: Coming,
+    actor: Actor,
+    look: Look,
+    now: datetime,
+    *,
+    limit: int,
+) -> Needs:
+    """`known`: as many of them as `limit` and as are put off."""
+    refused = tuple(refused)
+    more = (*(each.found for each in refused), *(each.found for each in coming.noticing))
+    every = joined(known, more)
+    found = awake(every, put_off, limit)
+    texts = causes_in_words(refused, coming.noticing, look, now)
+    return Needs(
+        items=needing_attention(found, actor, texts),
+        total=found.total,
+        snoozed=every.total - found.total,
+        clocks=zones_in_words(coming, look, now),
     )
 
 
