@@ -9,13 +9,33 @@ from playwright.sync_api import expect
 
 from chimes.model.run import RunStatus
 from chimes.model.target import TaskTarget
-from tests.browser.conftest import Site, Visitor
+from tests.browser.conftest import PHONE, Site, Visitor
 from tests.browser.test_runs import Hand, hand, now
-from tests.browser.watching import accessible
+from tests.browser.watching import accessible, fits
 from tests.builders import a_schedule
 from tests.dashboard.test_runs import HOSTILE, ended
 
 __all__ = ["hand"]
+
+
+def test_the_main_action_is_in_reach_on_a_phone_and_follows_the_run(
+    site: Site, hand: Hand, visitor: Callable[..., Visitor]
+) -> None:
+    # UX A.0
+    run = hand.claimed()
+    page = visitor(site, width=PHONE).open(f"/ui/runs/{run.id}")
+    page.evaluate("() => scrollTo(0, document.body.scrollHeight)")
+    cancel = page.get_by_role("button", name="Cancel the run")
+    expect(cancel).to_have_count(1)
+    expect(cancel).to_be_in_viewport()
+    accessible(page)
+    fits(page)
+    hand.finish(run)
+    retry = page.get_by_role("button", name="Retry", exact=True)
+    expect(retry).to_be_in_viewport()
+    expect(cancel).to_have_count(0)
+    retry.click()
+    expect(page.get_by_text("Its run was asked for.")).to_be_visible()
 
 
 def test_a_failure_is_looked_at_and_known(

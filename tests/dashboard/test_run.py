@@ -141,6 +141,24 @@ async def test_a_run_that_waits_is_shown_live_and_can_be_canceled() -> None:
         assert again.status_code == 403, "no token"
 
 
+async def test_the_bar_on_phones_has_what_one_does_most_with_a_run() -> None:
+    # UX A.0
+    waits, done = a_run(), ended(NOW)
+    async with with_run(waits, done) as browser:
+        for run, does in ((waits, "cancel"), (done, "retry")):
+            page = (await browser.get(page_of(run))).text
+            assert '<body class="has-phone-action">' in page
+            bar = await browser.get(f"{page_of(run)}?part=bar", **{"HX-Request": "true"})
+            assert re.findall(r'action="([^"]+)"', bar.text) == [f"{page_of(run)}/{does}"]
+            assert f'name="back" value="{page_of(run)}"' in bar.text
+        made = await browser.rig.doorway.access.create(ADMIN, name="v", role=Role.VIEWER)
+        browser.rig.clock.advance(SECOND)
+        await browser.send("/ui/login", on="/ui/login", key=made.text)
+        page = (await browser.get(page_of(done))).text
+        assert "has-phone-action" not in page
+        assert f'action="{page_of(done)}/retry"' not in page
+
+
 async def test_a_retry_lands_on_the_new_run_and_both_know_each_other() -> None:
     run = ended(NOW, RunStatus.FAILED, error="no")
     async with with_run(run) as browser:

@@ -55,6 +55,8 @@ PAGE_OF_LINES = 200
 @pages.get("/runs/{id}")
 async def run(visit: Visit) -> Response:
     found = await visit.door.runs.get(visit.actor, RunId(visit.path["id"]))
+    if visit.partial and visit.query.get("part") == "bar":
+        return visit.part("run/page.html", "bar", run=found)
     deliveries = await _deliveries(visit, found)
     values = await _head(visit, found, deliveries)
     if visit.partial and visit.query.get("part") == "head":
