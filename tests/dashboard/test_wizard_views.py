@@ -321,6 +321,8 @@ def test_every_preset_makes_a_schedule_that_the_api_takes() -> None:
         ({"rule": "daily"}, "5 9 * * *"),
         ({"rule": "weekdays"}, "5 9 * * 1-5"),
         ({"rule": "weekly", "rule_days": "1,3"}, "5 9 * * 1,3"),
+        ({"rule": "nth", "rule_nth": "2", "rule_weekday": "2"}, "5 9 * * 2#2"),
+        ({"rule": "nth", "rule_nth": "last", "rule_weekday": "0"}, "5 9 * * 0L"),
         ({"rule": "monthly", "rule_date": "15"}, "5 9 15 * *"),
         ({"rule": "last"}, "5 9 L * *"),
         ({"rule": "last_working"}, "5 9 LW * *"),

@@ -40,7 +40,8 @@ COMMON_CRONS = (
 )
 _SIMPLE = re.compile(
     r"(?P<minute>[0-9]{1,2}) (?P<hour>[0-9]{1,2})"
-    r" (?P<date>\*|LW?|[0-9]{1,2}(?:,[0-9]{1,2})*) \* (?P<days>\*|1-5|[0-6](?:,[0-6])*)"
+    r" (?P<date>\*|LW?|[0-9]{1,2}(?:,[0-9]{1,2})*) \*"
+    r" (?P<days>\*|1-5|[0-6](?:,[0-6])*|[0-6](?:#[1-4]|L))"
 )
 #: By date and weekdays.
 _SIMPLE_RULES = {
@@ -56,6 +57,8 @@ EMPTY: Mapping[str, str] = {
     "rule_time": "09:00",
     "rule_days": "1",
     "rule_date": "1",
+    "rule_nth": "1",
+    "rule_weekday": "1",
     "every": "15",
     "unit": "min",
 }
@@ -165,7 +168,8 @@ def trigger_plain(fields: Mapping[str, str], now: datetime) -> Plain:
 
 
 def rule_expression(fields: Mapping[str, str]) -> str:
-    """The cron expression of a rule for days: every day, some weekdays, a date, the last one."""
+    """The cron expression of a rule for days: every day, some weekdays, a date, the second Tuesday,
+    the last one."""
     hour, _, minute = fields.get("rule_time", "").partition(":")
     if not (hour.isdigit() and minute[:2].isdigit()):
         raise InvalidInput(say("At what time?"), field="rule_time", code="missing")
@@ -180,6 +184,9 @@ def rule_expression(fields: Mapping[str, str]) -> str:
             return f"{clock} * * {days}"
         case "monthly":
             return f"{clock} {fields.get('rule_date') or 1} * *"
+        case "nth":
+            weekday, nth = fields.get("rule_weekday") or 1, fields.get("rule_nth") or 1
+            return f"{clock} * * {weekday}L" if nth == "last" else f"{clock} * * {weekday}#{nth}"
         case "last":
             return f"{clock} L * *"
         case "last_working":
@@ -198,6 +205,9 @@ def rule_fields(expression: str) -> Fields:
     found = {"when": "days", "rule_time": f"{int(parts['hour']):02}:{int(parts['minute']):02}"}
     if (date, days) in _SIMPLE_RULES:
         found["rule"] = _SIMPLE_RULES[date, days]
+    elif date == "*" and days[1:2] in ("#", "L"):
+        nth = days[2:] or "last"
+        found |= {"rule": "nth", "rule_weekday": days[0], "rule_nth": nth}
     elif date == "*":
         found |= {"rule": "weekly", "rule_days": days}
     else:
