@@ -158,7 +158,9 @@ async def test_a_kill_at_any_step_loses_and_doubles_nothing(scene: Scene, step: 
     else:
         assert repeated == []
     if step == "run.after_record":
-        assert all(run.attempt == 1 for run in runs if run.status is RunStatus.SUCCEEDED)
+        # The one that was recorded; on a busy machine the next one may have been claimed by then.
+        first = min(runs, key=lambda run: run.planned_at)
+        assert (first.status, first.attempt) == (RunStatus.SUCCEEDED, 1)
 
 
 # F05 under on_lost: stop
