@@ -93,7 +93,7 @@ async def test_few_letters_hold_files_at_once() -> None:
             egress=EgressRules(open_mode=False), user_agent="test", agent_url=url, seconds=0.3
         )
         server = Server(host="127.0.0.1", port=smtp.port, tls=False)
-        email = Email(server=server, sender=SENDER, fetcher=fetcher, seconds=1.0)
+        email = Email(server=server, sender=SENDER, fetcher=fetcher, seconds=2.5)
         await email.open()
         letters = [a_letter(an_ended_run(artifacts=files), TO) for _ in range(PLACES + 3)]
         await asyncio.gather(*(email.send(each) for each in letters))

@@ -161,5 +161,6 @@ async def test_a_node_offers_the_tasks_of_its_queues() -> None:
     assert runner.kind == "task"
     await runner.open()
     registry.add(a_task(name="c"))
-    assert runner.offers == {"task:a"}, "fixed once the node has started"
+    registry.add(a_task(name="d", queue="slow"))
+    assert runner.offers == {"task:a", "task:c"}, "also what is declared while the node runs"
     await runner.close()
