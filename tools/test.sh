@@ -27,7 +27,7 @@ rm -f .pytest_cache/v/cache/lastfailed
 "$bin/pytest" -n "$workers" --dist worksteal -q --durations=25 "$@" || code=$?
 # A few that fail among thousands on a machine that others use are tried once more, alone and one
 # after the other. What fails then fails; what passes is named above, and is a defect all the same.
-again=15
+again=5
 if [ "$code" -eq 1 ]; then
   failed=$("$bin/python" -c 'import json, pathlib; file = pathlib.Path(".pytest_cache/v/cache/lastfailed"); print(len(json.loads(file.read_text())) if file.exists() else 0)')
   if [ "$failed" -gt 0 ] && [ "$failed" -le "$again" ]; then
