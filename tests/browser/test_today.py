@@ -87,6 +87,10 @@ def test_from_nothing_to_the_demo_and_back(site: Site, visitor: Callable[..., Vi
         for_everybody(looked, language)
         if width == PHONE:
             stays_in_view(looked, ".chart.names")
+    for language, theme, width in LOOKS:
+        looked = visitor(site, language=language, theme=theme, width=width).open("/ui/attention")
+        expect(looked.locator("main a strong").filter(has_text="nightly backup")).to_be_visible()
+        for_everybody(looked, language)
     # A cell of the heat map is a list of runs.
     page.locator(".chart.heat a").first.focus()
     page.keyboard.press("Enter")
