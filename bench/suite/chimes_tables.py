@@ -23,7 +23,7 @@ from chimes.model.target import TaskTarget
 from chimes.store.port import Store
 from chimes.store.sql.tables import DUE
 from chimes.triggers import Cron, Every, Trigger
-from suite.postgres import Postgres
+from suite.postgres import Conversation, Postgres
 from suite.report import Faults
 
 #: Stands in the template where each copy has its own number.
@@ -57,6 +57,9 @@ class ChimesTables:
 
     def sql(self, text: str) -> str:
         return self._postgres.sql(text, self._database)
+
+    def conversation(self) -> Conversation:
+        return self._postgres.conversation(self._database)
 
     def environment(self) -> dict[str, str]:
         return {"PGDATABASE": self._database}
