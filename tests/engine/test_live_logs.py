@@ -184,9 +184,9 @@ async def test_an_attempt_that_ends_as_its_lines_set_out_writes_them_once() -> N
     (run,) = await store.claim(places(node.id))
     logs = LiveLogs(store, SystemClock(), put.append)
     pool = Pool(name="worker", runners=(), places=1)
-    hold = Hold(run, Capacity(pool, asyncio.Event()), logs.watch)
+    hold = Hold(run, Capacity(pool, asyncio.Event()), logs.watch, lambda: NOW)
     hold.began = 0.0
-    hold.add_log(NOW, "info", "only once")
+    hold.add_log("info", "only once")
     one_pass = asyncio.create_task(logs.once())
     # The pass has chosen what it sends, and has not begun to.
     await asyncio.sleep(0)
@@ -205,10 +205,10 @@ async def test_what_a_task_says_at_its_end_goes_ahead_of_its_verdict_in_parts() 
     (run,) = await store.claim(places(node.id, offers=frozenset({task.needs})))
     logs = LiveLogs(store, SystemClock(), put.append)
     pool = Pool(name="worker", runners=(), places=1)
-    hold = Hold(run, Capacity(pool, asyncio.Event()), logs.watch)
+    hold = Hold(run, Capacity(pool, asyncio.Event()), logs.watch, lambda: NOW)
     spoken = [f"line {number}" for number in range(50_000)]
     for line in spoken:
-        hold.add_log(NOW, "info", line)
+        hold.add_log("info", line)
     logs.ended(hold, a_verdict(run, NOW, logs=hold.logs))
     assert not put
     await logs.once()

@@ -11,7 +11,7 @@ from chimes.clock import SystemClock
 from chimes.engine.capacity import Capacity
 from chimes.engine.hold import Hold
 from chimes.engine.storetime import StoreTime
-from chimes.engine.waiting_room import Gate, WaitingRoom
+from chimes.engine.waiting_room import WaitingRoom
 from chimes.model.ahead import taken_ahead
 from chimes.model.ids import NodeId, RunId
 from chimes.model.planning import FireContext, OnTime, plan
@@ -44,16 +44,23 @@ def a_hold(slot: datetime) -> Hold:
     firing = plan(due_schedule(slot), FireContext(), slot)
     assert isinstance(firing, OnTime)
     run = taken_ahead(firing, slot - timedelta(seconds=1)).run(NodeId("node-1"))
-    return Hold(run, cast(Capacity, None), lambda _: None)
+    return Hold(run, cast(Capacity, None), lambda _: None, lambda: slot)
 
 
 async def test_who_comes_in_behind_the_last_answer_is_asked_about_too() -> None:
     store = Asked()
-    gates: list[Gate] = []
+    gone: list[Hold] = []
+    all_gone = asyncio.Event()
+
+    def go(holds: Sequence[Hold]) -> None:
+        gone.extend(holds)
+        if len(gone) == 2:
+            all_gone.set()
+
     room = WaitingRoom(
         store,
         StoreTime(cast(Store, store), SystemClock()),
-        prepare=lambda _, gate: gates.append(gate),
+        go=go,
         turn_away=lambda hold: None,
     )
     # Its time has come, so that it is asked about at once.
@@ -68,7 +75,6 @@ async def test_who_comes_in_behind_the_last_answer_is_asked_about_too() -> None:
     store.then = another
     await room.once()
     assert store.asked == [(each.run.id, each.run.fence) for each in (first, second)]
-    assert first.confirmed
-    assert second.confirmed
     async with asyncio.timeout(5):
-        await asyncio.gather(*gates)
+        await all_gone.wait()
+    assert gone == [first, second]

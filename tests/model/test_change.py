@@ -6,9 +6,10 @@ import dataclasses
 
 import pytest
 
-from chimes.model.change import replace
+from chimes.model.change import maker, replace
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.target import TaskTarget
 from tests.builders import HOUR, NOW, a_run, a_schedule
 
 
@@ -44,3 +45,17 @@ def test_a_copy_is_frozen_too() -> None:
 def test_a_field_that_is_not_there_is_refused() -> None:
     with pytest.raises(TypeError, match="Run has no field 'stauts'"):
         replace(a_run(), stauts=RunStatus.FAILED)
+
+
+def test_fields_may_have_any_name() -> None:
+    target = TaskTarget(name="tidy", args={"kind": 1})
+    assert type(replace(target, name="other")) is TaskTarget
+    assert replace(target, name="other") == dataclasses.replace(target, name="other")
+
+
+def test_a_value_is_made_of_its_fields_in_their_order() -> None:
+    run = a_run()
+    values = [getattr(run, field.name) for field in dataclasses.fields(Run)]
+    assert maker(Run)(*values) == run
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        maker(Run)(*values).status = RunStatus.FAILED

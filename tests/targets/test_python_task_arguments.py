@@ -21,7 +21,7 @@ from chimes.targets.python_task.context import facts_of
 from tests.builders import NOW, a_run
 
 CONTEXT = Context(
-    facts_of(a_run(), task="t", started_at=NOW, timeout=timedelta(seconds=9)),
+    facts_of(a_run(), "t", started_at=NOW, began=0.0, timeout=timedelta(seconds=9)),
     lambda level, message: None,
 )
 

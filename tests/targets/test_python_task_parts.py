@@ -95,7 +95,7 @@ def test_a_request_comes_through_whole() -> None:
         request = Request(
             app="m:app",
             path=("/a", ""),
-            facts=facts_of(each, task="t", started_at=NOW, timeout=timedelta(seconds=5)),
+            facts=facts_of(each, "t", started_at=NOW, began=0.0, timeout=timedelta(seconds=5)),
             args={"a": [1, None, "\n"]},
             error=None if each is run else TaskError(message="x", code="y"),
             memory_limit=None if each is run else 10**9,

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -105,6 +106,30 @@ async def test_runs_side_by_side_have_their_own_contexts() -> None:
         )
     assert (first.value, second.value) == (1, 7)
     assert (first.text, second.text) == ("I am 1", "I am 2")
+
+
+async def test_what_a_task_sets_in_its_context_is_gone_with_it() -> None:
+    """Attempts follow each other in one and the same task of the loop."""
+    here: ContextVar[str] = ContextVar("here", default="nothing")
+
+    async def sets(waits: bool) -> list[str]:
+        found = [here.get()]
+        here.set("mine")
+        if waits:
+            await asyncio.sleep(0)
+        inside = await asyncio.create_task(_inside())
+        return [*found, here.get(), *inside]
+
+    async def _inside() -> list[str]:
+        return [here.get(), current_context().run_id]
+
+    async with running(a_registry(sets)) as runner:
+        for waits in (False, True, False):
+            done = await carry_out(runner, "sets", waits=waits, run={"id": RunId("run-x")})
+            assert done.value == ["nothing", "mine", "mine", "run-x"]
+    assert here.get() == "nothing"
+    with pytest.raises(LookupError):
+        current_context()
 
 
 async def test_lines_from_many_threads_are_whole_and_bounded() -> None:

@@ -14,48 +14,14 @@ from sqlalchemy import Connection
 from chimes.app.runtime import Runtime
 from chimes.clock import Clock
 from chimes.errors import Conflict, InvalidInput
-from chimes.model.change import replace
 from chimes.model.ids import NodeId
-from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, Verdict
+from chimes.model.run import Attempt, AttemptEnd, RunStatus, Verdict
 from chimes.store.sql.dialects.base import Dialect
-from chimes.targets.base import Call, TargetRunner
+from chimes.targets.base import Call
 from chimes.wording import say
 
 
-class CompletingTasks:
-    """A runner around the one of tasks."""
-
-    kind = "task"
-    resumable = False
-    places = None
-
-    def __init__(self, inner: TargetRunner, runtime: Runtime) -> None:
-        self._inner = inner
-        self._runtime = runtime
-
-    @property
-    def offers(self) -> frozenset[str]:
-        return self._inner.offers
-
-    async def open(self) -> None:
-        await self._inner.open()
-
-    async def close(self) -> None:
-        await self._inner.close()
-
-    async def execute(self, call: Call) -> Outcome:
-        completion = _Completion(call, self._runtime)
-        outcome = await self._inner.execute(replace(call, complete=completion.complete))
-        # One that failed after all has probably rolled back: then its word is what counts, and
-        # if not, it is refused, because the run is over.
-        if completion.verdict is None or outcome.end is not AttemptEnd.SUCCEEDED:
-            return outcome
-        return replace(
-            outcome, completed=completion.verdict.attempt, result=completion.verdict.result
-        )
-
-
-class _Completion:
+class TaskCompletion:
     def __init__(self, call: Call, runtime: Runtime) -> None:
         self._call = call
         self._runtime = runtime
@@ -102,7 +68,7 @@ class _Completion:
 
 
 class _Ending:
-    def __init__(self, completion: _Completion, value: object) -> None:
+    def __init__(self, completion: TaskCompletion, value: object) -> None:
         self._completion = completion
         self._value = value
 

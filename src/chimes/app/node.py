@@ -37,10 +37,11 @@ from chimes.service.targets import (
     pair_is_offered,
     pipeline_is_offered,
 )
-from chimes.targets.base import TargetRunner
+from chimes.targets.base import Call, TargetRunner
 from chimes.targets.flow import FlowRunner
 from chimes.targets.message import MessageRunner
 from chimes.targets.python_task import PythonTask
+from chimes.targets.python_task.context import Completion
 from chimes.targets.python_task.registry import DEFAULT_QUEUE, Registry
 from chimes.wording import joined, say
 
@@ -212,6 +213,14 @@ class Node:
         return Poller(duty, store=self._runtime.services.store, events=self._events, rng=rng)
 
 
+def _completing(runtime: Runtime) -> Callable[[Call], Completion] | None:
+    if runtime.location.kind not in ("sqlite", "postgresql", "mariadb"):
+        return None
+    from chimes.app.completing import TaskCompletion
+
+    return lambda call: TaskCompletion(call, runtime)
+
+
 def _runners(
     runtime: Runtime, workers: int, app: Application | None, queues: Collection[str] | None
 ) -> dict[str, TargetRunner]:
@@ -229,12 +238,14 @@ def _runners(
         messages = MessageRunner()
         found[messages.kind] = messages
     if app is not None:
-        tasks = PythonTask(app.registry, queues=queues, threads=workers, app=runtime.settings.app)
+        tasks = PythonTask(
+            app.registry,
+            queues=queues,
+            threads=workers,
+            app=runtime.settings.app,
+            completing=_completing(runtime),
+        )
         found[tasks.kind] = tasks
-        if runtime.location.kind in ("sqlite", "postgresql", "mariadb"):
-            from chimes.app.completing import CompletingTasks
-
-            found[tasks.kind] = CompletingTasks(tasks, runtime)
         ours = [
             flow.complete() for flow in app.flows.values() if queues is None or flow.queue in queues
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from datetime import datetime
 
 from chimes.clock import Clock
 from chimes.engine.events import Events, RunDropped, RunHandedOn, RunStarted, TargetBroken
@@ -14,12 +15,16 @@ from chimes.engine.steps import FlowSteps
 from chimes.engine.storetime import StoreTime
 from chimes.errors import StoreUnavailable, told
 from chimes.failpoints import hit
-from chimes.model.change import made, replace
+from chimes.model.change import maker, replace
 from chimes.model.policy import OnLost
 from chimes.model.run import Attempt, AttemptEnd, Outcome, Run, Verdict, judged
 from chimes.store.port import Store
 from chimes.targets.base import Call, NotHere, TargetRunner
 from chimes.wording import joined, say
+
+_make_call = maker(Call)
+_make_attempt = maker(Attempt)
+_make_started = maker(RunStarted)
 
 
 class Execution:
@@ -42,58 +47,52 @@ class Execution:
         self._time = time
         self._events = events
 
-    async def attempt(self, hold: Hold) -> Verdict | None:
+    async def attempt(self, hold: Hold) -> Outcome | None:
         """None: there is no verdict to write. If the attempt has not begun then, no effect can
         have happened and the run may be given back."""
-        hold.began = self._clock.monotonic()
-        outcome: Outcome | None = None
+        run = hold.run
         try:
             hit("run.claimed")
-            if not self._trusted() or (
-                _marks_its_start(hold.run) and not await self._marked(hold.run)
-            ):
-                return None
+            if _marks_its_start(run):
+                hold.began = self._clock.monotonic()
+                if not self._membership.trusted or not await self._marked(run):
+                    return None
             hit("run.started")
             hit("run.before_effect")
-            # The last look before the effect: the process may have stood still since the first
-            # (F14).
-            if not self._trusted():
+            # The last look before the effect: the process may have stood still meanwhile (F14).
+            if not self._membership.trusted:
                 return None
             self._begin(hold)
             outcome = await self._execute(hold)
-            hold.ended = self._clock.monotonic()
-            if hold.run.ahead:
-                # It is one of a crowd: first the others begin, then its end is dealt with.
-                await asyncio.sleep(0)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if hold.stop is None or task is None:
                 raise
             task.uncancel()
-            if outcome is None:
-                return self.stopped(hold)
+            return self.stopped(hold)
         except NotHere:
             hold.begun = False
-            hold.capacity.stand_back(hold.run.target.needs)
-            self._events.emit(RunHandedOn(run=hold.run))
+            hold.capacity.stand_back(run.target.needs)
+            self._events.emit(RunHandedOn(run=run))
             return None
         except Exception as error:
-            self._events.emit(TargetBroken(run=hold.run, error=error))
+            self._events.emit(TargetBroken(run=run, error=error))
             outcome = Outcome(
                 end=AttemptEnd.FAILED,
                 retryable=True,
                 error=joined(": ", (type(error).__name__, told(error))),
                 code="target_error",
             )
-        return self._verdict(hold, outcome)
+        hold.ended = self._clock.monotonic()
+        return outcome
 
-    def stopped(self, hold: Hold) -> Verdict | None:
-        """The verdict on an attempt that was told to stop; None where a new attempt is due."""
+    def stopped(self, hold: Hold) -> Outcome | None:
+        """What came of an attempt that was told to stop; None where a new attempt is due."""
         match hold.stop:
             case Stop.CANCEL:
-                outcome = Outcome(end=AttemptEnd.CANCELED, code=hold.reason)
+                return Outcome(end=AttemptEnd.CANCELED, code=hold.reason)
             case Stop.TIMEOUT:
-                outcome = Outcome(
+                return Outcome(
                     end=AttemptEnd.TIMEOUT,
                     # Another attempt would find the same steps, and no time left either.
                     retryable=not hold.run.resumable,
@@ -109,7 +108,10 @@ class Execution:
                 elif hold.begun:
                     self._events.emit(RunDropped(run=hold.run, why=hold.stop or Stop.LOST))
                 return None
-        return self._verdict(hold, outcome)
+
+    def now(self) -> datetime:
+        """The store's time, near enough for a line of a log."""
+        return self._time.now()
 
     def overtime(self, hold: Hold) -> float:
         """Seconds past its deadline. Each attempt has its own time; what is resumable has it
@@ -118,9 +120,6 @@ class Execution:
         if run.resumable and run.started_at is not None:
             return (self._time.now() - run.started_at - run.policy.timeout).total_seconds()
         return self._clock.monotonic() - hold.began - run.policy.timeout.total_seconds()
-
-    def _trusted(self) -> bool:
-        return self._membership.trusted
 
     async def _marked(self, run: Run) -> bool:
         try:
@@ -136,30 +135,20 @@ class Execution:
         now = max(self._time.at(hold.began), due)
         hold.begun = True
         hold.began_at = now
-        self._events.emit(RunStarted(run=run, lag=(now - due).total_seconds()))
+        self._events.emit(_make_started(run, (now - due).total_seconds()))
 
     async def _execute(self, hold: Hold) -> Outcome:
-        def log(level: str, message: str) -> None:
-            hold.add_log(self._time.now(), level, message)
-
-        def completing() -> None:
-            hold.completing = True
-
         run = hold.run
         runner = self._runners[run.target.kind]
-        call = made(
-            Call,
-            (
-                run,
-                hold.began_at or self._time.now(),
-                log,
-                None,  # steps
-                state_of(self._store, run),
-                lambda: hold.stop is Stop.CANCEL,
-                completing,
-                hold.unwritten,
-                None,  # complete
-            ),
+        call = _make_call(
+            run,
+            hold.began_at,
+            hold.add_log,
+            None,  # steps
+            state_of(self._store, run),
+            hold.is_canceled,
+            hold.ends_its_run,
+            hold.unwritten,
         )
         if not run.resumable:
             return await runner.execute(call)
@@ -168,22 +157,19 @@ class Execution:
         finally:
             self._steps.forget(run)
 
-    def _verdict(self, hold: Hold, outcome: Outcome) -> Verdict:
+    def verdict(self, hold: Hold, outcome: Outcome) -> Verdict:
         run = hold.run
         ended = self._clock.monotonic() if hold.ended is None else hold.ended
         now = max(self._time.at(ended), hold.began_at or run.created_at)
         hold.seconds = ended - hold.began if hold.begun else 0.0
-        attempt = outcome.completed or made(
-            Attempt,
-            (
-                run.attempt,
-                run.fence,
-                run.holder or self._membership.node_id,
-                hold.began_at or now,  # started_at
-                now,
-                outcome.end,
-                outcome.error,
-            ),
+        attempt = outcome.completed or _make_attempt(
+            run.attempt,
+            run.fence,
+            run.holder or self._membership.node_id,
+            hold.began_at or now,  # started_at
+            now,
+            outcome.end,
+            outcome.error,
         )
         return judged(run, outcome, attempt, hold.logs)
 

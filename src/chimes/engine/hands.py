@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from chimes.clock import Clock
 from chimes.engine.capacity import Capacity
+from chimes.engine.carriers import Carriers
 from chimes.engine.events import Events, RunEnded, RunRetrying, TargetStuck, VerdictFenced
 from chimes.engine.execution import Execution
 from chimes.engine.hold import Hold, Stop
@@ -15,9 +16,10 @@ from chimes.engine.outlook import Outlook
 from chimes.engine.recorder import Recorder
 from chimes.engine.steps import FlowSteps
 from chimes.engine.storetime import StoreTime
-from chimes.engine.waiting_room import Gate, WaitingRoom
+from chimes.engine.waiting_room import WaitingRoom
+from chimes.model.change import maker
 from chimes.model.ids import RunId
-from chimes.model.run import Run, Verdict
+from chimes.model.run import Outcome, Run, Verdict
 from chimes.store.port import LookingAhead, Store
 
 #: How much longer than its own deadline a target may take before it is stopped from outside.
@@ -26,6 +28,8 @@ GUARD_SLACK = 0.5
 SWEEP = 0.25
 #: How long a target may go on after it was told to stop.
 STUCK_AFTER = 5.0
+
+_make_ended = maker(RunEnded)
 
 
 class Hands:
@@ -63,9 +67,12 @@ class Hands:
             self.room = WaitingRoom(
                 store,
                 time,
-                prepare=self._prepare,
+                go=self._go,
                 turn_away=lambda hold: self.stop(hold, Stop.LOST),
             )
+        self._carriers = Carriers(self._carry_out)
+        #: Attempts of crowds whose targets have answered.
+        self._answered: list[tuple[Hold, Outcome | None]] = []
         self.empty = asyncio.Event()
         self.empty.set()
 
@@ -97,17 +104,19 @@ class Hands:
     def take(self, runs: Iterable[Run], capacity: Capacity) -> int:
         """Begin with runs that were claimed for this node; how many of the places they fill."""
         taken = 0
+        at_once: list[Hold] = []
         for run in runs:
             if self._draining:
                 self._unstarted.append((run.id, run.fence))
                 continue
-            hold = Hold(run, capacity, self.logs.watch)
+            hold = Hold(run, capacity, self.logs.watch, self._execution.now)
             self._holds[run.id, run.fence] = hold
             if run.ahead and self.room is not None:
                 self.room.admit(hold)
             else:
-                hold.task = asyncio.create_task(self._carry_out(hold))
+                at_once.append(hold)
             taken += 1
+        self._carriers.put(at_once)
         self.taken += taken
         if taken:
             self.empty.clear()
@@ -117,15 +126,19 @@ class Hands:
         return taken
 
     def stop(self, hold: Hold, why: Stop, reason: str = "") -> None:
-        if hold.stop is not None or hold.handed_over or hold.task is None:
+        if hold.stop is not None or hold.handed_over or hold.ended is not None:
             return
         hold.stop, hold.reason = why, reason
-        hold.task.cancel()
         if hold.waiting:
             # It has not begun, whatever the reason: the store knows what to do with it.
             self._hand_over(hold, None)
             return
-        # A task that is cancelled before its first step never runs a line of its own.
+        if hold.task is None:
+            # Nobody has come to it yet.
+            self._ended(hold)
+            return
+        hold.task.cancel()
+        # The loop may end before it hears of that.
         hold.task.add_done_callback(lambda _: self._ended(hold))
         if hold.timer is not None:
             hold.timer.cancel()
@@ -164,17 +177,31 @@ class Hands:
         """They are not this node's any more."""
         self._dropped.difference_update(dropped)
 
-    def _prepare(self, hold: Hold, gate: Gate) -> None:
-        hold.task = asyncio.create_task(self._await_time(hold, gate))
-
-    async def _await_time(self, hold: Hold, gate: Gate) -> None:
-        await gate
-        if hold.confirmed:
+    def _go(self, holds: Sequence[Hold]) -> None:
+        for hold in holds:
             hold.waiting = False
-            await self._carry_out(hold)
+        self._carriers.put(holds)
 
     async def _carry_out(self, hold: Hold) -> None:
-        self._hand_over(hold, await self._execution.attempt(hold))
+        outcome = await self._execution.attempt(hold)
+        hold.task = None
+        if not hold.run.ahead:
+            self._conclude(hold, outcome)
+            return
+        # It is one of a crowd: first the others begin, then its end is dealt with.
+        if not self._answered:
+            asyncio.get_running_loop().call_soon(self._conclude_all)
+        self._answered.append((hold, outcome))
+
+    def _conclude_all(self) -> None:
+        answered, self._answered = self._answered, []
+        for hold, outcome in answered:
+            self._conclude(hold, outcome)
+
+    def _conclude(self, hold: Hold, outcome: Outcome | None) -> None:
+        if not hold.handed_over:
+            verdict = None if outcome is None else self._execution.verdict(hold, outcome)
+            self._hand_over(hold, verdict)
 
     def _look_out(self) -> None:
         """One timer for all, while there is anything in hand: most runs end long before their
@@ -199,11 +226,9 @@ class Hands:
 
     def _ended(self, hold: Hold) -> None:
         if not hold.handed_over:
-            self._hand_over(hold, self._execution.stopped(hold))
+            self._conclude(hold, self._execution.stopped(hold))
 
     def _hand_over(self, hold: Hold, verdict: Verdict | None) -> None:
-        if hold.handed_over:
-            return
         hold.handed_over = True
         if hold.timer is not None:
             hold.timer.cancel()
@@ -234,7 +259,7 @@ class Hands:
         elif verdict.retry_in is not None and not run.status.terminal:
             self._events.emit(RunRetrying(run=run, seconds=hold.seconds))
         else:
-            self._events.emit(RunEnded(run=run, seconds=hold.seconds))
+            self._events.emit(_make_ended(run, hold.seconds))
 
     def _free_place(self, hold: Hold) -> None:
         if hold.placed:

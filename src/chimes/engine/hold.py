@@ -26,13 +26,13 @@ class Stop(StrEnum):
 
 class Hold:
     __slots__ = (
+        "_now",
         "_speaking",
         "began",
         "began_at",
         "begun",
         "capacity",
         "completing",
-        "confirmed",
         "ended",
         "handed_over",
         "log",
@@ -46,16 +46,22 @@ class Hold:
         "waiting",
     )
 
-    def __init__(self, run: Run, capacity: Capacity, speaking: Callable[[Hold], None]) -> None:
-        """`speaking` is told when its first line comes."""
+    def __init__(
+        self,
+        run: Run,
+        capacity: Capacity,
+        speaking: Callable[[Hold], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        """`speaking` is told when its first line comes; `now` is the store's time, near enough
+        for a line."""
         self.run = run
         #: Whose place it has taken.
         self.capacity = capacity
         #: Whether it still has it.
         self.placed = True
-        #: For its time, in the waiting room; and whether nothing takes it back any more.
+        #: For its time, in the waiting room.
         self.waiting = False
-        self.confirmed = False
         self.begun = False
         #: The attempt has ended for this process; at most its verdict is on its way.
         self.handed_over = False
@@ -69,19 +75,27 @@ class Hold:
         self.seconds = 0.0
         self.stop: Stop | None = None
         self.reason = ""
+        #: What carries it out, from its first step to the answer of its target.
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         #: None: it has said nothing.
         self.log: AttemptLog | None = None
         self._speaking = speaking
+        self._now = now
 
-    def add_log(self, at: datetime, level: str, message: str) -> None:
+    def add_log(self, level: str, message: str) -> None:
         if self.handed_over:
             return
         if self.log is None:
             self.log = AttemptLog(self.run.target.kind)
             self._speaking(self)
-        self.log.add(at, level, message)
+        self.log.add(self._now(), level, message)
+
+    def is_canceled(self) -> bool:
+        return self.stop is Stop.CANCEL
+
+    def ends_its_run(self) -> None:
+        self.completing = True
 
     @property
     def logs(self) -> tuple[LogEntry, ...]:

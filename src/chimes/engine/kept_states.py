@@ -47,6 +47,9 @@ class TargetState:
 def state_of(store: Store, run: Run) -> TargetState | None:
     """None for a target that keeps nothing. What an agent run or an action keeps is its own, and
     is forgotten when it has ended."""
+    if run.target.kind == "task":
+        # Most are, and are asked for every attempt.
+        return None
     match run.target:
         case SyncTarget():
             return TargetState(store, run, run.target.key)

@@ -51,7 +51,7 @@ class LiveLogs:
     @property
     def waiting(self) -> int:
         """Verdicts that wait here."""
-        return sum(verdict is not None for verdict in self._over.values())
+        return sum(verdict is not None for verdict in self._over.values()) if self._over else 0
 
     @property
     def unfinished(self) -> bool:
@@ -67,7 +67,9 @@ class LiveLogs:
         """The verdict goes on its way, at once unless there is a doubt about its lines, or more of
         them than belong into one write."""
         log = hold.log
-        if log is None or (log.settled and (log.closed or not _crowded(log))):
+        if log is None:
+            self._put(verdict)
+        elif log.settled and (log.closed or not _crowded(log)):
             self._watched.pop(_key(hold), None)
             self._put(verdict)
         else:

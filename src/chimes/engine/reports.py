@@ -64,9 +64,8 @@ class Reports:
             case RunStarted():
                 if self._log.isEnabledFor(logging.DEBUG):
                     self._line(logging.DEBUG, "run started", run=event.run, lag_ms=_ms(event.lag))
-            case RunEnded(run=run):
-                level = logging.INFO if run.status in GOOD_ENDS else logging.WARNING
-                self._line(level, "run ended", run=run, latency_ms=_ms(event.seconds))
+            case RunEnded():
+                self._ended(event)
             case RunRetrying(run=run):
                 self._line(
                     logging.WARNING,
@@ -103,6 +102,11 @@ class Reports:
                 self._ownership(event)
             case _:
                 self._node(event)
+
+    def _ended(self, event: RunEnded) -> None:
+        level = logging.INFO if event.run.status in GOOD_ENDS else logging.WARNING
+        if self._log.isEnabledFor(level):
+            self._line(level, "run ended", run=event.run, latency_ms=_ms(event.seconds))
 
     def _fired(self, event: SchedulesFired) -> None:
         if self._log.isEnabledFor(logging.INFO):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from chimes.engine.hold import Hold
@@ -24,8 +24,6 @@ from chimes.store.port import LookingAhead
 BATCH = 1000
 AT_ONCE = 2
 
-Gate = asyncio.Future[None]
-
 
 class WaitingRoom:
     name = "waiting room"
@@ -35,26 +33,24 @@ class WaitingRoom:
         store: LookingAhead,
         time: StoreTime,
         *,
-        prepare: Callable[[Hold, Gate], None],
+        go: Callable[[Sequence[Hold]], None],
         turn_away: Callable[[Hold], None],
     ) -> None:
-        """`prepare` makes a run go when its gate opens, if it is confirmed by then."""
+        """`go` begins with them, in their order."""
         self._store = store
         self._time = time
-        self._prepare = prepare
+        self._go = go
         self._turn_away = turn_away
         self._arrived = asyncio.Event()
         #: By the moment they are planned for: not asked about, and asked about in vain.
         self._new: dict[datetime, list[Hold]] = {}
         self._doubtful: dict[datetime, list[Hold]] = {}
-        #: Those that are not open yet, by moment and rank. One for each run: a task that is
-        #: cancelled takes along what it waits for.
-        self._gates: dict[datetime, dict[int, list[Gate]]] = {}
+        #: Those that nothing takes back any more, by moment and rank.
+        self._sure: dict[datetime, dict[int, list[Hold]]] = {}
         self._armed: set[datetime] = set()
 
     def admit(self, hold: Hold) -> None:
         hold.waiting = True
-        self._prepare(hold, self._gate(hold))
         self._new.setdefault(hold.run.planned_at, []).append(hold)
         self._arrived.set()
 
@@ -62,7 +58,6 @@ class WaitingRoom:
         self._arrived.clear()
         for moment in [each for each in self._new if self._closed(each)]:
             await self._time.recent()
-            self._arm(moment)
             # Others may have come in after the last answer.
             while waiting := self._new[moment]:
                 asking = (self._ask_all(moment, waiting) for _ in range(AT_ONCE))
@@ -105,20 +100,12 @@ class WaitingRoom:
         return sure, [hold for hold in left if _claim(hold) not in answer]
 
     def _confirm(self, hold: Hold) -> None:
-        hold.confirmed = True
-        if hold.task is not None and hold.task.done():
-            # Its gate has opened without it.
-            self._prepare(hold, self._gate(hold))
-        # One that came in after the others had gone waits at a gate that nobody opens.
-        self._arm(hold.run.planned_at)
+        moment = hold.run.planned_at
+        self._sure.setdefault(moment, {}).setdefault(hold.run.rank, []).append(hold)
+        # Also for one that comes after the others have gone.
+        self._arm(moment)
 
-    # --- gates --------------------------------------------------------------------------------
-    def _gate(self, hold: Hold) -> Gate:
-        gate: Gate = asyncio.get_running_loop().create_future()
-        ranks = self._gates.setdefault(hold.run.planned_at, {})
-        ranks.setdefault(hold.run.rank, []).append(gate)
-        return gate
-
+    # --- going --------------------------------------------------------------------------------
     def _arm(self, moment: datetime) -> None:
         if moment not in self._armed:
             self._armed.add(moment)
@@ -133,13 +120,10 @@ class WaitingRoom:
             self._later(moment)
             return
         self._armed.discard(moment)
-        ranks = self._gates.pop(moment, {})
+        ranks = self._sure.pop(moment, {})
         tidying = gc.isenabled()
         gc.disable()
-        for rank in sorted(ranks, reverse=True):
-            for gate in ranks[rank]:
-                if not gate.done():
-                    gate.set_result(None)
+        self._go([hold for rank in sorted(ranks, reverse=True) for hold in ranks[rank]])
         if tidying:
             # Behind the last of them: it would hold up those that come after it.
             asyncio.get_running_loop().call_soon(gc.enable)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from chimes.model.change import made, replace
+from chimes.model.change import maker, replace
 from chimes.model.due_slots import Late, above_purge_mark, late_slots, on_time_slots
 from chimes.model.ids import NodeId, RunId, ScheduleId, manual_run_id, slot_run_id
 from chimes.model.policy import UNLIMITED, Overlap
@@ -20,6 +20,8 @@ from chimes.model.schedule import Schedule, at_slot, due_time, planned, runs_lef
 #: In the result of a run that was skipped for an overlap: the run of its schedule that stood in
 #: its way.
 IN_THE_WAY = "in_the_way"
+
+_make_run = maker(Run)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +93,9 @@ class OnTime:
         )
 
 
+_make_on_time = maker(OnTime)
+
+
 AnyFiring = Firing | OnTime
 
 
@@ -127,7 +132,7 @@ def _one_on_time(schedule: Schedule, context: FireContext, now: datetime) -> OnT
     if not runs_left(schedule, 1):
         following = following_due = None
     run_id = slot_run_id(schedule.id, head)
-    return made(OnTime, (schedule, run_id, following, following_due, now, 1))
+    return _make_on_time(schedule, run_id, following, following_due, now, 1)
 
 
 def _by_policy(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
@@ -311,50 +316,47 @@ def _run(
     node: NodeId | None = None,
     fence: int = 1,
 ) -> Run:
-    """In the order of the fields of a run (`made`). With a node: as `claimed` leaves it; none
+    """In the order of the fields of a run (`maker`). With a node: as `claimed` leaves it; none
     starts before it is planned."""
     limit = schedule.policy.concurrency_limit
     taken = node is not None
-    return made(
-        Run,
-        (
-            run_id,
-            schedule.id,
-            schedule.name,
-            schedule.version,
-            schedule.namespace,
-            schedule.owner,
-            slot,
-            origin,
-            None,  # parent_id
-            "",  # step
-            None,  # retry_of
-            schedule.target,
-            schedule.policy,
-            schedule.priority,
-            catch_up,
-            concurrency_key(schedule) if limit < UNLIMITED else None,
-            limit,
-            False,  # blocked
-            RunStatus.RUNNING if taken else RunStatus.QUEUED,
-            int(taken),  # attempt
-            fence if taken else 0,
-            node,
-            False,  # started
-            False,  # cancel_requested
-            now,
-            planned_at,
-            available_at or planned_at,
-            now if taken else None,  # claimed_at
-            max(now, planned_at) if taken else None,  # started_at
-            None,  # finished_at
-            None,  # result
-            "",  # error
-            reason,
-            0,  # missed_count
-            None,  # missed_until
-            (),  # attempts
-        ),
+    return _make_run(
+        run_id,
+        schedule.id,
+        schedule.name,
+        schedule.version,
+        schedule.namespace,
+        schedule.owner,
+        slot,
+        origin,
+        None,  # parent_id
+        "",  # step
+        None,  # retry_of
+        schedule.target,
+        schedule.policy,
+        schedule.priority,
+        catch_up,
+        concurrency_key(schedule) if limit < UNLIMITED else None,
+        limit,
+        False,  # blocked
+        RunStatus.RUNNING if taken else RunStatus.QUEUED,
+        int(taken),  # attempt
+        fence if taken else 0,
+        node,
+        False,  # started
+        False,  # cancel_requested
+        now,
+        planned_at,
+        available_at or planned_at,
+        now if taken else None,  # claimed_at
+        max(now, planned_at) if taken else None,  # started_at
+        None,  # finished_at
+        None,  # result
+        "",  # error
+        reason,
+        0,  # missed_count
+        None,  # missed_until
+        (),  # attempts
     )
 
 

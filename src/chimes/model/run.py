@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from chimes.model.access import SYSTEM_OWNER, Owner
-from chimes.model.change import made, replace
+from chimes.model.change import maker, replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.policy import LONGEST_RETRY, OnLost, Policy
 from chimes.model.reasons import Reason as Reason
@@ -200,6 +200,9 @@ class Verdict:
     run: Run | None = field(default=None, compare=False, repr=False)
 
 
+_make_verdict = maker(Verdict)
+
+
 def claimed(run: Run, node: NodeId, now: datetime) -> Run:
     return replace(
         run,
@@ -257,21 +260,18 @@ def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, .
             retry_in = run.policy.retry_delay(
                 run.failures + 1, run_id=run.id, asked=outcome.retry_after
             )
-    return made(
-        Verdict,
-        (
-            run.id,
-            run.fence,
-            replace(attempt, error=str(attempt.error)) if attempt.error else attempt,
-            RunStatus.QUEUED if retry_in is not None else _STATUS_OF[outcome.end],
-            retry_in,
-            outcome.result,
-            str(outcome.error),
-            outcome.code,  # reason
-            logs,
-            outcome.code if outcome.gone and run.policy.pause_on_gone else "",  # pause_schedule
-            run,
-        ),
+    return _make_verdict(
+        run.id,
+        run.fence,
+        replace(attempt, error=str(attempt.error)) if attempt.error else attempt,
+        RunStatus.QUEUED if retry_in is not None else _STATUS_OF[outcome.end],
+        retry_in,
+        outcome.result,
+        str(outcome.error),
+        outcome.code,  # reason
+        logs,
+        outcome.code if outcome.gone and run.policy.pause_on_gone else "",  # pause_schedule
+        run,
     )
 
 

@@ -16,7 +16,7 @@ from chimes.model.attention import (
     Sign,
     stopped_by_error,
 )
-from chimes.model.change import made
+from chimes.model.change import maker
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
     BAD,
@@ -47,6 +47,7 @@ from chimes.model.schedule import Schedule
 from chimes.wording import say
 
 HOUR = timedelta(hours=1)
+_make_tally = maker(Tally)
 
 
 def counted_schedules(
@@ -88,7 +89,7 @@ def tallied(
             counts = numbers.setdefault(place, {})
             counts[status] = counts.get(status, 0) + number
     return tuple(
-        [made(Tally, (at, numbers.get(place, {}))) for place, at in enumerate(window.starts(step))]
+        [_make_tally(at, numbers.get(place, {})) for place, at in enumerate(window.starts(step))]
     )
 
 

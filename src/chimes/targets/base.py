@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -51,10 +51,6 @@ class Unwritten:
     last: int = 0
 
 
-#: The work is done when it is called, for a connection that blocks, or when it is awaited.
-Complete = Callable[[object, object], Awaitable[None]]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
     """One attempt. The run carries target, policy, attempt number and fence."""
@@ -75,8 +71,6 @@ class Call:
     completing: Callable[[], None] | None = None
     #: What such a transaction has to write of the log.
     unwritten: Callable[[], Unwritten] = Unwritten
-    #: Ends the run in a transaction of the target's own: (connection, result).
-    complete: Complete | None = None
 
 
 class NotHere(Exception):

@@ -21,7 +21,7 @@ from chimes.model.attention import (
     Sign,
     gravest,
 )
-from chimes.model.change import made
+from chimes.model.change import maker
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
     BAD,
@@ -46,6 +46,7 @@ from chimes.store.sql.rows.parts import maybe_moment, micros, moment_of
 from chimes.store.sql.tables import CLAIMABLE, DUE, PRESENT, TROUBLED, runs, schedules
 from chimes.store.sql.windows import ANY_LATE, is_status
 
+_make_sign = maker(Sign)
 _BAD = sorted(status.value for status in BAD)
 _JUDGED = sorted(status.value for status in JUDGED)
 #: As many as a page could ever want to look at, of one cause.
@@ -189,7 +190,7 @@ class _Asked:
             at = _failing_since(row.judged or "")
             if at is not None:
                 # By position, as in `Sign`: there may be thousands.
-                yield made(Sign, (row.id, Cause.FAILING, at, FAILING, None, None))
+                yield _make_sign(row.id, Cause.FAILING, at, FAILING, None, None)
 
     def missed(self) -> list[Sign]:
         seen = [

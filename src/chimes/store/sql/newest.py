@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from chimes.model.access import Owner
-from chimes.model.change import made
+from chimes.model.change import maker
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import Result
 from chimes.model.run import Origin, RunStatus
@@ -19,6 +19,7 @@ from chimes.store.sql.rows.parts import STATUSES
 #: When a run was made, and its id, where `NEWEST` has them.
 _AGE = itemgetter(4, 1)
 _ORIGINS = {origin.value: origin for origin in Origin}
+_make_result = maker(Result)
 
 
 def newest_results(
@@ -58,15 +59,12 @@ def _result(row: Sequence[Any]) -> Result:
     are thousands, and hardly two of them are the same."""
     _, run_id, status, origin, created_at, planned_at, started_at, finished_at = row
     created = EPOCH + timedelta(0, 0, created_at)
-    return made(
-        Result,
-        (
-            run_id,
-            STATUSES[status],
-            _ORIGINS[origin],
-            created,
-            created if planned_at == created_at else EPOCH + timedelta(0, 0, planned_at),
-            None if started_at is None else EPOCH + timedelta(0, 0, started_at),
-            None if finished_at is None else EPOCH + timedelta(0, 0, finished_at),
-        ),
+    return _make_result(
+        run_id,
+        STATUSES[status],
+        _ORIGINS[origin],
+        created,
+        created if planned_at == created_at else EPOCH + timedelta(0, 0, planned_at),
+        None if started_at is None else EPOCH + timedelta(0, 0, started_at),
+        None if finished_at is None else EPOCH + timedelta(0, 0, finished_at),
     )

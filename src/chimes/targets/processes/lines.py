@@ -17,6 +17,18 @@ _USUAL = Redactor()
 class RunLog:
     """Bounded, redacted, thread-safe. Must be made on the event loop that `write` belongs to."""
 
+    __slots__ = (
+        "_bytes",
+        "_closed",
+        "_limits",
+        "_lines",
+        "_lock",
+        "_loop",
+        "_own_thread",
+        "_redactor",
+        "_write",
+    )
+
     def __init__(
         self,
         write: Callable[[str, str], None],

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
-from chimes.model.change import made
-from chimes.model.run import Run
-from chimes.targets.base import Complete
+from chimes.model.change import maker
+from chimes.model.run import Run, Verdict
 from chimes.targets.python_task.exceptions import Cancel
 from chimes.wording import say
 
@@ -82,32 +82,61 @@ class Facts:
         )
 
 
-def facts_of(run: Run, *, task: str, started_at: datetime, timeout: timedelta) -> Facts:
-    """For an attempt that begins now, which is `started_at` by the store's clock."""
-    return made(
-        Facts,
-        (
-            run.id,
-            task,
-            run.attempt,
-            run.schedule_id,
-            run.schedule_name,
-            run.slot,
-            run.parent_id,
-            started_at,
-            started_at + timeout,  # deadline
-            CLOCK.monotonic() + timeout.total_seconds(),  # ends
-        ),
+_make_facts = maker(Facts)
+
+
+def facts_of(
+    run: Run, task: str, *, started_at: datetime, began: float, timeout: timedelta
+) -> Facts:
+    """For an attempt that begins at `began` on the monotonic clock, which is `started_at` by the
+    store's."""
+    return _make_facts(
+        run.id,
+        task,
+        run.attempt,
+        run.schedule_id,
+        run.schedule_name,
+        run.slot,
+        run.parent_id,
+        started_at,
+        started_at + timeout,  # deadline
+        began + timeout.total_seconds(),  # ends
     )
+
+
+class Completion(Protocol):
+    """Ends the run in a transaction of the task's own."""
+
+    #: What was written there; None: nothing yet.
+    verdict: Verdict | None
+
+    def complete(self, connection: object, result: object) -> Awaitable[None]:
+        """The work is done when it is called, for a connection that blocks, or when it is
+        awaited."""
 
 
 class Context:
     """One attempt, as its function sees it. Safe to use from any thread."""
 
-    def __init__(self, facts: Facts, line: Line, complete: Complete | None = None) -> None:
+    __slots__ = (
+        "_canceled",
+        "_completing",
+        "_facts",
+        "_line",
+        "_logger",
+        "_told",
+        "_unfinished",
+        "completion",
+    )
+
+    def __init__(
+        self, facts: Facts, line: Line, completing: Callable[[], Completion] | None = None
+    ) -> None:
         self._facts = facts
         self._line = line
-        self._complete = complete
+        self._completing = completing
+        #: Made for a task that ends its run itself.
+        self.completion: Completion | None = None
         self._canceled = False
         #: Made for the first who waits: most tasks never do.
         self._told: threading.Event | None = None
@@ -204,7 +233,7 @@ class Context:
         effect happens exactly once (RELIABILITY 11). The last thing to do before the commit; it
         raises `Conflict` if another attempt owns the run by now. Awaited with an async
         connection; with one that blocks it is done when it returns."""
-        if self._complete is None:
+        if self._completing is None:
             raise InvalidInput(
                 say(
                     "a run can be completed in a transaction only by a task of an application on a "
@@ -213,7 +242,9 @@ class Context:
                 field="connection",
                 code="cannot_join",
             )
-        return self._complete(connection, result)
+        if self.completion is None:
+            self.completion = self._completing()
+        return self.completion.complete(connection, result)
 
     def printed(self, level: str, text: str) -> None:
         """Written by the task to a stream of its process; whole lines are lines of its log."""
@@ -225,6 +256,8 @@ class Context:
 
     def finish_lines(self) -> None:
         """Nothing more is printed."""
+        if not self._unfinished:
+            return
         unfinished, self._unfinished = self._unfinished, {}
         for level, rest in unfinished.items():
             if rest:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
 from typing import Any, TypeAlias
 
 from chimes.model.run import Outcome
-from chimes.targets.python_task.context import enter, leave
+from chimes.targets.python_task.context import enter
 from chimes.targets.python_task.exceptions import Cancel
 from chimes.targets.python_task.registry import is_async
 from chimes.targets.python_task.verdicts import outcome_of_value
@@ -21,29 +22,25 @@ Called: TypeAlias = Coroutine[Any, Any, object]
 
 async def run_inline(work: Work) -> Outcome:
     """A coroutine is cancelled at its deadline. A sync function cannot be: while it runs, so does
-    nothing else here."""
-    token = enter(work.context)
+    nothing else here. What it sets in its context is gone with it."""
+    context = copy_context()
+    context.run(enter, work.context)
+    bound = work.bound
     try:
-        try:
-            called = work.call()
-        except RAISED_BY_TASKS as error:
-            return work.raised(error)
-        if not is_async(work.function):
-            return outcome_of_value(called)
-        return await _run_async(work, called if asyncio.iscoroutine(called) else _awaiting(called))
-    finally:
-        leave(token)
-
-
-async def _run_async(work: Work, coroutine: Called) -> Outcome:
+        called = context.run(work.function, *bound.args, **bound.kwargs)
+    except RAISED_BY_TASKS as error:
+        return work.raised(error)
+    if not is_async(work.function):
+        return outcome_of_value(called)
+    coroutine = called if asyncio.iscoroutine(called) else _awaiting(called)
     try:
         # Up to its first wait it needs no timer, and many never wait.
-        waits_for = coroutine.send(None)
+        waits_for = context.run(coroutine.send, None)
     except StopIteration as ended:
         return outcome_of_value(ended.value)
     except RAISED_BY_TASKS as error:
         return work.raised(error)
-    return await _run_on(work, _Begun(coroutine, waits_for, work.context.cancel))
+    return await _run_on(work, _Begun(coroutine, waits_for, context, work.context.cancel))
 
 
 async def _run_on(work: Work, begun: _Begun) -> Outcome:
@@ -67,19 +64,26 @@ async def _run_on(work: Work, begun: _Begun) -> Outcome:
 class _Begun:
     """The rest of a coroutine that has run up to its first wait."""
 
-    def __init__(self, coroutine: Called, waits_for: object, stop: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        coroutine: Called,
+        waits_for: object,
+        context: Context,
+        stop: Callable[[], None],
+    ) -> None:
         """`stop`: called when it is told to, before it hears of it."""
         self._coroutine = coroutine
         self._waits_for = waits_for
+        self._context = context
         self._stop = stop
 
     def __await__(self) -> Generator[object, object, object]:
-        coroutine, waits_for = self._coroutine, self._waits_for
+        coroutine, waits_for, run = self._coroutine, self._waits_for, self._context.run
         while True:
             try:
                 answer = yield waits_for
             except GeneratorExit:
-                coroutine.close()
+                run(coroutine.close)
                 raise
             except BaseException as error:
                 if isinstance(error, asyncio.CancelledError) and _told_to_stop():
@@ -88,7 +92,9 @@ class _Begun:
             else:
                 thrown = None
             try:
-                waits_for = coroutine.send(answer) if thrown is None else coroutine.throw(thrown)
+                waits_for = (
+                    run(coroutine.send, answer) if thrown is None else run(coroutine.throw, thrown)
+                )
             except StopIteration as ended:
                 return ended.value
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
+from functools import partial
 
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput, NotFound
-from chimes.model.change import made
+from chimes.model.change import maker, replace
 from chimes.model.ids import NodeId
 from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, judged
 from chimes.model.target import TaskTarget
 from chimes.targets.base import Call
 from chimes.targets.processes.lines import RunLog
 from chimes.targets.python_task.arguments import Bound, bind
-from chimes.targets.python_task.context import Context, facts_of
+from chimes.targets.python_task.context import Completion, Context, facts_of
 from chimes.targets.python_task.importing import path_of, refuse_inside_task
 from chimes.targets.python_task.inline import run_inline
 from chimes.targets.python_task.process import run_in_process
@@ -33,6 +34,8 @@ CLOCK = SystemClock()
 #: How long an `on_failure` handler may take.
 HANDLER_TIMEOUT = timedelta(seconds=10)
 
+_make_work = maker(Work)
+
 
 class PythonTask:
     kind = "task"
@@ -45,13 +48,16 @@ class PythonTask:
         queues: Collection[str] | None = None,
         threads: int = 100,
         app: str = "",
+        completing: Callable[[Call], Completion] | None = None,
     ) -> None:
         """`queues`: the only ones to serve. `app`: where a process of its own finds the tasks
-        again, as `module:name`; empty: it is looked for among the imported modules."""
+        again, as `module:name`; empty: it is looked for among the imported modules.
+        `completing`: for tasks that end their run in a transaction of their own."""
         self._registry = registry
         self._queues = None if queues is None else frozenset(queues)
         self._thread_limit = threads
         self._app = app
+        self._completing = completing
         #: What is offered, and of how many tasks: more may be declared while the node runs.
         self._offers: frozenset[str] = frozenset()
         self._known = 0
@@ -95,7 +101,7 @@ class PythonTask:
         log = RunLog(call.log, LOG_LIMITS)
         began = CLOCK.monotonic()
         timeout = call.run.policy.timeout
-        context = _context(call, task, log, timeout, at=call.triggered_at)
+        context = self._context(call, task, log, timeout, at=call.triggered_at, began=began)
         try:
             bound = bind(task, target.args, context)
         except InvalidInput as error:
@@ -103,35 +109,54 @@ class PythonTask:
             outcome = failed("bad_arguments", error.message)
         else:
             outcome = await self._carry_out(
-                made(Work, (task, task.function, bound, target.args, context, log, timeout, None))
+                _make_work(task, task.function, bound, target.args, context, log, timeout, None)
             )
-        if _is_final(call, outcome):
-            now = call.triggered_at + timedelta(seconds=CLOCK.monotonic() - began)
-            await self._tell(call, task, log, outcome, now)
+        if outcome.end is not AttemptEnd.SUCCEEDED:
+            if _is_final(call, outcome):
+                now = call.triggered_at + timedelta(seconds=CLOCK.monotonic() - began)
+                await self._tell(call, task, log, outcome, now)
+        elif context.completion is not None and context.completion.verdict is not None:
+            # One that failed after all has probably rolled back: then its word is what counts,
+            # and if not, it is refused, because the run is over.
+            written = context.completion.verdict
+            outcome = replace(outcome, completed=written.attempt, result=written.result)
         log.close()
         return outcome
 
+    def _context(
+        self,
+        call: Call,
+        task: Task,
+        log: RunLog,
+        timeout: timedelta,
+        *,
+        at: datetime,
+        began: float,
+    ) -> Context:
+        facts = facts_of(call.run, task.name, started_at=at, began=began, timeout=timeout)
+        completing = self._completing
+        if completing is None:
+            return Context(facts, log.line)
+        return Context(facts, log.line, partial(completing, call))
+
     async def _carry_out(self, work: Work) -> Outcome:
+        mode = work.task.mode
         try:
-            outcome = await self._call(work)
+            if mode is Isolation.PROCESS:
+                self._app = self._app or path_of(self._registry)
+                outcome = await run_in_process(work.task.app_path or self._app, work)
+            # A sync handler of an async task must not block the loop.
+            elif (mode is Isolation.INLINE and work.error is None) or is_async(work.function):
+                outcome = await run_inline(work)
+            else:
+                assert self._threads is not None, "open() comes first"
+                outcome = await run_in_thread(self._threads, work)
         finally:
             work.context.finish_lines()
         if outcome.end is AttemptEnd.CANCELED and work.overdue:
             # The function saw that its time was over before anybody told it.
             return work.timed_out()
         return outcome
-
-    async def _call(self, work: Work) -> Outcome:
-        mode = work.task.mode
-        if mode is Isolation.PROCESS:
-            self._app = self._app or path_of(self._registry)
-            return await run_in_process(work.task.app_path or self._app, work)
-        # A sync handler of an async task must not block the loop.
-        inline = mode is Isolation.INLINE and work.error is None
-        if inline or is_async(work.function):
-            return await run_inline(work)
-        assert self._threads is not None, "open() comes first"
-        return await run_in_thread(self._threads, work)
 
     async def _tell(
         self, call: Call, task: Task, log: RunLog, outcome: Outcome, now: datetime
@@ -141,7 +166,7 @@ class PythonTask:
         if task.on_failure is None:
             return
         error = TaskError(message=outcome.error, code=outcome.code)
-        context = _context(call, task, log, HANDLER_TIMEOUT, at=now)
+        context = self._context(call, task, log, HANDLER_TIMEOUT, at=now, began=CLOCK.monotonic())
         work = Work(
             task=task,
             function=task.on_failure,
@@ -169,11 +194,6 @@ class PythonTask:
             "an on_failure handler failed",
             extra={"task": work.task.name, "run_id": work.context.run_id, "error": outcome.error},
         )
-
-
-def _context(call: Call, task: Task, log: RunLog, timeout: timedelta, *, at: datetime) -> Context:
-    facts = facts_of(call.run, task=task.name, started_at=at, timeout=timeout)
-    return Context(facts, log.line, call.complete)
 
 
 def _is_final(call: Call, outcome: Outcome) -> bool:

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from chimes.errors import ChimesError
 from chimes.model.access import Owner, OwnerType
-from chimes.model.change import made
+from chimes.model.change import maker
 from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from chimes.model.target import Target, TaskTarget
@@ -31,6 +31,7 @@ from chimes.triggers.zone import UTC_NAME
 STATUSES = {status.value: status for status in RunStatus}
 
 _TASK = {"kind", "name", "args"}
+_make_task_target = maker(TaskTarget)
 
 Value = str | int | float | None
 Values = tuple[Value, ...]
@@ -115,7 +116,7 @@ def target_of(text: str) -> Target:
     if isinstance(plain, dict) and plain.keys() == _TASK and plain["kind"] == "task":
         name, args = plain["name"], plain["args"]
         if isinstance(name, str) and isinstance(args, dict):
-            return made(TaskTarget, (name, args, "task"))
+            return _make_task_target(name, args, "task")
     return target_from_plain(plain)
 
 

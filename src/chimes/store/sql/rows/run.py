@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from chimes.model.change import made
+from chimes.model.change import maker
 from chimes.model.ids import RunId
 from chimes.model.run import Attempt, LogEntry, Origin, Run
 from chimes.store.codec.run import attempt_from_plain, attempt_to_plain
@@ -33,6 +33,7 @@ from chimes.store.sql.rows.parts import (
 )
 
 _ORIGINS = {origin.value: origin for origin in Origin}
+_make_run = maker(Run)
 
 NO_ATTEMPTS = "[]"
 #: What a task leaves behind that returns nothing, as most do.
@@ -138,46 +139,43 @@ def run_of(row: Sequence[Any]) -> Run:
         _needs,
         _batch_id,
     ) = row
-    return made(
-        Run,
-        (
-            run_id,
-            schedule_id,
-            schedule_name,
-            schedule_version,
-            namespace,
-            owner_of(owner_type, owner_id),
-            maybe_moment(slot),
-            _ORIGINS[origin],
-            parent_id,
-            step,
-            retry_of,
-            target_of(target),
-            policy_of(policy),
-            priority,
-            catch_up == 1,
-            concurrency_key,
-            concurrency_limit,
-            blocked == 1,
-            STATUSES[status],
-            attempt,
-            fence,
-            holder,
-            started == 1,
-            cancel_requested == 1,
-            moment_of(created_at),
-            moment_of(planned_at),
-            moment_of(available_at),
-            maybe_moment(claimed_at),
-            maybe_moment(started_at),
-            maybe_moment(finished_at),
-            None if result is None else decode_object(result),
-            error,
-            reason,
-            missed_count,
-            maybe_moment(missed_until),
-            () if attempts == NO_ATTEMPTS else attempts_of(attempts),
-        ),
+    return _make_run(
+        run_id,
+        schedule_id,
+        schedule_name,
+        schedule_version,
+        namespace,
+        owner_of(owner_type, owner_id),
+        maybe_moment(slot),
+        _ORIGINS[origin],
+        parent_id,
+        step,
+        retry_of,
+        target_of(target),
+        policy_of(policy),
+        priority,
+        catch_up == 1,
+        concurrency_key,
+        concurrency_limit,
+        blocked == 1,
+        STATUSES[status],
+        attempt,
+        fence,
+        holder,
+        started == 1,
+        cancel_requested == 1,
+        moment_of(created_at),
+        moment_of(planned_at),
+        moment_of(available_at),
+        maybe_moment(claimed_at),
+        maybe_moment(started_at),
+        maybe_moment(finished_at),
+        None if result is None else decode_object(result),
+        error,
+        reason,
+        missed_count,
+        maybe_moment(missed_until),
+        () if attempts == NO_ATTEMPTS else attempts_of(attempts),
     )
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from chimes.model.change import made
+from chimes.model.change import maker
 from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Dependency, Schedule, Summary
 from chimes.store.codec.schedule import dependency_from_plain, labels_from_plain
@@ -29,6 +29,8 @@ from chimes.store.sql.rows.parts import (
     target_of,
     trigger_of,
 )
+
+_make_schedule = maker(Schedule)
 
 
 def schedule_values(schedule: Schedule) -> dict[str, Value]:
@@ -112,40 +114,37 @@ def schedule_of(row: Sequence[Any]) -> Schedule:
         updated_by,
         deleted_at,
     ) = row
-    return made(
-        Schedule,
-        (
-            schedule_id,
-            namespace,
-            name,
-            owner_of(owner_type, owner_id),
-            trigger_of(trigger),
-            target_of(target),
-            policy_of(policy),
-            priority,
-            {} if labels == "{}" else labels_from_plain(decode_object(labels)),
-            enabled == 1,
-            pause_note,
-            maybe_moment(pause_until),
-            None if depends_on is None else dependency_of(depends_on),
-            {} if door_data == "{}" else decode_object(door_data),
-            maybe_moment(next_slot),
-            maybe_moment(next_run_at),
-            maybe_moment(last_slot),
-            maybe_moment(last_enqueued_at),
-            maybe_moment(last_run_at),
-            None if last_status is None else STATUSES[last_status],
-            last_error,
-            maybe_moment(last_success_at),
-            fired_count,
-            maybe_moment(purged_until),
-            version,
-            moment_of(created_at),
-            created_by,
-            moment_of(updated_at),
-            updated_by,
-            maybe_moment(deleted_at),
-        ),
+    return _make_schedule(
+        schedule_id,
+        namespace,
+        name,
+        owner_of(owner_type, owner_id),
+        trigger_of(trigger),
+        target_of(target),
+        policy_of(policy),
+        priority,
+        {} if labels == "{}" else labels_from_plain(decode_object(labels)),
+        enabled == 1,
+        pause_note,
+        maybe_moment(pause_until),
+        None if depends_on is None else dependency_of(depends_on),
+        {} if door_data == "{}" else decode_object(door_data),
+        maybe_moment(next_slot),
+        maybe_moment(next_run_at),
+        maybe_moment(last_slot),
+        maybe_moment(last_enqueued_at),
+        maybe_moment(last_run_at),
+        None if last_status is None else STATUSES[last_status],
+        last_error,
+        maybe_moment(last_success_at),
+        fired_count,
+        maybe_moment(purged_until),
+        version,
+        moment_of(created_at),
+        created_by,
+        moment_of(updated_at),
+        updated_by,
+        maybe_moment(deleted_at),
     )
 
 

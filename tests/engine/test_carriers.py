@@ -1,0 +1,128 @@
+"""Attempts are carried out one after another by few tasks, and none waits for another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import pytest
+
+from chimes.engine.capacity import Capacity
+from chimes.engine.carriers import Carriers
+from chimes.engine.hold import Hold, Stop
+from tests.builders import NOW, a_run
+
+
+def holds(count: int) -> list[Hold]:
+    return [Hold(a_run(), cast(Capacity, None), lambda _: None, lambda: NOW) for _ in range(count)]
+
+
+class Carried:
+    """What was carried out, by which tasks."""
+
+    def __init__(self, one: Callable[[Hold], Awaitable[None]] | None = None) -> None:
+        self.order: list[Hold] = []
+        self.tasks: set[asyncio.Task[None] | None] = set()
+        self.one = one
+
+    async def __call__(self, hold: Hold) -> None:
+        assert hold.task is asyncio.current_task()
+        self.order.append(hold)
+        self.tasks.add(hold.task)
+        if self.one is not None:
+            await self.one(hold)
+
+
+async def turns(count: int = 30) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_attempts_that_never_wait_share_a_task() -> None:
+    carried = Carried()
+    given = holds(100)
+    carriers = Carriers(carried)
+    carriers.put(given)
+    await turns(2)
+    assert carried.order == given
+    assert len(carried.tasks) == 1
+
+
+async def test_attempts_that_wait_all_begin_in_their_order_within_a_few_turns() -> None:
+    go_on = asyncio.Event()
+
+    async def one(_: Hold) -> None:
+        await go_on.wait()
+
+    carried = Carried(one)
+    given = holds(500)
+    carriers = Carriers(carried)
+    carriers.put(given)
+    await turns()
+    assert carried.order == given
+    assert len(carried.tasks) == 500
+    go_on.set()
+    # Next time as many begin at once, and none is left behind.
+    more = holds(500)
+    carriers.put(more)
+    await turns(3)
+    assert carried.order == given + more
+
+
+async def test_one_that_waits_does_not_hold_up_those_behind_it() -> None:
+    never = asyncio.Event()
+    given = holds(50)
+
+    async def one(hold: Hold) -> None:
+        if hold is given[10]:
+            await never.wait()
+
+    carried = Carried(one)
+    Carriers(carried).put(given)
+    await turns(6)
+    assert carried.order == given
+    never.set()
+    await turns(2)
+
+
+async def test_those_that_were_handed_over_before_are_passed_over() -> None:
+    carried = Carried()
+    given = holds(3)
+    Carriers(carried).put(given)
+    given[1].handed_over = True
+    await turns(2)
+    assert carried.order == [given[0], given[2]]
+
+
+async def test_a_task_that_was_told_to_stop_carries_out_nothing_else() -> None:
+    given = holds(5)
+
+    async def one(hold: Hold) -> None:
+        if hold is given[2]:
+            hold.stop = Stop.CANCEL
+            assert hold.task is not None
+            # It ends without having listened.
+            hold.task.cancel()
+
+    carried = Carried(one)
+    Carriers(carried).put(given)
+    await turns(6)
+    assert carried.order == given
+    assert given[2].task is not given[3].task
+    assert given[3].task is given[4].task
+
+
+async def test_a_bug_in_one_leaves_the_others_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = holds(5)
+
+    async def one(hold: Hold) -> None:
+        if hold is given[2]:
+            raise RuntimeError("a bug")
+
+    carried = Carried(one)
+    Carriers(carried).put(given)
+    await turns(6)
+    assert carried.order == given
