@@ -74,9 +74,9 @@ class Forgetting:
         self._stirred = asyncio.Event()
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, RunEnded | RunRescued) and event.run.status.terminal:
+        if isinstance(event, RunEnded | RunRescued):
             names = _names_kept(event.run)
-            if names:
+            if names and event.run.status.terminal:
                 self._ended[event.run.id] = names
                 self._stirred.set()
 

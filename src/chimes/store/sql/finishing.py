@@ -221,7 +221,13 @@ def _as_written(before: Run, verdict: Verdict, row: Sequence[Any]) -> Run:
 
 def _storable_as_it_is(values: tuple[Value, ...]) -> bool:
     """Not all that is said can be (`clean`): then the store's word counts."""
-    return all(text is None or str(text).isascii() for text in values[4:])
+    _, _, _, _, result, error, reason, attempt = values
+    return (
+        (result is None or str(result).isascii())
+        and str(error).isascii()
+        and str(reason).isascii()
+        and str(attempt).isascii()
+    )
 
 
 def _values(verdict: Verdict) -> tuple[Value, ...]:

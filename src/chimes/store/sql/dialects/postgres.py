@@ -41,6 +41,7 @@ from chimes.store.sql.dialects.postgres_statements import (
     COMING,
     DUE_SCHEDULES,
     END_STALLED,
+    FINISH_ALIKE,
     FINISH_PLAIN,
     FIRE_PLAIN,
     NEXT_AVAILABLE,
@@ -189,7 +190,12 @@ class PostgresDialect(Dialect):
         *,
         recording: bool,
     ) -> Rows:
-        given = (*(list(each) for each in zip(*verdicts, strict=True)), now, recording)
+        ids, *common, attempts = zip(*verdicts, strict=True)
+        if all(column.count(column[0]) == len(column) for column in common):
+            alike = (list(ids), *(column[0] for column in common), list(attempts))
+            return connection.exec_driver_sql(FINISH_ALIKE, (*alike, now, recording)).all()
+        columns = (ids, *common, attempts)
+        given = (*(list(column) for column in columns), now, recording)
         return connection.exec_driver_sql(FINISH_PLAIN, given).all()
 
     def pending(

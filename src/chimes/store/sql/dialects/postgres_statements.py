@@ -249,7 +249,7 @@ RETURNING id
 # that rows are found by their id: without fresh statistics the planner takes running runs for
 # few, and would walk all of them for each verdict. The schedules are told as `summarized` does it.
 # The look for blocked runs is a later statement than the one that got the locks, as it has to be.
-FINISH_PLAIN = f"""
+_FINISH = f"""
 WITH clock AS MATERIALIZED (SELECT coalesce($9::bigint, ({NOW})) AS at), done AS (
   UPDATE runs SET
     holder = NULL, started = 0, status = new.status, result = new.result, error = new.error,
@@ -257,10 +257,7 @@ WITH clock AS MATERIALIZED (SELECT coalesce($9::bigint, ({NOW})) AS at), done AS
     finished_at = CASE WHEN new.retry_in IS NULL THEN clock.at END,
     attempts = CASE WHEN runs.attempts = '[]' THEN '[' ELSE left(runs.attempts, -1) || ',' END
       || new.attempt || ']'
-  FROM clock, unnest(
-    $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
-    $8::text[]
-  ) AS new({", ".join(PLAIN_VERDICT)})
+  FROM clock, {{verdicts}} AS new({", ".join(PLAIN_VERDICT)})
   WHERE runs.id = new.id AND CASE WHEN runs.fence = new.fence THEN
     runs.status = '{RunStatus.RUNNING}' AND runs.kind <> 'flow' AND runs.parent_id IS NULL
     AND (new.retry_in IS NULL OR runs.cancel_requested = 0)
@@ -284,3 +281,16 @@ SELECT id, at, cancel_requested, EXISTS (
   AND waiting.concurrency_key = done.concurrency_key
 ) FROM done
 """
+FINISH_PLAIN = _FINISH.format(
+    verdicts="""unnest(
+    $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+    $8::text[]
+  )"""
+)
+# What they all have in common is sent once: the driver looks at every value of a list.
+FINISH_ALIKE = _FINISH.format(
+    verdicts="""(
+    SELECT id, $2::bigint, $3::text, $4::bigint, $5::text, $6::text, $7::text, attempt
+    FROM unnest($1::text[], $8::text[]) AS each(id, attempt)
+  )"""
+)

@@ -36,6 +36,7 @@ _make_task_target = maker(TaskTarget)
 Value = str | int | float | None
 Values = tuple[Value, ...]
 
+_first_value = json.JSONDecoder().raw_decode
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -47,8 +48,17 @@ def encode_object(value: Mapping[str, object]) -> str:
     return encode(dict(value)) if value else "{}"
 
 
+def _loads(text: str) -> object:
+    """`json.loads` of what we have written ourselves, without its preparations."""
+    try:
+        value, end = _first_value(text)
+    except ValueError:
+        end = -1
+    return value if end == len(text) else json.loads(text)
+
+
 def decode_object(text: str) -> dict[str, object]:
-    decoded = {} if text == "{}" else json.loads(text)
+    decoded = {} if text == "{}" else _loads(text)
     assert isinstance(decoded, dict)
     return decoded
 
@@ -111,7 +121,7 @@ def zone_in(text: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def target_of(text: str) -> Target:
-    plain = json.loads(text)
+    plain = _loads(text)
     # The arguments of tasks differ from run to run, so these are read all the time.
     if isinstance(plain, dict) and plain.keys() == _TASK and plain["kind"] == "task":
         name, args = plain["name"], plain["args"]
