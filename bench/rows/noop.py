@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from statistics import median
 
 from suite import peers
 from suite.bench import Bench
+from suite.children import Child
 from suite.chimes_tables import ChimesTables, micros
+from suite.claiming import together
 from suite.nodes import Nodes, call_faults
 from suite.report import Faults, Line, faultless, line
-from suite.rounds import interleaved
+from suite.rounds import interleaved, ratio
 
 ROW = "no-op runs"
 COUNT, COUNT_LONG = 20_000, 100_000
@@ -22,22 +24,40 @@ LEAST_TIMES = {peers.PGQUEUER: 2.0, peers.PROCRASTINATE: 50.0}
 LEAST_PER_SECOND = 15_000
 
 
+RAW = "the statements alone"
+
+
 def measure(bench: Bench) -> list[Line]:
     count = COUNT_LONG if bench.long else COUNT
     tables = ChimesTables(bench.postgres, "noop")
+    bare_tables = ChimesTables(bench.postgres, "noop_raw")
+    bare = Child(["nodes/raw_worker.py", bare_tables.url])
+    bare.answer(60)
     nodes = Nodes(tables, 1)
     given = 0
 
+    def queued(where: ChimesTables, ahead: timedelta) -> datetime:
+        """In empty tables, as the peers have them."""
+        where.empty()
+        available = where.now() + ahead
+        where.queue(count, available=available, first=given)
+        where.sql("ANALYZE runs")
+        return available
+
     def chimes() -> float:
         nonlocal given
-        available = tables.now() + AHEAD
-        tables.queue(count, available=available, first=given)
-        tables.sql("ANALYZE runs")
-        since = micros(available)
+        available = queued(tables, AHEAD)
         given += count
         nodes.wait_until_done(available, 180)
-        last = int(tables.sql(f"SELECT max(finished_at) FROM runs WHERE created_at = {since}"))
-        return count / (last - since) * 1_000_000
+        last = int(tables.sql("SELECT max(finished_at) FROM runs"))
+        return count / (last - micros(available)) * 1_000_000
+
+    def raw() -> float:
+        queued(bare_tables, timedelta())
+        done = together([bare], {})
+        if done.count != count:
+            raise RuntimeError(f"{done.count:,} of {count:,} were finished")
+        return done.rate
 
     def peer(which: peers.Peer, size: int) -> float:
         return peers.measured(which, bench.postgres, "jobs", size, WATCHED_SECONDS).rate
@@ -47,11 +67,13 @@ def measure(bench: Bench) -> list[Line]:
             bench.rounds,
             {
                 "Chimes": chimes,
+                RAW: raw,
                 peers.PGQUEUER.name: partial(peer, peers.PGQUEUER, count),
                 peers.PROCRASTINATE.name: partial(peer, peers.PROCRASTINATE, SLOW_COUNT),
             },
         )
     finally:
+        bare.close()
         doubles, missing = call_faults(nodes.close(), given)
     ours = median(found["Chimes"])
     lines = [
@@ -60,7 +82,12 @@ def measure(bench: Bench) -> list[Line]:
             goal=f"≥ {LEAST_PER_SECOND:,}/s",
             met=ours >= LEAST_PER_SECOND,
             how=f"{count:,} queued; from due to the last stored result",
-        )
+        ),
+        line(
+            *(ROW, RAW, "runs/s", found[RAW]),
+            ratio=ratio(found["Chimes"], found[RAW]),
+            how="claim and verdict on two connections, nothing carried out",
+        ),
     ]
     for which, least in LEAST_TIMES.items():
         theirs = median(found[which.name])

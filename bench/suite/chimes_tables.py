@@ -87,7 +87,8 @@ class ChimesTables:
             "target": f"replace(t.target, '{NUMBER}', n::text)",
             "planned_at": str(moment),
             "available_at": str(moment),
-            "created_at": str(moment),
+            # One after the other, as they would come in.
+            "created_at": f"{moment} - {count} + n - {first}",
         }
         self._copy("runs", self._run_columns, values, "bench_template_run", first, count)
 
