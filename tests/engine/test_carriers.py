@@ -113,6 +113,60 @@ async def test_a_task_that_was_told_to_stop_carries_out_nothing_else() -> None:
     assert given[3].task is given[4].task
 
 
+async def test_who_has_waited_carries_out_nothing_else() -> None:
+    """Sessions, callbacks and the like hang on a task: they are not found by the next."""
+    given = holds(4)
+
+    async def one(hold: Hold) -> None:
+        if hold is given[1]:
+            await asyncio.sleep(0)
+
+    carried = Carried(one)
+    carriers = Carriers(carried)
+    carriers.put(given)
+    await turns()
+    more = holds(1)
+    carriers.put(more)
+    await turns()
+    assert carried.order == given + more
+    assert given[0].task is given[1].task
+    assert given[1].task not in (given[2].task, given[3].task, more[0].task)
+
+
+async def test_a_cancellation_that_is_left_behind_meets_nobody_else() -> None:
+    given = holds(3)
+
+    async def one(hold: Hold) -> None:
+        if hold is given[0]:
+            # The doing of the function itself, which has not even waited.
+            assert hold.task is not None
+            hold.task.cancel()
+        else:
+            await asyncio.sleep(0)
+            waited.append(hold)
+
+    waited: list[Hold] = []
+    Carriers(Carried(one)).put(given)
+    await turns()
+    assert waited == given[1:]
+
+
+async def test_there_are_never_more_at_once_than_attempts() -> None:
+    async def one(_: Hold) -> None:
+        await asyncio.sleep(0)
+
+    carried = Carried(one)
+    carriers = Carriers(carried)
+    before = asyncio.all_tasks()
+    for _ in range(100):
+        carriers.put(holds(2))
+        carriers.put(holds(2))
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks() - before) <= 20
+    await turns()
+    assert len(carried.order) == 400
+
+
 async def test_a_bug_in_one_leaves_the_others_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import BeforeValidator
 
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Attempt, AttemptEnd
@@ -37,6 +38,16 @@ from tests.targets.task_calls import Carried, a_call, a_registry, carry_out, run
 
 ROOT = Path(__file__).parents[2]
 ALL = ["inline", "thread", "process"]
+
+_here: ContextVar[str] = ContextVar("here", default="nothing")
+
+
+def _marked(value: str) -> str:
+    _here.set("read")
+    return value
+
+
+Marked = Annotated[str, BeforeValidator(_marked)]
 
 
 async def once(function: Callable[..., object], **given: Any) -> Carried:
@@ -130,6 +141,23 @@ async def test_what_a_task_sets_in_its_context_is_gone_with_it() -> None:
     assert here.get() == "nothing"
     with pytest.raises(LookupError):
         current_context()
+
+
+async def test_reading_arguments_leaves_nothing_behind_and_a_handler_finds_what_was_set() -> None:
+    found: list[str] = []
+
+    async def fails(value: Marked) -> None:
+        found.append(_here.get())
+        _here.set("mine")
+        raise Reject("no")
+
+    async def handler(context: Context, error: TaskError) -> None:
+        found.append(_here.get())
+
+    async with running(a_registry(fails, on_failure=handler)) as runner:
+        await carry_out(runner, "fails", value="x")
+    assert found == ["read", "mine"]
+    assert _here.get() == "nothing"
 
 
 async def test_lines_from_many_threads_are_whole_and_bounded() -> None:

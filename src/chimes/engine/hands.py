@@ -8,7 +8,14 @@ from collections.abc import Iterable, Sequence
 from chimes.clock import Clock
 from chimes.engine.capacity import Capacity
 from chimes.engine.carriers import Carriers
-from chimes.engine.events import Events, RunEnded, RunRetrying, TargetStuck, VerdictFenced
+from chimes.engine.events import (
+    Events,
+    RunEnded,
+    RunRetrying,
+    TargetBroken,
+    TargetStuck,
+    VerdictFenced,
+)
 from chimes.engine.execution import Execution
 from chimes.engine.hold import Hold, Stop
 from chimes.engine.live_logs import LiveLogs
@@ -199,9 +206,15 @@ class Hands:
             self._conclude(hold, outcome)
 
     def _conclude(self, hold: Hold, outcome: Outcome | None) -> None:
-        if not hold.handed_over:
+        if hold.handed_over:
+            return
+        try:
             verdict = None if outcome is None else self._execution.verdict(hold, outcome)
             self._hand_over(hold, verdict)
+        except Exception as error:
+            # As if its target had not answered: its time ends it. The others go on.
+            hold.ended = None
+            self._events.emit(TargetBroken(run=hold.run, error=error))
 
     def _look_out(self) -> None:
         """One timer for all, while there is anything in hand: most runs end long before their

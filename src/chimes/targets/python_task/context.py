@@ -118,17 +118,6 @@ class Completion(Protocol):
 class Context:
     """One attempt, as its function sees it. Safe to use from any thread."""
 
-    __slots__ = (
-        "_canceled",
-        "_completing",
-        "_facts",
-        "_line",
-        "_logger",
-        "_told",
-        "_unfinished",
-        "completion",
-    )
-
     def __init__(
         self, facts: Facts, line: Line, completing: Callable[[], Completion] | None = None
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context, copy_context
+from contextvars import Context
 from typing import Any, TypeAlias
 
 from chimes.model.run import Outcome
@@ -22,12 +22,11 @@ Called: TypeAlias = Coroutine[Any, Any, object]
 
 async def run_inline(work: Work) -> Outcome:
     """A coroutine is cancelled at its deadline. A sync function cannot be: while it runs, so does
-    nothing else here. What it sets in its context is gone with it."""
-    context = copy_context()
-    context.run(enter, work.context)
-    bound = work.bound
+    nothing else here."""
+    scope, bound = work.scope, work.bound
+    scope.run(enter, work.context)
     try:
-        called = context.run(work.function, *bound.args, **bound.kwargs)
+        called = scope.run(work.function, *bound.args, **bound.kwargs)
     except RAISED_BY_TASKS as error:
         return work.raised(error)
     if not is_async(work.function):
@@ -35,12 +34,12 @@ async def run_inline(work: Work) -> Outcome:
     coroutine = called if asyncio.iscoroutine(called) else _awaiting(called)
     try:
         # Up to its first wait it needs no timer, and many never wait.
-        waits_for = context.run(coroutine.send, None)
+        waits_for = scope.run(coroutine.send, None)
     except StopIteration as ended:
         return outcome_of_value(ended.value)
     except RAISED_BY_TASKS as error:
         return work.raised(error)
-    return await _run_on(work, _Begun(coroutine, waits_for, context, work.context.cancel))
+    return await _run_on(work, _Begun(coroutine, waits_for, scope, work.context.cancel))
 
 
 async def _run_on(work: Work, begun: _Begun) -> Outcome:
@@ -68,17 +67,17 @@ class _Begun:
         self,
         coroutine: Called,
         waits_for: object,
-        context: Context,
+        scope: Context,
         stop: Callable[[], None],
     ) -> None:
         """`stop`: called when it is told to, before it hears of it."""
         self._coroutine = coroutine
         self._waits_for = waits_for
-        self._context = context
+        self._scope = scope
         self._stop = stop
 
     def __await__(self) -> Generator[object, object, object]:
-        coroutine, waits_for, run = self._coroutine, self._waits_for, self._context.run
+        coroutine, waits_for, run = self._coroutine, self._waits_for, self._scope.run
         while True:
             try:
                 answer = yield waits_for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
@@ -35,6 +36,7 @@ CLOCK = SystemClock()
 HANDLER_TIMEOUT = timedelta(seconds=10)
 
 _make_work = maker(Work)
+_NOTHING = Bound((), {})
 
 
 class PythonTask:
@@ -102,19 +104,23 @@ class PythonTask:
         began = CLOCK.monotonic()
         timeout = call.run.policy.timeout
         context = self._context(call, task, log, timeout, at=call.triggered_at, began=began)
+        scope = contextvars.copy_context()
+        outcome: Outcome | None = None
         try:
-            bound = bind(task, target.args, context)
+            # Reading arguments may run code of the application, too.
+            bound = scope.run(bind, task, target.args, context)
         except InvalidInput as error:
             log.remark("error", error.message)
-            outcome = failed("bad_arguments", error.message)
-        else:
-            outcome = await self._carry_out(
-                _make_work(task, task.function, bound, target.args, context, log, timeout, None)
-            )
+            bound, outcome = _NOTHING, failed("bad_arguments", error.message)
+        work = _make_work(
+            task, task.function, bound, target.args, context, log, timeout, scope, None
+        )
+        if outcome is None:
+            outcome = await self._carry_out(work)
         if outcome.end is not AttemptEnd.SUCCEEDED:
             if _is_final(call, outcome):
                 now = call.triggered_at + timedelta(seconds=CLOCK.monotonic() - began)
-                await self._tell(call, task, log, outcome, now)
+                await self._tell(call, work, outcome, now)
         elif context.completion is not None and context.completion.verdict is not None:
             # One that failed after all has probably rolled back: then its word is what counts,
             # and if not, it is refused, because the run is over.
@@ -158,15 +164,17 @@ class PythonTask:
             return work.timed_out()
         return outcome
 
-    async def _tell(
-        self, call: Call, task: Task, log: RunLog, outcome: Outcome, now: datetime
-    ) -> None:
-        """Calls the task's `on_failure`. The attempt is over: being told to stop now ends the
-        wait for the handler, not the handler, and changes nothing about the outcome."""
+    async def _tell(self, call: Call, told: Work, outcome: Outcome, now: datetime) -> None:
+        """Calls the task's `on_failure`, which finds what the task has set. The attempt is over:
+        being told to stop now ends the wait for the handler, not the handler, and changes nothing
+        about the outcome."""
+        task, log = told.task, told.log
         if task.on_failure is None:
             return
         error = TaskError(message=outcome.error, code=outcome.code)
-        context = self._context(call, task, log, HANDLER_TIMEOUT, at=now, began=CLOCK.monotonic())
+        began = CLOCK.monotonic()
+        context = self._context(call, task, log, HANDLER_TIMEOUT, at=now, began=began)
+        context.completion = told.context.completion
         work = Work(
             task=task,
             function=task.on_failure,
@@ -175,9 +183,10 @@ class PythonTask:
             context=context,
             log=log,
             timeout=HANDLER_TIMEOUT,
+            scope=told.scope.copy(),
             error=error,
         )
-        handler = asyncio.create_task(self._handle(work))
+        handler = asyncio.create_task(self._handle(work), context=told.scope.copy())
         self._handlers.add(handler)
         handler.add_done_callback(self._handlers.discard)
         try:

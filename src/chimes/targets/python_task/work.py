@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -31,6 +32,8 @@ class Work:
     context: Context
     log: RunLog
     timeout: timedelta
+    #: Where it runs: what it sets is gone with it.
+    scope: contextvars.Context
     #: What a handler is told; None for the task's own function.
     error: TaskError | None = None
 
