@@ -37,7 +37,7 @@ async def finish(connection: asyncpg.Connection, node: str, rows: list[asyncpg.R
     ids = [row[_ID] for row in rows]
     alike = (rows[0][_FENCE], "succeeded", None, '{"value":null}', "", "")
     attempts = [ATTEMPT % node] * len(ids)
-    return len(await connection.fetch(FINISH_ALIKE, ids, *alike, attempts, None, False))
+    return len(await connection.fetch(FINISH_ALIKE, ids, attempts, *alike, None, False))
 
 
 async def work(connections: list[asyncpg.Connection], node: str) -> list[tuple[float, int]]:

@@ -133,17 +133,34 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
         ),
         {"schedules_pkey"},
     ),
+    "fire alike": (
+        postgres.FIRE_ALIKE,
+        (
+            ["s"] * 200,
+            ["r"] * 200,
+            *([1] * 200 for _ in range(2)),
+            *(1, 1, "http", 1),
+            *(1, 1, 1, "n", 1),
+        ),
+        {"schedules_pkey"},
+    ),
     "finish": (
         postgres.FINISH_PLAIN,
         (
             ["r"] * 200,
+            ["{}"] * 200,
             [1] * 200,
             ["succeeded"] * 200,
             [None] * 200,
-            *([""] * 200 for _ in range(4)),
+            *([""] * 200 for _ in range(3)),
             1,
             True,
         ),
+        {"runs_pkey", "runs_blocked", "schedules_pkey"},
+    ),
+    "finish alike": (
+        postgres.FINISH_ALIKE,
+        (["r"] * 200, ["{}"] * 200, 1, "succeeded", None, "", "", "", 1, True),
         {"runs_pkey", "runs_blocked", "schedules_pkey"},
     ),
     "pending deliveries": (

@@ -221,7 +221,7 @@ def _as_written(before: Run, verdict: Verdict, row: Sequence[Any]) -> Run:
 
 def _storable_as_it_is(values: tuple[Value, ...]) -> bool:
     """Not all that is said can be (`clean`): then the store's word counts."""
-    _, _, _, _, result, error, reason, attempt = values
+    _, attempt, _, _, _, result, error, reason = values
     return (
         (result is None or str(result).isascii())
         and str(error).isascii()
@@ -235,11 +235,11 @@ def _values(verdict: Verdict) -> tuple[Value, ...]:
     again = verdict.retry_in
     return (
         verdict.run_id,
+        attempt_text(verdict.attempt),
         verdict.fence,
         verdict.status.value if again is None else "queued",
         None if again is None else again // MICROSECOND,
         result_text(verdict.result),
         clean(verdict.error),
         clean(verdict.reason),
-        attempt_text(verdict.attempt),
     )

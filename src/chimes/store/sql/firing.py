@@ -142,9 +142,9 @@ def _plain(firing: OnTime) -> PlainFiring:
     return PlainFiring(
         before.id,
         firing.run_id,
-        micros(before.next_run_at),
         maybe_micros(firing.next_slot),
         maybe_micros(firing.next_run_at),
+        micros(before.next_run_at),
         before.policy.concurrency_limit,
         before.target.needs,
         firing.fence,

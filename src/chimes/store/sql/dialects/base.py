@@ -214,9 +214,9 @@ class PlainFiring(NamedTuple):
 
     schedule_id: str
     run_id: str
-    planned_at: int
     next_slot: int | None
     next_run_at: int | None
+    planned_at: int
     concurrency_limit: int
     needs: str
     fence: int
@@ -248,4 +248,4 @@ class Asked(NamedTuple):
 
 
 #: The order of the values of a verdict.
-PLAIN_VERDICT = ("id", "fence", "status", "retry_in", "result", "error", "reason", "attempt")
+PLAIN_VERDICT = ("id", "attempt", "fence", "status", "retry_in", "result", "error", "reason")

@@ -5,7 +5,7 @@ depend on how long the list is."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -32,7 +32,14 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.sql.expression import cast
 
 from chimes.clock import Clock
-from chimes.store.sql.dialects.base import Asked, Batch, Dialect, PlainFiring, Rows
+from chimes.store.sql.dialects.base import (
+    PLAIN_VERDICT,
+    Asked,
+    Batch,
+    Dialect,
+    PlainFiring,
+    Rows,
+)
 from chimes.store.sql.dialects.counting import PostgresCounting
 from chimes.store.sql.dialects.postgres_statements import (
     ADMITTED,
@@ -43,6 +50,7 @@ from chimes.store.sql.dialects.postgres_statements import (
     END_STALLED,
     FINISH_ALIKE,
     FINISH_PLAIN,
+    FIRE_ALIKE,
     FIRE_PLAIN,
     NEXT_AVAILABLE,
     NEXT_DELIVERY,
@@ -160,15 +168,17 @@ class PostgresDialect(Dialect):
     def fire_plain(
         self, connection: Connection, batch: Batch, plain: Sequence[PlainFiring]
     ) -> Collection[str]:
+        alike, columns = _columns(plain, PlainFiring._fields.index("planned_at"))
         given = (
-            *(list(each) for each in zip(*plain, strict=True)),
+            *columns,
             batch.now,
             batch.claimed,
             batch.id,
             batch.node_id,
             batch.done,
         )
-        return set(connection.exec_driver_sql(FIRE_PLAIN, given).scalars())
+        statement = FIRE_ALIKE if alike else FIRE_PLAIN
+        return set(connection.exec_driver_sql(statement, given).scalars())
 
     def coming(self, connection: Connection, until: int, most: int) -> Sequence[int]:
         return connection.exec_driver_sql(COMING % most, (until,)).scalars().all()
@@ -190,13 +200,9 @@ class PostgresDialect(Dialect):
         *,
         recording: bool,
     ) -> Rows:
-        ids, *common, attempts = zip(*verdicts, strict=True)
-        if all(column.count(column[0]) == len(column) for column in common):
-            alike = (list(ids), *(column[0] for column in common), list(attempts))
-            return connection.exec_driver_sql(FINISH_ALIKE, (*alike, now, recording)).all()
-        columns = (ids, *common, attempts)
-        given = (*(list(column) for column in columns), now, recording)
-        return connection.exec_driver_sql(FINISH_PLAIN, given).all()
+        alike, columns = _columns(verdicts, PLAIN_VERDICT.index("fence"))
+        statement = FINISH_ALIKE if alike else FINISH_PLAIN
+        return connection.exec_driver_sql(statement, (*columns, now, recording)).all()
 
     def pending(
         self,
@@ -287,6 +293,14 @@ def _update_many(connection: Connection, table: Table, values: Sequence[dict[str
     if values:
         names = tuple(values[0])
         connection.exec_driver_sql(_update_all(table, names), _arrays(names, values))
+
+
+def _columns(rows: Sequence[tuple[Value, ...]], common: int) -> tuple[bool, Iterable[object]]:
+    """Whether they have in common what stands from `common` on; and their columns, of those with
+    just that one value: the driver looks at every value of a list."""
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    alike = all(column.count(column[0]) == len(column) for column in columns[common:])
+    return alike, columns[:common] + [column[0] if alike else column for column in columns[common:]]
 
 
 def _integer(value: object) -> int | None:

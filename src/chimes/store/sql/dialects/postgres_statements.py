@@ -205,13 +205,9 @@ RETURNING tokens, granted
 # is copied here and never sent; the slot is where the cursor stood. A slot that has its row keeps
 # it. The batch is written down along with it.
 _COPIED = "name, version, namespace, owner_type, owner_id, kind, target, policy, priority"
-FIRE_PLAIN = f"""
-WITH new AS (
-  SELECT * FROM unnest(
-    $1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[],
-    $8::bigint[]
-  ) WITH ORDINALITY
-  AS new(id, run_id, planned_at, next_slot, next_run_at, run_limit, needs, fence, place)
+_FIRE = f"""
+WITH new(id, run_id, next_slot, next_run_at, planned_at, run_limit, needs, fence, place) AS (
+  {{firings}}
 ), moved AS (
   UPDATE schedules SET
     last_slot = schedules.next_slot, next_slot = new.next_slot, next_run_at = new.next_run_at,
@@ -243,6 +239,19 @@ FROM moved
 ON CONFLICT DO NOTHING
 RETURNING id
 """
+FIRE_PLAIN = _FIRE.format(
+    firings="""SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[],
+    $8::bigint[]
+  ) WITH ORDINALITY"""
+)
+# What they all have in common is sent once: the driver looks at every value of a list.
+FIRE_ALIKE = _FIRE.format(
+    firings="""SELECT id, run_id, next_slot, next_run_at,
+    $5::bigint, $6::bigint, $7::text, $8::bigint, place
+  FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) WITH ORDINALITY
+  AS each(id, run_id, next_slot, next_run_at, place)"""
+)
 
 # Fenced in the statement itself. A retry that somebody asked to stop is left to the long way, and
 # so are flows and their steps, which follow from each other. The conditions stand in a CASE, so
@@ -283,14 +292,13 @@ SELECT id, at, cancel_requested, EXISTS (
 """
 FINISH_PLAIN = _FINISH.format(
     verdicts="""unnest(
-    $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+    $1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::text[], $7::text[],
     $8::text[]
   )"""
 )
-# What they all have in common is sent once: the driver looks at every value of a list.
 FINISH_ALIKE = _FINISH.format(
     verdicts="""(
-    SELECT id, $2::bigint, $3::text, $4::bigint, $5::text, $6::text, $7::text, attempt
-    FROM unnest($1::text[], $8::text[]) AS each(id, attempt)
+    SELECT id, attempt, $3::bigint, $4::text, $5::bigint, $6::text, $7::text, $8::text
+    FROM unnest($1::text[], $2::text[]) AS each(id, attempt)
   )"""
 )
