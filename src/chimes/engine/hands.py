@@ -145,7 +145,7 @@ class Hands:
             self._ended(hold)
             return
         hold.task.cancel()
-        # The loop may end before it hears of that.
+        # Its task may have ended without a word, by somebody else's doing.
         hold.task.add_done_callback(lambda _: self._ended(hold))
         if hold.timer is not None:
             hold.timer.cancel()
