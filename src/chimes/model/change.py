@@ -4,15 +4,15 @@
 `__init__` for them. A frozen value is written field by field past its own `__setattr__`, which
 costs more than all else about a schedule that fires, and it is copied half a dozen times on its way
 to a claimed run. So the fields are set on an open twin, a class with the same slots and nothing
-else, as for any ordinary object, and then it becomes what it is to be. The functions that do so are
-written out field by field, as `dataclasses` does it: several times as fast.
+else, as for any ordinary object, and then it becomes what it is to be: several times as fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields, make_dataclass
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -23,49 +23,44 @@ if TYPE_CHECKING:
 else:
 
     def replace(value, /, **changes):
-        # One copier for each set of names: there are as many as places that change something.
-        which = (value.__class__, *changes)
-        copier = _COPIERS.get(which)
-        if copier is None:
-            copier = _COPIERS[which] = _copier(*which)
-        return copier(value, **changes)
-
-
-_COPIERS: dict[tuple[object, ...], Callable[..., Any]] = {}
+        kind = value.__class__
+        copied = _copier(kind)(value)
+        try:
+            for name, new in changes.items():
+                setattr(copied, name, new)
+        except AttributeError:
+            raise TypeError(f"{kind.__name__} has no field {name!r}") from None
+        copied.__class__ = kind
+        return copied
 
 
 def maker(kind: Callable[..., T]) -> Callable[..., T]:
     """Makes a value of those of all its fields, in their order. For values whose types others have
     seen to: the schema, or the code around it."""
-    names = _names(kind)
-    sets = [f"_new.{name} = {name}" for name in names]
-    return _written(kind, f"def make({', '.join(names)})", sets)
+    twin = _twin(kind)
 
+    def make(*values: object) -> T:
+        # Its `__init__` sets one field after the other, and nothing stands between.
+        it = twin(*values)
+        it.__class__ = kind
+        return cast(T, it)
 
-def _copier(kind: type[Any], *changed: str) -> Callable[..., Any]:
-    names = _names(kind)
-    unknown = [name for name in changed if name not in names]
-    if unknown:
-        raise TypeError(f"{kind.__name__} has no field {unknown[0]!r}")
-    sets = [
-        f"_new.{name} = {name}" if name in changed else f"_new.{name} = _value.{name}"
-        for name in names
-    ]
-    return _written(kind, f"def make({', '.join(('_value', '/', *changed))})", sets)
-
-
-def _written(kind: Callable[..., T], head: str, sets: Sequence[str]) -> Callable[..., T]:
-    # No field of ours begins like that.
-    lines = (f"{head}:", "_new = _bare(_twin)", *sets, "_new.__class__ = _kind", "return _new")
-    given: dict[str, Any] = {"_bare": object.__new__, "_twin": _twin(kind), "_kind": kind}
-    exec("\n    ".join(lines), given)  # noqa: S102 - of the names of our own fields
-    return cast(Callable[..., T], given["make"])
+    return make
 
 
 @cache
-def _twin(kind: Callable[..., Any]) -> type[Any]:
-    return make_dataclass(cast(type[Any], kind).__name__, _names(kind), slots=True)
+def _copier(kind: Any) -> Callable[[Any], Any]:
+    """Makes a copy that is still open."""
+    names = _names(kind)
+    twin = _twin(kind)
+    all_of = attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
+    return lambda value: twin(*all_of(value))
 
 
-def _names(kind: Callable[..., Any]) -> list[str]:
-    return [field.name for field in fields(cast(type[Any], kind))]
+@cache
+def _twin(kind: Any) -> type[Any]:
+    return make_dataclass(kind.__name__, _names(kind), slots=True)
+
+
+def _names(kind: Any) -> list[str]:
+    return [field.name for field in fields(kind)]
