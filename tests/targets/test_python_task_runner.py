@@ -18,7 +18,8 @@ import pytest
 from pydantic import BeforeValidator
 
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.run import Attempt, AttemptEnd
+from chimes.model.run import Attempt, AttemptEnd, Verdict
+from chimes.targets.base import Call
 from chimes.targets.python_task import (
     Cancel,
     Context,
@@ -158,6 +159,40 @@ async def test_reading_arguments_leaves_nothing_behind_and_a_handler_finds_what_
         await carry_out(runner, "fails", value="x")
     assert found == ["read", "mine"]
     assert _here.get() == "nothing"
+
+
+async def test_a_handler_has_the_completion_of_its_task() -> None:
+    """Whoever has completed its run cannot do so a second time, whoever asks."""
+    made: list[Ending] = []
+
+    class Ending:
+        verdict: Verdict | None = None
+
+        def __init__(self, call: Call) -> None:
+            self.asked: list[object] = []
+            made.append(self)
+
+        async def complete(self, connection: object, result: object) -> None:
+            self.asked.append(result)
+
+    async def fails(context: Context) -> None:
+        await context.complete_in(None, "the task")
+        raise Reject("after all")
+
+    async def handler(context: Context, error: TaskError) -> None:
+        await context.complete_in(None, "its handler")
+
+    async def silent() -> None:
+        pass
+
+    registry = a_registry(fails, on_failure=handler)
+    registry.add(Task(name="silent", function=silent))
+    async with running(registry, completing=Ending) as runner:
+        await carry_out(runner, "silent")
+        assert made == []
+        await carry_out(runner, "fails")
+    (one,) = made
+    assert one.asked == ["the task", "its handler"]
 
 
 async def test_lines_from_many_threads_are_whole_and_bounded() -> None:

@@ -1,0 +1,45 @@
+"""What goes wrong with the verdict on one attempt concerns no other."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from chimes.engine import execution
+from chimes.model.policy import Policy
+from chimes.model.run import Attempt, LogEntry, Outcome, Run, RunStatus, Verdict
+from chimes.store.memory import MemoryStore
+from tests.builders import a_run
+from tests.engine.rig import Recording, Rig
+
+
+async def test_a_verdict_that_cannot_be_made_leaves_the_others_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(MemoryStore(), "memory")
+    now = await rig.now()
+    policy = Policy(timeout=timedelta(milliseconds=200))
+    runs = [
+        a_run(id=f"run-{number}", policy=policy, created_at=now, planned_at=now, available_at=now)
+        for number in range(5)
+    ]
+    broken: list[str] = []
+    judged = execution.judged
+
+    def one_is_broken(
+        run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]
+    ) -> Verdict:
+        if run.id == "run-0" and not broken:
+            broken.append(run.id)
+            raise RuntimeError("a bug in the verdict on one")
+        return judged(run, outcome, attempt, logs)
+
+    monkeypatch.setattr(execution, "judged", one_is_broken)
+    await rig.store.add_runs(runs)
+    await rig.engine(runners=[Recording()])
+    for run in runs[1:]:
+        await rig.reached(run.id, RunStatus.SUCCEEDED)
+    # It has its place until its time is over, and no longer.
+    await rig.reached(runs[0].id, RunStatus.TIMEOUT)
+    assert broken == ["run-0"]
