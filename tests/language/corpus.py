@@ -1,8 +1,8 @@
-"""`corpus_*.jsonl`: what people say, and what it must be read as (TIME "Words").
+"""Phrases in three languages with the expected result of parsing them (`corpus_*.jsonl`).
 
-A row has `trigger` and `task`, or `missing`: what must be asked; `told` is whom the task says to
-tell (UX A.4). The expectations were written by hand from TIME.md. All were said on a Monday at nine
-in the morning in Bangkok.
+A row has `trigger` and `task`, or `missing`: the parts that need clarification. `told` lists the
+recipients that the phrase names. The expectations were written by hand, not taken from the parser.
+The reference time of all rows is a Monday at 09:00 in Bangkok.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ROWS = [
 ]
 READ = [row for row in ROWS if row.trigger is not None]
 ASKED = [row for row in ROWS if row.trigger is None]
-#: Whom to tell, in words; half of them only look like it.
+#: Phrases about recipients; half of them only look as if they named one.
 TOLD = [
     _row(json.loads(line)["lang"], line)
     for line in (_HERE / "corpus_told.jsonl").read_text(encoding="utf-8").splitlines()

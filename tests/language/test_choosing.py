@@ -1,4 +1,4 @@
-"""Which language somebody gets."""
+"""How the language of an answer is chosen."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from chimes.errors import InvalidInput
 from chimes.language.choosing import accepted, known, named, of_environment
+from tests.tables import each_row
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_a_language_that_is_named_must_be_one_of_ours() -> None:
         named("tlh")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("header", "language"),
     [
         ("", "en"),

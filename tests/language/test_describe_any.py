@@ -20,6 +20,7 @@ from chimes.language import (
 from chimes.triggers import Cron, Note, Trigger
 from tests.language.expressions import ANY, meaning, parsed
 from tests.language.golden import ROWS
+from tests.tables import each_row
 
 NOTES: tuple[Note, ...] = (
     "moved_by_gap",
@@ -110,7 +111,7 @@ NEIGHBOURS = [
 
 
 @languages
-@pytest.mark.parametrize(("one", "other"), NEIGHBOURS)
+@each_row(("one", "other"), NEIGHBOURS)
 def test_neighbours_read_differently(lang: str, one: str, other: str) -> None:
     assert describe(Cron(one), lang) != describe(Cron(other), lang)
 

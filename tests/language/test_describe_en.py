@@ -8,12 +8,12 @@ from chimes.errors import InvalidInput
 from chimes.language import describe, note_in_words, warnings_in_words
 from chimes.triggers import Cron, Every, Note, Once
 from tests.language.golden import ROWS, Row
+from tests.tables import each_row
 
 NEW_YORK = "America/New_York"
 
 
-# TIME "Words"
-@pytest.mark.parametrize("row", ROWS, ids=[row.name[:80] for row in ROWS])
+@each_row("row", ROWS, ids=lambda row: row.name)
 def test_triggers_in_words(row: Row) -> None:
     assert describe(row.trigger) == row.words["en"]
     assert describe(row.trigger, "en-GB") == row.words["en"]
@@ -51,7 +51,7 @@ WARNINGS = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "parts"), WARNINGS, ids=[row[0] for row in WARNINGS])
+@each_row(("expression", "parts"), WARNINGS, ids=[row[0] for row in WARNINGS])
 def test_warnings(expression: str, parts: list[str]) -> None:
     found = warnings_in_words(Cron(expression))
     assert len(found) == len(parts)
@@ -59,7 +59,6 @@ def test_warnings(expression: str, parts: list[str]) -> None:
         assert part in text
 
 
-# T10
 def test_a_moment_in_a_gap_is_warned_about() -> None:
     assert warnings_in_words(Once("2027-03-14T02:30:00", timezone=NEW_YORK)) == (
         "its time is skipped when the clocks go forward; it runs at the change",

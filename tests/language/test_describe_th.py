@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from chimes.language import describe, note_in_words, warnings_in_words
 from chimes.triggers import Cron, Every, Once
 from tests.language.golden import ROWS, Row
+from tests.tables import each_row
 
 
-# TIME "Words"
-@pytest.mark.parametrize("row", ROWS, ids=[row.name[:80] for row in ROWS])
+@each_row("row", ROWS, ids=lambda row: row.name)
 def test_triggers_in_words(row: Row) -> None:
     assert describe(row.trigger, "th-TH") == row.words["th"]
 
@@ -42,18 +40,17 @@ WARNINGS = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "words"), WARNINGS, ids=[row[0] for row in WARNINGS])
+@each_row(("expression", "words"), WARNINGS, ids=[row[0] for row in WARNINGS])
 def test_warnings(expression: str, words: list[str]) -> None:
     assert list(warnings_in_words(Cron(expression), "th")) == words
 
 
-# T10
 def test_a_moment_in_a_gap_is_warned_about() -> None:
     trigger = Once("2027-03-14T02:30:00", timezone="America/New_York")
     assert warnings_in_words(trigger, "th") == (note_in_words("moved_by_gap", "th"),)
 
 
-# TIME "Words": a year of the other calendar would be read as such.
+# A year of the other calendar would be read as such.
 def test_a_year_says_which_calendar_it_is_of() -> None:
     assert "ค.ศ. 2030" in describe(Once("2030-02-10T09:00:00Z"), "th")
     assert "ค.ศ. 2026" in describe(Every("1h", anchor="2026-01-01T00:00:00Z"), "th")

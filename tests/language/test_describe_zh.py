@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from chimes.language import describe, note_in_words, warnings_in_words
 from chimes.triggers import Cron, Once
 from tests.language.golden import ROWS, Row
+from tests.tables import each_row
 
 
-# TIME "Words"
-@pytest.mark.parametrize("row", ROWS, ids=[row.name[:80] for row in ROWS])
+@each_row("row", ROWS, ids=lambda row: row.name)
 def test_triggers_in_words(row: Row) -> None:
     assert describe(row.trigger, "zh-CN") == row.words["zh"]
     assert describe(row.trigger, "zh-Hans") == row.words["zh"]
@@ -43,12 +41,11 @@ WARNINGS = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "words"), WARNINGS, ids=[row[0] for row in WARNINGS])
+@each_row(("expression", "words"), WARNINGS, ids=[row[0] for row in WARNINGS])
 def test_warnings(expression: str, words: list[str]) -> None:
     assert list(warnings_in_words(Cron(expression), "zh")) == words
 
 
-# T10
 def test_a_moment_in_a_gap_is_warned_about() -> None:
     trigger = Once("2027-03-14T02:30:00", timezone="America/New_York")
     assert warnings_in_words(trigger, "zh") == (note_in_words("moved_by_gap", "zh"),)

@@ -10,6 +10,7 @@ from chimes.errors import InvalidInput, InvalidTrigger, NeedsClarification
 from chimes.language import Parsed, parse, read_trigger
 from chimes.language.parsing import LONGEST_TEXT
 from chimes.triggers import Cron, Every, Once, Trigger
+from tests.tables import each_row
 
 BANGKOK = "Asia/Bangkok"
 NEW_YORK = "America/New_York"
@@ -28,7 +29,7 @@ def asked(text: str, zone: str = BANGKOK, now: datetime = NOW) -> NeedsClarifica
 
 
 PATTERNS = [
-    # R1.25-R1.28: the original's names.
+    # The original's names.
     ("วันนี้ 14:30 สรุปข่าว", "thai_today_time"),
     ("พรุ่งนี้ 09:00 สรุปข่าว", "thai_tomorrow_time"),
     ("ทุกวัน 09:00 สรุปข่าว", "thai_daily_time"),
@@ -44,12 +45,11 @@ PATTERNS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "pattern"), PATTERNS)
+@each_row(("text", "pattern"), PATTERNS)
 def test_patterns_have_names(text: str, pattern: str) -> None:
     assert said(text).pattern == pattern
 
 
-# R1.25-R1.28
 def test_the_result_is_a_value() -> None:
     found = said("ทุกวันจันทร์ 09:00 ส่งรายงาน")
     assert found == Parsed(
@@ -93,8 +93,8 @@ ZONES = [
 ]
 
 
-# T11: a zone in the text wins.
-@pytest.mark.parametrize(("text", "given", "zone"), ZONES)
+# A zone in the text wins.
+@each_row(("text", "given", "zone"), ZONES)
 def test_zones(text: str, given: str, zone: str) -> None:
     found = said(text, given)
     assert found.timezone == zone
@@ -105,7 +105,7 @@ def test_two_zones_are_asked_about() -> None:
     assert asked("every day at 9am Bangkok time, Tokyo time, x").missing == ("contradiction",)
 
 
-# T11: an offset, or three letters, do not say what clock changes do.
+# An offset, or three letters, do not say what clock changes do.
 @pytest.mark.parametrize("zone", ["UTC+7", "GMT-05:00", "EST", "Pacific time", "IST"])
 def test_vague_zones_are_asked_about(zone: str) -> None:
     assert asked(f"every day at 9am {zone} x").missing == ("ambiguous",)
@@ -148,7 +148,7 @@ def test_intervals(text: str, trigger: Trigger) -> None:
     assert said(text).trigger == trigger
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "missing"),
     [
         ("every 7 minutes on weekdays x", "interval"),
@@ -193,12 +193,12 @@ DAYS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expression"), DAYS)
+@each_row(("text", "expression"), DAYS)
 def test_days(text: str, expression: str) -> None:
     assert said(text).trigger == Cron(expression, timezone=BANGKOK)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "missing"),
     [
         ("every month on the 1st and the first Monday at 9am x", "ambiguous"),
@@ -228,10 +228,10 @@ def test_a_weekday_beside_its_day_is_checked() -> None:
     assert said("tomorrow, Tuesday, at 9am x").trigger == said("tomorrow at 9am x").trigger
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "missing"),
     [
-        # T14: never.
+        # Never.
         ("on the 31st of every month in February at 9am x", "date"),
         ("every day at 9am once x", "contradiction"),
         ("every day at 24 x", "contradiction"),
@@ -270,14 +270,13 @@ def test_today_is_the_day_of_the_zone() -> None:
     assert said("พรุ่งนี้ 09:00 x", now=late).trigger == Once("2026-11-18T09:00:00", timezone=BANGKOK)
 
 
-# C24: not even a second ago.
+# Not even a second ago.
 def test_the_present_moment_is_past() -> None:
     assert asked("วันนี้ 09:00 x").missing == ("past",)
     before = NOW - timedelta(microseconds=1)
     assert said("วันนี้ 09:00 x", now=before).trigger.next_after(before) == NOW
 
 
-# T10
 def test_a_time_that_is_skipped_is_where_the_clocks_go_forward() -> None:
     now = datetime(2027, 3, 13, 12, tzinfo=UTC)
     found = said("tomorrow at 2:30 x", NEW_YORK, now).trigger
@@ -353,7 +352,7 @@ def test_a_question_says_what_was_not_read() -> None:
     assert "except" in found.message
 
 
-# UX A.4: the question names the readings.
+# The question names the readings.
 @pytest.mark.parametrize(
     ("text", "choice"),
     [

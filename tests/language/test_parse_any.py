@@ -14,6 +14,7 @@ from chimes.language import Parsed, describe, parse
 from chimes.language.parsing import LONGEST_TEXT
 from chimes.triggers import Once
 from tests.language.corpus import READ, ROWS, Row
+from tests.tables import each_row
 
 NOW = datetime(2026, 11, 16, 2, tzinfo=UTC)
 MISSING = {"time", "date", "past", "ambiguous", "contradiction", "residue", "interval", "unit"}
@@ -45,7 +46,6 @@ def _read(text: str) -> Parsed | NeedsClarification:
         return asked
 
 
-# R1.29
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_is_answered_or_asked_about(text: str) -> None:
@@ -76,7 +76,7 @@ def _whole() -> st.SearchStrategy[Row]:
 WHOLE = st.deferred(_whole)
 
 
-# Two phrases in one text are one time and one task only if nobody can take them for two times.
+# Two phrases in one text are merged into one trigger only if both of their times are kept.
 @settings(max_examples=200, deadline=None)
 @given(WHOLE, WHOLE)
 def test_two_times_in_a_row_are_never_silently_one(one: Row, other: Row) -> None:
@@ -154,7 +154,7 @@ FLOODS = (
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("piece", FLOODS)
+@each_row("piece", FLOODS)
 def test_no_text_takes_long(piece: str) -> None:
     text = (piece * LONGEST_TEXT)[:LONGEST_TEXT]
     _answer("every day at 9am x 每天 ทุกวัน")

@@ -1,4 +1,4 @@
-"""Every phrase of the corpus is read as written there, or asked about."""
+"""Every phrase of the corpus is parsed to the expected trigger or needs clarification."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from chimes.errors import NeedsClarification
 from chimes.language import parse
 from chimes.triggers import Every
 from tests.language.corpus import ASKED, READ, ROWS, TOLD, Row
+from tests.tables import each_row
 
 
 def test_the_corpus_is_large_and_a_third_of_it_are_traps() -> None:
@@ -19,20 +20,18 @@ def test_the_corpus_is_large_and_a_third_of_it_are_traps() -> None:
         assert 3 * sum(row.trigger is None for row in said) >= len(said)
 
 
-# TIME "Words", R1.5, R1.25-R1.28
-@pytest.mark.parametrize("row", [*READ, *TOLD], ids=lambda row: row.text)
+@each_row("row", [*READ, *TOLD], ids=lambda row: row.text)
 def test_it_is_read(row: Row) -> None:
     found = parse(row.text, now=row.now, timezone=row.timezone)
     assert found.trigger == row.trigger
     assert found.task == row.task
-    # UX A.4: whom to tell is in the words, too; in all the others nobody is.
+    # Recipients are read only where the text names them.
     assert found.told == row.told
     if not isinstance(found.trigger, Every):
         assert found.timezone == found.trigger.zone
 
 
-# R1.29, C24
-@pytest.mark.parametrize("row", ASKED, ids=lambda row: row.text)
+@each_row("row", ASKED, ids=lambda row: row.text)
 def test_it_is_asked_about(row: Row) -> None:
     with pytest.raises(NeedsClarification) as asked:
         parse(row.text, now=row.now, timezone=row.timezone)
@@ -41,8 +40,7 @@ def test_it_is_asked_about(row: Row) -> None:
     assert asked.value.examples
 
 
-# R1.29
-@pytest.mark.parametrize("row", ASKED[::17], ids=lambda row: row.text)
+@each_row("row", ASKED[::17], ids=lambda row: row.text)
 def test_examples_can_be_read(row: Row) -> None:
     with pytest.raises(NeedsClarification) as asked:
         parse(row.text, now=row.now, timezone=row.timezone)
@@ -50,7 +48,7 @@ def test_examples_can_be_read(row: Row) -> None:
         assert parse(example, now=row.now, timezone=row.timezone).task
 
 
-# UX A.4: one press answers the one question.
+# If one clarification is missing, the error carries the text completed with each possible answer.
 @pytest.mark.parametrize(
     ("text", "answers"),
     [

@@ -1,4 +1,4 @@
-"""Parsing what the describer says gives the same trigger back (TIME "Words")."""
+"""Parsing what the describer says gives the same trigger back."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from chimes.language.rereading import reread
 from chimes.triggers import Cron, Every, Once, Trigger
 from tests.language.expressions import ANY, meaning, parsed
 from tests.language.golden import ROWS, Row
+from tests.tables import each_row
 
 NOW = datetime(2026, 11, 16, 8, tzinfo=UTC)
-#: Longer lists of dates are not shown in full, so nobody can read them back.
+#: Longer lists of dates are not shown in full, so they cannot be read back.
 _SHOWN_DATES = 5
 #: More single years than this would make an expression that is too long.
 _MOST_YEARS = 30
@@ -38,15 +39,11 @@ def _instants(trigger: Trigger) -> list[datetime]:
     return [fire.at for fire in trigger.fires(NOW, 40)]
 
 
-TOLD = [
-    pytest.param(lang, row, id=f"{lang} {row.name[:70]}")
-    for lang in LANGUAGES
-    for row in ROWS
-    if not _hidden(row.trigger)
-]
+SHOWN = [row for row in ROWS if not _hidden(row.trigger)]
 
 
-@pytest.mark.parametrize(("lang", "row"), TOLD)
+@languages
+@each_row("row", SHOWN, ids=lambda row: row.name)
 def test_what_is_told_can_be_said(lang: str, row: Row) -> None:
     said = parse(row.words[lang], now=NOW, timezone="America/Lima")
     assert said.task == ""
@@ -111,7 +108,6 @@ def test_any_moment_comes_back(lang: str, moment: datetime, zone: str) -> None:
     assert (found.instant, found.zone) == (trigger.instant, trigger.zone)
 
 
-# R1.29
 @languages
 def test_a_moment_that_has_passed_is_asked_about(lang: str) -> None:
     words = describe(Once("2026-11-16T07:59:59Z"), lang)
@@ -120,7 +116,7 @@ def test_a_moment_that_has_passed_is_asked_about(lang: str) -> None:
     assert "past" in asked.value.missing
 
 
-# R1.29: the rest of a list that is not shown in full must not be lost.
+# The rest of a list that is not shown in full must not be lost.
 @languages
 @pytest.mark.parametrize("row", [row for row in ROWS if _hidden(row.trigger)])
 def test_what_is_not_told_in_full_is_asked_about(lang: str, row: Row) -> None:
@@ -137,7 +133,7 @@ def test_bounds_behind_what_people_say_are_asked_about(bound: str) -> None:
     assert parse("每天9:00；发报告", now=NOW).task == "发报告"
 
 
-# DST: times that are listed stay fixed, rates stay intervals (T2 to T6).
+# DST: times that are listed stay fixed, rates stay intervals.
 @languages
 @pytest.mark.parametrize(
     "expression", ["0 9-17 * * *", "0 1,2,3 * * *", "*/15 2 * * *", "30 * * * *", "0 */2 * * *"]
@@ -150,7 +146,7 @@ def test_what_a_clock_change_does_to_it_stays_the_same(lang: str, expression: st
         assert found.fires(change, 40) == trigger.fires(change, 40)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "lang"),
     [
         ("", "en"),

@@ -1,4 +1,4 @@
-"""Each rule of TIME.md, with its number and its own examples."""
+"""Cron rules: clock changes, day fields, Quartz syntax, descriptors; with examples of each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cron_oracle import utc
 
 from chimes.errors import InvalidTrigger
 from chimes.triggers import Cron, Once, ensure_fires, never_fires
+from tests.tables import each_row
 
 NEW_YORK = "America/New_York"
 
@@ -29,13 +30,13 @@ def on_day(expression: str, zone: str, year: int, month: int, day: int, **more: 
 @pytest.mark.parametrize(
     ("expression", "day", "expected"),
     [
-        ("30 2 * * *", (2026, 3, 8), ["07:00"]),  # T2
-        ("0,30 2 * * *", (2026, 3, 8), ["07:00"]),  # T2: several become one
-        ("0 1-3 * * *", (2026, 3, 8), ["06:00", "07:00"]),  # T2: merged
-        ("*/15 2 * * *", (2026, 3, 8), ["07:00"]),  # T3
-        ("30 1 * * *", (2026, 11, 1), ["05:30"]),  # T5
+        ("30 2 * * *", (2026, 3, 8), ["07:00"]),
+        ("0,30 2 * * *", (2026, 3, 8), ["07:00"]),  # several become one
+        ("0 1-3 * * *", (2026, 3, 8), ["06:00", "07:00"]),  # merged
+        ("*/15 2 * * *", (2026, 3, 8), ["07:00"]),
+        ("30 1 * * *", (2026, 11, 1), ["05:30"]),
         (
-            "*/15 1 * * *",  # T6
+            "*/15 1 * * *",
             (2026, 11, 1),
             ["05:00", "05:15", "05:30", "05:45", "06:00", "06:15", "06:30", "06:45"],
         ),
@@ -45,16 +46,16 @@ def test_examples(expression: str, day: tuple[int, int, int], expected: list[str
     assert on_day(expression, NEW_YORK, *day) == expected
 
 
-def test_hourly_in_a_gap() -> None:  # T4
+def test_hourly_in_a_gap() -> None:
     assert on_day("30 * * * *", NEW_YORK, 2026, 3, 8)[1:3] == ["06:30", "07:30"]
 
 
-def test_half_hourly_in_an_overlap() -> None:  # T6
+def test_half_hourly_in_an_overlap() -> None:
     fires = on_day("*/30 * * * *", NEW_YORK, 2026, 11, 1)
     assert fires[2:7] == ["05:00", "05:30", "06:00", "06:30", "07:00"]
 
 
-def test_next_and_previous_are_inverse() -> None:  # T1
+def test_next_and_previous_are_inverse() -> None:
     trigger = Cron("30 1 * * *", timezone=NEW_YORK)
     fire = utc(2026, 11, 1, 5, 30)
     assert trigger.next_after(fire - timedelta(microseconds=1)) == fire
@@ -63,13 +64,13 @@ def test_next_and_previous_are_inverse() -> None:  # T1
     assert trigger.next_after(trigger.previous_before(fire)) == fire
 
 
-def test_apia_lost_a_day() -> None:  # T7
+def test_apia_lost_a_day() -> None:
     trigger = Cron("30 12 * * *", timezone="Pacific/Apia")
     local = [fire.local.strftime("%d") for fire in trigger.fires(utc(2011, 12, 28), 3)]
     assert local == ["28", "29", "31"]
 
 
-def test_seven_hours_back_are_not_a_clock_change() -> None:  # T7
+def test_seven_hours_back_are_not_a_clock_change() -> None:
     # Vostok went from +07 to +00 on 1994-02-01 at 00:00.
     trigger = Cron("0 20 * * *", timezone="Antarctica/Vostok")
     fires = trigger.fires(utc(1994, 1, 31), 3)
@@ -81,13 +82,13 @@ def test_seven_hours_back_are_not_a_clock_change() -> None:  # T7
     assert [fire.note for fire in fires] == ["repeated_hour_first", "repeated_hour_second", None]
 
 
-def test_a_shift_of_three_hours_is_a_clock_change() -> None:  # T7
+def test_a_shift_of_three_hours_is_a_clock_change() -> None:
     # Casey went from +08 to +11 on 2018-10-07 at 04:00, and back on 2019-03-17 at 03:00.
     assert on_day("30 5 * * *", "Antarctica/Casey", 2018, 10, 7) == ["20:00"]
     assert on_day("30 1 * * *", "Antarctica/Casey", 2019, 3, 17) == ["14:30"]
 
 
-def test_start_inside_the_second_pass() -> None:  # T8
+def test_start_inside_the_second_pass() -> None:
     moment = utc(2026, 11, 1, 6, 10)
     fixed = Cron("30 1 * * *", timezone=NEW_YORK)
     assert fixed.next_after(moment) == utc(2026, 11, 2, 6, 30)
@@ -95,7 +96,7 @@ def test_start_inside_the_second_pass() -> None:  # T8
     assert Cron("*/15 1 * * *", timezone=NEW_YORK).next_after(moment) == utc(2026, 11, 1, 6, 15)
 
 
-def test_second_pass_that_nothing_follows() -> None:  # T6, T14
+def test_second_pass_that_nothing_follows() -> None:
     trigger = Cron("0 */30 23 17 2 ? 2018", timezone="America/Sao_Paulo")
     assert [fire.at.strftime("%H:%M") for fire in trigger.fires(utc(2018, 2, 1), 9)] == [
         "01:00",
@@ -105,13 +106,13 @@ def test_second_pass_that_nothing_follows() -> None:  # T6, T14
     ]
 
 
-def test_first_pass_that_nothing_precedes() -> None:  # T1
+def test_first_pass_that_nothing_precedes() -> None:
     trigger = Cron("0 */30 23 17 2 ? 2018", timezone="America/Sao_Paulo")
     assert trigger.previous_before(utc(2018, 2, 18, 2, 0)) == utc(2018, 2, 18, 1, 30)
     assert trigger.previous_before(utc(2018, 2, 18, 1, 0)) is None
 
 
-def test_zone_precedence() -> None:  # T11
+def test_zone_precedence() -> None:
     prefixed = Cron("CRON_TZ=Asia/Tokyo 0 9 * * *", timezone="Europe/Berlin")
     assert prefixed.zone == "Asia/Tokyo"
     assert prefixed.next_after(utc(2026, 1, 1)) == utc(2026, 1, 2)
@@ -135,15 +136,15 @@ def test_zone_precedence() -> None:  # T11
         ("0 0 1,*/2 * 5", [1, 3, 5, 6, 7, 9, 11, 13, 15, 17, 19, 20, 21, 23, 25, 27]),
     ],
 )
-def test_day_fields(expression: str, expected: list[int]) -> None:  # T12
+def test_day_fields(expression: str, expected: list[int]) -> None:
     trigger = Cron(expression)
     fires = trigger.fires(utc(2026, 1, 31, 23, 59), 30)
     assert [fire.at.day for fire in fires if fire.at < utc(2026, 3, 1)] == expected
-    seconds_first = Cron(f"0 {expression}")  # T15
+    seconds_first = Cron(f"0 {expression}")
     assert seconds_first.fires(utc(2026, 1, 31, 23, 59), 30) == fires
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "expected"),
     [
         ("0 0 0 ? 2 1 *", [1, 8, 15, 22]),  # 1 is Sunday
@@ -169,13 +170,13 @@ def test_day_fields(expression: str, expected: list[int]) -> None:  # T12
         ("0 0 0 ? 2 2L,6L *", [23, 27]),
     ],
 )
-def test_quartz(expression: str, expected: list[int]) -> None:  # T13
+def test_quartz(expression: str, expected: list[int]) -> None:
     trigger = Cron(expression)
     fires = trigger.fires(utc(2026, 1, 31, 23, 59), 30)
     assert [fire.at.day for fire in fires if fire.at < utc(2026, 3, 1)] == expected
 
 
-def test_quartz_years() -> None:  # T13
+def test_quartz_years() -> None:
     trigger = Cron("0 0 0 1 1 ? 2190/3")
     years = [fire.at.year for fire in trigger.fires(utc(2189, 1, 1), 9)]
     assert years == [2190, 2193, 2196, 2199]
@@ -183,7 +184,7 @@ def test_quartz_years() -> None:  # T13
     assert Cron("0 0 0 1 1 ? 1970-1971").previous_before(utc(1970, 1, 1)) is None
 
 
-def test_quartz_in_a_gap() -> None:  # T13
+def test_quartz_in_a_gap() -> None:
     assert on_day("0 30 2 * * ? *", NEW_YORK, 2026, 3, 8) == ["07:00"]
 
 
@@ -191,7 +192,7 @@ def test_quartz_in_a_gap() -> None:  # T13
     "expression",
     ["0 0 31 2 *", "0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 0 1 1 ? 2001", "0 0 0 ? 2 SUN#5 2026"],
 )
-def test_never_fires(expression: str) -> None:  # T14, S19
+def test_never_fires(expression: str) -> None:
     start = process_time()
     trigger = Cron(expression, timezone="Europe/Berlin")
     assert trigger.next_after(utc(2026, 1, 1)) is None
@@ -210,7 +211,7 @@ def test_never_fires(expression: str) -> None:  # T14, S19
         ("0 0 29 2 */7", utc(2088, 3, 1), utc(2128, 2, 29)),
     ],
 )
-def test_rare_days(expression: str, moment: datetime, expected: datetime) -> None:  # T14, S20
+def test_rare_days(expression: str, moment: datetime, expected: datetime) -> None:
     trigger = Cron(expression)
     start = process_time()
     assert trigger.next_after(moment) == expected
@@ -221,7 +222,7 @@ def test_rare_days(expression: str, moment: datetime, expected: datetime) -> Non
     ensure_fires(trigger, moment)
 
 
-def test_seconds_come_first() -> None:  # T15
+def test_seconds_come_first() -> None:
     trigger = Cron("15,45 30 2 * * *")
     assert trigger.next_after(utc(2026, 1, 1, 2, 30, 15)) == utc(2026, 1, 1, 2, 30, 45)
     assert trigger.next_after(utc(2026, 1, 1, 2, 30, 45)) == utc(2026, 1, 2, 2, 30, 15)
@@ -231,7 +232,7 @@ def test_seconds_come_first() -> None:  # T15
     assert Cron("0 0 12 * * ?", dialect="quartz") != Cron("0 0 12 * * ?")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other"),
     [
         ("0 0 * * 0", "0 0 * * 7"),
@@ -260,7 +261,7 @@ def test_seconds_come_first() -> None:  # T15
         ("0 0 * * 7L", "0 0 0 ? * 1L *"),
         ("0 0 * * 7#1", "0 0 0 ? * 1#1 *"),
         ("0 0 * * L", "0 0 * * 6"),
-        ("@yearly", "0 0 1 1 *"),  # T17
+        ("@yearly", "0 0 1 1 *"),
         ("@annually", "0 0 1 1 *"),
         ("@monthly", "0 0 1 * *"),
         ("@weekly", "0 0 * * 0"),
@@ -269,12 +270,12 @@ def test_seconds_come_first() -> None:  # T15
         ("@hourly", "0 * * * *"),
     ],
 )
-def test_same_fires(one: str, other: str) -> None:  # T16, T17
+def test_same_fires(one: str, other: str) -> None:
     moment = utc(2026, 2, 3, 4, 5)
     assert Cron(one).fires(moment, 12) == Cron(other).fires(moment, 12)
 
 
-def test_descriptors_in_a_zone() -> None:  # T17
+def test_descriptors_in_a_zone() -> None:
     trigger = Cron("TZ=Asia/Tokyo  @midnight")
     assert trigger.next_after(utc(2026, 1, 1)) == utc(2026, 1, 1, 15)
     assert trigger.expression == "TZ=Asia/Tokyo @midnight"

@@ -1,4 +1,4 @@
-"""The answers of TIME.md's vectors/: our own oracle, robfig/cron and Quartz."""
+"""Cron against the fire times in vectors/: an independent oracle, robfig/cron and Quartz."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import pytest
 
 from chimes.errors import InvalidTrigger
 from chimes.triggers import Cron
+from tests.tables import each_row
 
 HERE = Path(__file__).parent / "vectors"
 SHARED = Path(__file__).parents[3] / "shared" / "vectors"
 NAMES = ("oracle_sample.jsonl", "quartz_tests.jsonl", "robfig.jsonl")
 
-# Our T12 wins over robfig, which takes a field with a step for one that is not `*`.
-T12_WINS = {"* * */10 * Sun", "0 0 0 */5 Apr,Aug,Oct Mon"}
+# A day field that starts with `*` must match together with the other day field. robfig/cron treats
+# a field with a step as restricted and lets either of the two match.
+BOTH_DAY_FIELDS = {"* * */10 * Sun", "0 0 0 */5 Apr,Aug,Oct Mon"}
 
 Row = dict[str, object]
 
@@ -54,12 +56,12 @@ def test_copies_are_the_shared_vectors(name: str) -> None:
         assert (HERE / name).read_bytes() == (SHARED / name).read_bytes()
 
 
-@pytest.mark.parametrize("row", rows("oracle_sample.jsonl"), ids=label)
+@each_row("row", rows("oracle_sample.jsonl"), ids=label)
 def test_oracle(row: Row) -> None:
     check_walk(Cron(row["expr"], timezone=row["zone"]), row)
 
 
-@pytest.mark.parametrize("row", rows("quartz_tests.jsonl"), ids=label)
+@each_row("row", rows("quartz_tests.jsonl"), ids=label)
 def test_quartz(row: Row) -> None:
     if row.get("invalid"):
         with pytest.raises(InvalidTrigger):
@@ -68,7 +70,7 @@ def test_quartz(row: Row) -> None:
         check_walk(Cron(row["expr"], timezone=row["zone"], dialect="quartz"), row)
 
 
-@pytest.mark.parametrize("row", rows("robfig.jsonl"), ids=label)
+@each_row("row", rows("robfig.jsonl"), ids=label)
 def test_robfig(row: Row) -> None:
     if row.get("invalid"):
         with pytest.raises(InvalidTrigger):
@@ -80,8 +82,8 @@ def test_robfig(row: Row) -> None:
     if "matches" in row:
         moment = datetime.fromisoformat(row["moment"])
         fires = trigger.next_after(moment - timedelta(seconds=1)) == moment
-        assert fires is (row["matches"] and row["expr"] not in T12_WINS)
-    elif row["expr"] in T12_WINS:
+        assert fires is (row["matches"] and row["expr"] not in BOTH_DAY_FIELDS)
+    elif row["expr"] in BOTH_DAY_FIELDS:
         assert trigger.next_after(datetime.fromisoformat(row["start"])) == datetime.fromisoformat(
             "2012-08-06T00:00:00+00:00"  # the first Monday that is a */5 day
         )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from chimes.errors import InvalidTrigger
 from chimes.triggers import Cron, Every, Once
 from chimes.triggers.calendar import Calendar, Window
+from tests.tables import each_row
 
 DAY = timedelta(days=1)
 WEEKEND = {"weekly": [{"days": ["SAT", "SUN"], "from": "00:00", "to": "24:00"}]}
@@ -285,7 +286,7 @@ def test_calendars_are_values() -> None:
     assert hash(trigger) == hash(Cron("0 9 * * *", exclude=[entry]))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("exclude", "field", "code"),
     [
         (5, "exclude", "wrong_type"),

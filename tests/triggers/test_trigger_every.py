@@ -1,4 +1,4 @@
-"""`every` and `@every`: T9, F49."""
+"""Interval triggers: `every` and `@every`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 
 from chimes.errors import InvalidTrigger
 from chimes.triggers import Cron, Every
+from tests.tables import each_row
 
 ANCHOR = utc(2026, 1, 1, 0, 0, 7)
 
 
-def test_slots_count_from_the_anchor() -> None:  # T9
+def test_slots_count_from_the_anchor() -> None:
     trigger = Every("5m", anchor=ANCHOR)
     assert trigger.next_after(ANCHOR) == ANCHOR + timedelta(minutes=5)
     assert trigger.next_after(ANCHOR + timedelta(seconds=1)) == ANCHOR + timedelta(minutes=5)
     assert trigger.previous_before(ANCHOR + timedelta(minutes=5)) == ANCHOR
 
 
-def test_future_anchor_is_the_first_slot() -> None:  # T9
+def test_future_anchor_is_the_first_slot() -> None:
     trigger = Every("5m", anchor=ANCHOR)
     assert trigger.next_after(utc(2020, 1, 1)) == ANCHOR
     assert trigger.next_after(ANCHOR - timedelta(microseconds=1)) == ANCHOR
@@ -30,13 +31,13 @@ def test_future_anchor_is_the_first_slot() -> None:  # T9
     assert trigger.previous_before(utc(2020, 1, 1)) is None
 
 
-def test_without_anchor_the_epoch_is_the_grid() -> None:  # T1, T9
+def test_without_anchor_the_epoch_is_the_grid() -> None:
     trigger = Every("7m")
     assert trigger.next_after(utc(1970, 1, 1)) == utc(1970, 1, 1, 0, 7)
     assert trigger.previous_before(utc(1970, 1, 1)) == utc(1969, 12, 31, 23, 53)
 
 
-def test_clock_changes_play_no_part() -> None:  # T9
+def test_clock_changes_play_no_part() -> None:
     trigger = Cron("TZ=America/New_York @every 1h").anchored(utc(2026, 3, 8, 5, 30))
     fires = trigger.fires(utc(2026, 3, 8, 6), 3)
     assert [fire.at.hour for fire in fires] == [6, 7, 8]
@@ -44,7 +45,7 @@ def test_clock_changes_play_no_part() -> None:  # T9
     assert {fire.note for fire in fires} == {None}
 
 
-def test_descriptor_is_an_interval() -> None:  # T9, T17
+def test_descriptor_is_an_interval() -> None:
     trigger = Cron("@every 1h30m10s", timezone="Asia/Bangkok")
     assert trigger.zone == "Asia/Bangkok"
     anchored = trigger.anchored(ANCHOR)
@@ -71,7 +72,7 @@ def test_anchored() -> None:
     st.one_of(st.none(), st.integers(0, 10**15)),
     st.integers(-(10**14), 3 * 10**15),
 )
-def test_exact_inverse(step: int, anchor: int | None, moment: int) -> None:  # T1
+def test_exact_inverse(step: int, anchor: int | None, moment: int) -> None:
     def instant(value: int) -> datetime:
         return utc(1970, 1, 1) + timedelta(microseconds=value)
 
@@ -88,7 +89,7 @@ def test_exact_inverse(step: int, anchor: int | None, moment: int) -> None:  # T
         assert trigger.next_after(before) == following
 
 
-def test_jitter_is_a_hash_of_the_slot() -> None:  # T9, F49
+def test_jitter_is_a_hash_of_the_slot() -> None:
     trigger = Every("5m", anchor=ANCHOR, jitter="5s")
     slots = [ANCHOR + number * trigger.every for number in range(200)]
     delays = [trigger.jitter_for("schedule", slot) for slot in slots]
@@ -128,10 +129,10 @@ def test_overflow_is_no_fire() -> None:
     assert Every("87600h").next_after(utc(9998, 6, 1)) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("every", "more", "field"),
     [
-        ("0s", {}, "every"),  # S23
+        ("0s", {}, "every"),
         ("0", {}, "every"),
         ("-5s", {}, "every"),
         ("0.5ms", {}, "every"),
