@@ -19,6 +19,7 @@ from chimes.config import (
 )
 from chimes.config.fields import FIELDS
 from chimes.errors import ConfigError
+from tests.tables import each_row
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,6 @@ def test_without_anything_all_values_are_defaults() -> None:
     assert loaded.file is None
 
 
-# R3.38
 def test_the_defaults_of_the_seed() -> None:
     found = settings()
     assert (found.host, found.port, found.data_dir) == ("127.0.0.1", 7100, Path("data"))
@@ -60,7 +60,7 @@ ENVIRONMENT = [
     ("CHIMES_STORE", "json", "store", "json"),
     ("CHIMES_DATA_DIR", "/srv/a", "data_dir", Path("/srv/a")),
     ("DATA_DIR", "/srv/a", "data_dir", Path("/srv/a")),
-    # R1.38: bare numbers are seconds
+    # Bare numbers are seconds
     ("SOFTNIX_SCHEDULER_ENABLED", "false", "softnix_scheduler_enabled", False),
     ("SOFTNIX_SCHEDULER_POLL_INTERVAL_SEC", "15", "dispatch_tick", timedelta(seconds=15)),
     ("SOFTNIX_SCHEDULER_POLL_INTERVAL_SEC", "0.5", "poll_interval", timedelta(seconds=0.5)),
@@ -99,15 +99,13 @@ ENVIRONMENT = [
 ]
 
 
-# R3.38, C20
-@pytest.mark.parametrize(("variable", "given", "field", "wanted"), ENVIRONMENT)
+@each_row(("variable", "given", "field", "wanted"), ENVIRONMENT)
 def test_the_environment(variable: str, given: str, field: str, wanted: object) -> None:
     loaded = load_settings(environ={variable: given})
     assert getattr(loaded.settings, field) == wanted
     assert loaded.origins[field] == f"environment {variable}"
 
 
-# C23
 def test_data_dir_wins_over_ksana_data_and_our_own_name_over_both() -> None:
     both = {"KSANA_DATA": "k", "DATA_DIR": "d"}
     assert settings(both).data_dir == Path("d")
@@ -156,7 +154,6 @@ def test_a_named_file_must_exist(tmp_path: Path) -> None:
         load_settings(environ={}, config_file=tmp_path / "nothing.yaml")
 
 
-# C20
 def test_the_file_takes_the_names_of_eventnative(tmp_path: Path) -> None:
     file = tmp_path / "chimes.yaml"
     file.write_text(
@@ -228,7 +225,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("environ", "message"), BAD)
+@each_row(("environ", "message"), BAD)
 def test_a_bad_value_names_key_expectation_and_what_was_given(
     environ: dict[str, str], message: str
 ) -> None:
@@ -236,7 +233,6 @@ def test_a_bad_value_names_key_expectation_and_what_was_given(
         load_settings(environ=environ)
 
 
-# S69
 @pytest.mark.parametrize(
     "environ",
     [
@@ -251,7 +247,6 @@ def test_a_bad_secret_is_not_repeated(environ: dict[str, str]) -> None:
     assert "hush" not in str(caught.value)
 
 
-# S69
 @pytest.mark.parametrize(
     ("url", "shown", "secrets"),
     [
@@ -293,7 +288,7 @@ BAD_FILES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "message"), BAD_FILES)
+@each_row(("text", "message"), BAD_FILES)
 def test_a_bad_file_is_refused(text: str | bytes, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         from_yaml(text)
@@ -310,7 +305,6 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 )
 
 
-# S65
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -328,7 +322,6 @@ def test_yaml_traps_are_refused_unread(text: str, message: str) -> None:
     assert caught.value.details["code"] == "unsafe_file"
 
 
-# S63
 def test_a_file_with_a_secret_that_others_can_read_gives_a_warning() -> None:
     file = Path("chimes.yaml")
     file.write_text("admin_token: hush\n")
@@ -343,14 +336,12 @@ def test_a_file_with_a_secret_that_others_can_read_gives_a_warning() -> None:
     assert "chmod 600 chimes.yaml" in load_settings(environ={}).warnings[0]
 
 
-# S63
 def test_a_key_file_that_others_can_read_gives_a_warning() -> None:
     Path("keys.txt").write_text("k\n")
     Path("keys.txt").chmod(0o640)
     assert "keys.txt" in load_settings(environ={"AUTH_KEYS_FILE": "keys.txt"}).warnings[0]
 
 
-# S69
 def test_secrets_are_named_for_redaction() -> None:
     assert load_settings(environ={"CHIMES_ADMIN_TOKEN": "hush"}).secrets == ("hush",)
     assert load_settings(environ={}).secrets == ()
@@ -409,7 +400,7 @@ def test_locations_carry_kind_and_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:6380/3?prefix=a:"])
 def test_a_store_on_redis_needs_no_more_than_a_host(url: str, tmp_path: Path) -> None:
-    """F41: which store it was is remembered where there is a place for it."""
+    """The marker file with the identity of the store is kept if there is a data directory."""
     found = store_location(Settings(store=url, allow_volatile=True))
     assert (found.kind, found.server, found.allow_volatile) == ("redis", url, True)
     assert found.marker is None

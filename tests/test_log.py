@@ -13,6 +13,7 @@ import pytest
 
 from chimes.log import LONGEST_TEXT, QUIET, LineHandler, configure_logging
 from chimes.redaction import HIDDEN, Redactor, escaped
+from tests.tables import each_row
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +43,6 @@ def logged(
     return stream.getvalue()
 
 
-# R3.40
 def test_a_json_line_has_time_level_logger_event_and_the_fields() -> None:
     line = json.loads(
         logged("run %s", "ended", job_id="j1", job_name="n", latency_ms=12.5, ok=True)
@@ -87,7 +87,6 @@ def test_an_exception_is_a_field() -> None:
     assert stream.getvalue().count("\n") == 1
 
 
-# S68
 @pytest.mark.parametrize("format", ["json", "text"])
 def test_every_record_is_one_line_without_control_characters(format: str) -> None:
     text = logged("a\nb\r\x1b[31m\x07%s", "\x1b]52;c;x\x07", format=format, name2="x\ny\u2028z")
@@ -97,7 +96,6 @@ def test_every_record_is_one_line_without_control_characters(format: str) -> Non
     assert "\r" not in text
 
 
-# S68
 def test_escapes_are_visible() -> None:
     assert escaped("a\x1b[2Jb\nc\u202ed é ไทย") == "a\\x1b[2Jb\\nc\\u202ed é ไทย"
 
@@ -173,16 +171,14 @@ TEXTS = [
 ]
 
 
-# RELIABILITY 8, S61
-@pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("format", ["json", "text"])
+@each_row("text", TEXTS)
+@each_row("format", ["json", "text"])
 def test_secrets_of_known_shapes_are_hidden(text: str, format: str) -> None:
     found = logged(text, format=format, field=text, nested={"a": [text]})
     assert SECRET not in found
     assert found.count(HIDDEN) >= 3
 
 
-# RELIABILITY 8
 def test_configured_secrets_and_secret_fields_are_hidden() -> None:
     found = logged(
         "it is swordfish", secrets=("swordfish", ""), password="tuna", inner={"Token": 5}
@@ -213,7 +209,6 @@ open(sys.argv[1], "w").write(str(handler.dropped))
 """
 
 
-# F74
 def test_a_closed_pipe_is_counted_and_stops_nobody(tmp_path: object) -> None:
     counted = f"{tmp_path}/dropped"
     process = subprocess.Popen(
@@ -229,7 +224,6 @@ def test_a_closed_pipe_is_counted_and_stops_nobody(tmp_path: object) -> None:
         assert file.read() == "5"
 
 
-# F74
 def test_a_full_disk_is_counted() -> None:
     with open("/dev/full", "w") as stream:
         handler = configure_logging("info", "json", stream=stream)

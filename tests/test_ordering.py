@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.ordering import SLOW, dealt_out
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize(("slow", "quick"), [(0, 0), (1, 0), (0, 5), (5, 40), (40, 5), (13, 100)])
+@each_row("workers", [1, 2, 3, 4, 7])
+@each_row(("slow", "quick"), [(0, 0), (1, 0), (0, 5), (5, 40), (40, 5), (13, 100)])
 def test_each_worker_begins_with_its_share_of_the_slow_ones(
     slow: int, quick: int, workers: int
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import each_row
 from tests.wording_bypass import ALLOWED, SOURCE, SPARED, Finding, findings, is_allowed
 
 
@@ -78,9 +79,7 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("rule", "line"), [(rule, line) for rule, lines in PLANTED.items() for line in lines]
-)
+@each_row(("rule", "line"), [(rule, line) for rule, lines in PLANTED.items() for line in lines])
 def test_a_planted_sentence_is_found(tmp_path: Path, rule: str, line: str) -> None:
     file = tmp_path / "planted.py"
     file.write_text(

@@ -13,6 +13,7 @@ from chimes.model.policy import Misfire, OnLost, Overlap
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.triggers.calendar import calendar_from
 from tests.app.looking import QUICK, stored
+from tests.tables import each_row
 
 
 def an_app() -> Chimes:
@@ -130,7 +131,7 @@ async def test_what_the_task_says_and_what_the_schedule_says() -> None:
         plain, own = await stored(app, "plain"), await stored(app, "own")
         assert (plain.priority, plain.policy.max_retries) == (3, 2)
         assert plain.policy.timeout == timedelta(minutes=1)
-        assert plain.policy.misfire is Misfire.ONE  # C1: as Catbird has it
+        assert plain.policy.misfire is Misfire.ONE  # as Catbird has it
         policy = own.policy
         assert (policy.max_retries, policy.timeout) == (7, timedelta(seconds=9))
         assert (policy.misfire, policy.misfire_grace) == (Misfire.ALL, timedelta(minutes=5))
@@ -146,7 +147,7 @@ async def test_what_the_task_says_and_what_the_schedule_says() -> None:
         assert (flow.policy.timeout, flow.priority) == (timedelta(hours=2), 4)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "options", "why"),
     [
         (("x", "61 * * * *", "report"), {}, "61"),
@@ -199,7 +200,6 @@ def test_a_name_is_declared_once() -> None:
         app.schedule(" x ", "@hourly", "report")
 
 
-# R2.17
 def test_the_names_of_the_seed() -> None:
     app = an_app()
     app.with_scheduled_task("report", "@hourly")

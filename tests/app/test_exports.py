@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import chimes
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize("name", chimes.__all__)
+@each_row("name", chimes.__all__)
 def test_what_is_listed_is_there(name: str) -> None:
     assert getattr(chimes, name) is not None
     assert name in dir(chimes)

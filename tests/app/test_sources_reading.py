@@ -1,4 +1,4 @@
-"""`sources:` of chimes.yaml: what it may say, and how a mistake is told (R4.19, C2, C2b)."""
+"""Validation of `sources:` in chimes.yaml and the messages for mistakes in it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from chimes.targets.sync.reading import read_sources, secrets_of
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every
 from tests.builders import NOW
+from tests.tables import each_row
 
 PYTHON: dict[str, Any] = {"callable": "shop:sync"}
 
@@ -97,7 +98,7 @@ COLLECTIONS = "collections: [{name: orders}]"
 HTTP = "url: 'https://a.example/x', output: {format: jsonl, path: x}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "error"),
     [
         ("[]", "sources: expected `key: value`, got a list"),
@@ -184,7 +185,7 @@ def test_mistakes_in_a_source(text: str, error: str) -> None:
     assert caught.value.message.startswith(error)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("collections", "error"),
     [
         ("", "sources.shop.collections: expected a list of collections"),

@@ -12,6 +12,7 @@ import pytest
 from chimes.cli.root import COMMANDS
 from chimes.cli.root import cli as root
 from tests.cli.conftest import CHIMES, Cli, environment, spawn
+from tests.tables import each_row
 
 HEAVY = ("fastapi", "sqlalchemy", "alembic", "aiohttp", "pydantic", "starlette", "uvicorn", "rich")
 
@@ -32,7 +33,6 @@ def commands() -> list[tuple[str, click.Command]]:
     return found
 
 
-# UX B
 def test_help_opens_with_the_three_most_useful_commands(cli: Cli) -> None:
     found = cli()
     assert found.code == 0
@@ -42,8 +42,7 @@ def test_help_opens_with_the_three_most_useful_commands(cli: Cli) -> None:
     assert cli("--help").out == found.out
 
 
-# UX D.2 16
-@pytest.mark.parametrize(("name", "command"), commands(), ids=[name for name, _ in commands()])
+@each_row(("name", "command"), commands(), ids=[name for name, _ in commands()])
 def test_every_command_has_help_with_an_example(name: str, command: click.Command) -> None:
     assert command.help
     assert f"chimes {name}" in command.help.partition("Examples:")[2]
@@ -58,7 +57,6 @@ def test_every_command_is_listed_with_a_line_of_help(cli: Cli) -> None:
         assert found.help in shown, name
 
 
-# UX B "Speed", D.2 2
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -112,7 +110,6 @@ def test_the_script_and_the_module_are_the_same(tmp_path: Path) -> None:
         assert done.stdout.startswith("chimes ")
 
 
-# UX D.2 13
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -134,7 +131,6 @@ def test_usage_errors_are_2_and_name_what_was_meant(
     assert found.out == ""
 
 
-# S64
 @pytest.mark.parametrize("given", [["--api-key", "chm_secret"], ["--api-key=chm_secret"]])
 @pytest.mark.parametrize("command", [["ls"], ["serve"], ["key", "list"]])
 def test_a_key_on_the_command_line_is_refused(
@@ -146,7 +142,6 @@ def test_a_key_on_the_command_line_is_refused(
     assert "chm_secret" not in found.err
 
 
-# S63
 def test_a_key_file_must_be_ours_alone(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("chm_abc\n")
@@ -161,7 +156,7 @@ def test_a_key_file_must_be_ours_alone(cli: Cli, tmp_path: Path) -> None:
     assert cli("ls", "--api-key-file", "nowhere").code == 2
 
 
-# UX B: 7 = unreachable
+# Exit code 7: no server is reachable.
 def test_without_a_server_and_without_a_store_it_is_7_and_says_what_to_do(
     cli: Cli, tmp_path: Path
 ) -> None:
@@ -174,7 +169,6 @@ def test_without_a_server_and_without_a_store_it_is_7_and_says_what_to_do(
     assert cli("ls", CHIMES_URL="http://x:99999999").code == 2
 
 
-# F74
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*CHIMES, "next", "* * * * *", "-n", "1000"],
@@ -195,7 +189,6 @@ def test_version_as_json(cli: Cli) -> None:
     assert '"version"' in cli("version", "--json").out
 
 
-# S65
 def test_a_dangerous_configuration_file_is_6_and_a_wrong_one_2(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "chimes.yaml"
     file.write_text("host: !!python/object/apply:os.system ['true']\n")

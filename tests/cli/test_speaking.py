@@ -1,7 +1,7 @@
-"""Every word that a command shows comes from the catalogues (issue 6.3, UX B `--lang`).
+"""Every text that a command shows comes from the message catalogues.
 
-The language here is made up (tests/cli/pseudo.py), so that a word that went past the catalogues
-is seen."""
+The tests use a pseudo-language (tests/cli/pseudo.py), which makes text that bypasses the catalogues
+visible."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from chimes.wording import say
 from tests.cli import pseudo
 from tests.cli.conftest import Cli, environment
 from tests.cli.test_root import commands
+from tests.tables import each_row
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 TH = ("--lang", pseudo.LANGUAGE)
@@ -57,7 +58,7 @@ def groups() -> list[str]:
 
 
 @pytest.mark.usefixtures("bracketed")
-@pytest.mark.parametrize("name", ["", *groups(), *(name for name, _ in commands())])
+@each_row("name", ["", *groups(), *(name for name, _ in commands())])
 def test_help_has_no_word_of_its_own(cli: Cli, name: str) -> None:
     found = cli(*name.split(), "--help", *TH)
     assert found.code == 0, found.err
@@ -78,7 +79,7 @@ def names_within(name: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("bracketed")
-@pytest.mark.parametrize(
+@each_row(
     "arguments",
     [
         ["nxt"],
@@ -137,7 +138,7 @@ def test_an_error_is_said_whole(cli: Cli) -> None:
     assert "⟦Hint: ⟦start one with `chimes serve`, or set CHIMES_URL⟧⟧" in cli("ls", *TH).err
 
 
-# UX B: flag, then CHIMES_LANG, then the locale; the last flag wins.
+# Flag, then CHIMES_LANG, then the locale; the last flag wins.
 @pytest.mark.usefixtures("bracketed")
 def test_who_decides_on_the_language(cli: Cli) -> None:
     def is_english(*arguments: str, **variables: str) -> bool:
@@ -253,7 +254,7 @@ def test_tables_for_people(
     assert any(line.split() == ["⟦Last", "status⟧", "⟦failed⟧"] for line in details)
 
 
-# UX D.2 7: the answer is a letter that every keyboard has, in every language the same.
+# The answer is a letter that every keyboard has, in every language the same.
 @pytest.mark.usefixtures("bracketed")
 def test_questions(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = io.StringIO("what\nn\n")
@@ -303,7 +304,7 @@ def test_countdown(left: timedelta, shown: str) -> None:
     assert countdown(NOON + left, NOON) == shown
 
 
-# UX B "Speed": words cost nothing that is not needed.
+# Words cost nothing that is not needed.
 def test_another_language_loads_nothing_heavy(tmp_path: Path) -> None:
     script = (
         "import sys\nfrom chimes.cli.root import run\n"

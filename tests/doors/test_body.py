@@ -1,4 +1,4 @@
-"""The strict reading of JSON (S13–S15)."""
+"""The strict reading of JSON."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from chimes.doors.body import DEEPEST, LONGEST_STRING, MOST_KEYS, strict_json
 from chimes.doors.refusal import Refusal
 from chimes.errors import InvalidInput
+from tests.tables import each_row
 
 plain = st.recursive(
     st.none()
@@ -44,7 +45,6 @@ def nested(depth: int, opening: str = "[", closing: str = "]") -> bytes:
     return (opening * depth + "0" + closing * depth).encode()
 
 
-# S13
 @pytest.mark.parametrize("depth", [DEEPEST + 1, 1_000, 100_000])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ("[", "")])
 def test_deep_nesting(depth: int, opening: str, closing: str) -> None:
@@ -61,8 +61,7 @@ def test_nesting_up_to_the_limit_and_brackets_in_strings() -> None:
     assert strict_json(wide) == [[] for _ in range(500)]
 
 
-# S14, S15
-@pytest.mark.parametrize(
+@each_row(
     ("text", "code"),
     [
         ("NaN", "bad_number"),
@@ -95,7 +94,7 @@ def test_pairs_of_surrogates_are_characters() -> None:
     assert strict_json(b'"\\ud83d\\ude00"') == "\U0001f600"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [b"{", b"", b" ", b"[1,]", b"{'a':1}", b"\xff", b'"\xed\xa0\x80"', b"\xef\xbb\xbf{}", b"1 2",
      b'"\x00"', b'"a\nb"', b"nul", b"01"],

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
-import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticKnownError
 from pydantic_core._pydantic_core import list_all_errors
@@ -16,6 +15,7 @@ from chimes.doors.api.fields import Body
 from chimes.doors.api.queries import Query
 from chimes.doors.validation import _SENTENCES, sentence
 from chimes.wording import Wording
+from tests.tables import each_row
 
 #: In the place of any field: what no field, or not every one, takes.
 ODD: tuple[object, ...] = (
@@ -88,7 +88,7 @@ def _names(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-@pytest.mark.parametrize("kind", sorted(_SENTENCES))
+@each_row("kind", sorted(_SENTENCES))
 def test_the_english_sentences_are_those_of_pydantic(kind: str) -> None:
     known = {each["type"]: each for each in list_all_errors()}[kind]
     context = dict(CONTEXTS.get(kind) or known.get("example_context") or {})

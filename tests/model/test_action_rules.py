@@ -1,4 +1,4 @@
-"""What an action must look like to be saved (R0.6-R0.11)."""
+"""What an action must look like to be saved."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from chimes.model.action_rules import MAX_IDENTITIES, MAX_IDENTITIES_BYTES
 from chimes.model.target import ActionTarget
 from chimes.model.target_rules import check_target
 from tests.builders import ACTION
+from tests.tables import each_row
 
 
 def test_any_json_and_ids_of_others_are_fine() -> None:
@@ -20,7 +21,7 @@ def test_any_json_and_ids_of_others_are_fine() -> None:
     assert ACTION.needs == "action"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "field", "code"),
     [
         ({"action_type_id": ""}, "action_type_id", "missing"),

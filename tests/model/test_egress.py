@@ -1,4 +1,4 @@
-"""Which addresses may be called (RELIABILITY 9)."""
+"""Which addresses may be called."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from chimes.config import load_settings
 from chimes.errors import ConfigError
 from chimes.model.egress import EgressRules
 from chimes.model.http_url import parse_http_url
+from tests.tables import each_row
 
 NEVER = [
     "0.0.0.0", "0.1.2.3", "169.254.0.1", "169.254.169.254", "100.100.100.200", "168.63.129.16",
@@ -48,7 +49,7 @@ OPEN = EgressRules(open_mode=True)
 SERVER = EgressRules(open_mode=False)
 
 
-@pytest.mark.parametrize("address", NEVER)
+@each_row("address", NEVER)
 def test_never(address: str) -> None:
     for rules in (OPEN, SERVER, EgressRules(open_mode=False, allow_private=True)):
         assert judge(rules, address) is not None
@@ -57,7 +58,7 @@ def test_never(address: str) -> None:
     assert judge(listed, address) is not None
 
 
-@pytest.mark.parametrize("address", PRIVATE)
+@each_row("address", PRIVATE)
 def test_private(address: str) -> None:
     assert judge(OPEN, address) is None
     assert judge(SERVER, address) is not None
@@ -65,7 +66,7 @@ def test_private(address: str) -> None:
     assert judge(EgressRules(open_mode=True, allow_private=False), address) is not None
 
 
-@pytest.mark.parametrize("address", PUBLIC)
+@each_row("address", PUBLIC)
 def test_public(address: str) -> None:
     assert judge(OPEN, address) is None
     assert judge(SERVER, address) is None
@@ -96,7 +97,6 @@ def test_the_allow_list_is_network_or_host_and_port() -> None:
     assert judge(rules, "fd12::1", 81) is None
 
 
-# RELIABILITY 8: callbacks row
 @pytest.mark.parametrize(
     ("port", "allowed"),
     [(80, True), (443, True), (1024, True), (65535, True)]
@@ -148,7 +148,7 @@ def test_private_names_are_private_whatever_they_resolve_to(host: str) -> None:
     assert EgressRules(open_mode=False, allow=(f"{host}:80",)).judge_host(host, 80) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("own", "address", "port", "same_machine", "denied"),
     [
         ("127.0.0.1", "127.0.0.1", 7100, True, True),

@@ -1,4 +1,4 @@
-"""The one parser of callback URLs, and that what it reads is what is dialled (S36, S39)."""
+"""The one parser of callback URLs, and that what it reads is what is dialled."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from chimes.errors import InvalidInput
 from chimes.model.http_url import HttpUrl, on_the_wire, parse_http_url
 from chimes.targets.http_callback.request import wire_url
+from tests.tables import each_row
 
 
 @pytest.mark.parametrize(
@@ -37,8 +38,8 @@ def test_parts(text: str, expected: tuple[str, str, int, str]) -> None:
     assert parse_http_url(text) == HttpUrl(scheme=scheme, host=host, port=port, tail=tail)
 
 
-# RELIABILITY 9: judged by the address that is dialled
-@pytest.mark.parametrize(
+# Judged by the address that is dialled
+@each_row(
     ("host", "address"),
     [
         ("0", "0.0.0.0"),
@@ -62,7 +63,7 @@ def test_every_spelling_of_an_address_is_that_address(host: str, address: str) -
     assert socket.inet_ntoa(socket.inet_aton(host.rstrip("."))) == address
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "code"),
     [
         ("", "url_required"),
@@ -144,7 +145,6 @@ def test_refused(text: str, code: str) -> None:
     assert (caught.value.field, caught.value.code) == ("url", code)
 
 
-# S39
 @pytest.mark.parametrize(
     ("tail", "wire"),
     [
@@ -188,7 +188,7 @@ def test_the_path_is_sent_as_written() -> None:
     assert dialled("http://h/a/../b/./c//?x=1+2&y=%2f")[2] == "/a/../b/./c//?x=1+2&y=%2f"
 
 
-# S36: whatever is accepted, the host that was judged is the host that is dialled
+# Whatever is accepted, the host that was judged is the host that is dialled
 @given(
     st.text(alphabet="htp:/@?#[]\\.%0x17fé。a-_ \t", max_size=30),
     st.sampled_from(["http://", "https://", ""]),

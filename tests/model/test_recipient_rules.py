@@ -8,6 +8,7 @@ from chimes.errors import InvalidInput
 from chimes.model.egress import EgressRules
 from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.recipient_rules import MOST_RECIPIENTS, check_recipients
+from tests.tables import each_row
 
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
 SERVER = EgressRules(open_mode=False)
@@ -33,7 +34,7 @@ def test_each_channel_has_its_own_address() -> None:
     check_recipients(())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("channel", "text", "field", "code"),
     [
         (Channel.INBOX, "somebody", "to", "not_empty"),
@@ -87,7 +88,7 @@ def test_what_else_can_be_wrong(recipient: Recipient, field: str, code: str) -> 
     assert (refused.value.field, refused.value.code) == (f"delivery[0].{field}", code)
 
 
-# S32: a webhook is called like any other URL
+# A webhook is called like any other URL
 @pytest.mark.parametrize("url", ["http://127.0.0.1/x", "http://169.254.169.254/", "http://0x7f.1"])
 def test_a_webhook_goes_where_callbacks_may_go(url: str) -> None:
     with pytest.raises(InvalidInput) as refused:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
-
 from chimes.language import LANGUAGES
 from chimes.language.parsing import parse
 from chimes.model.preset_texts import TEXTS
 from chimes.model.presets import PRESETS
 from chimes.model.templates import TEMPLATES, Offer, offers
 from chimes.triggers import trigger_from_dict
+from tests.tables import each_row
 
 NOW = datetime(2030, 1, 15, 9, tzinfo=UTC)
 ZONE = "Asia/Bangkok"
-SHOWN = [
-    pytest.param(lang, each, id=f"{lang}-{each.id}") for lang in LANGUAGES for each in offers(lang)
-]
+SHOWN = [(lang, each) for lang in LANGUAGES for each in offers(lang)]
 
 
-# R1.41, UX A.4
 def test_the_presets_that_were_asked_for() -> None:
     assert {each.id for each in PRESETS} == {
         "daily_summary",
@@ -38,7 +34,7 @@ def test_the_presets_that_were_asked_for() -> None:
     }
 
 
-# R2.36, C26: names are part of the Catbird contract.
+# Names are part of the Catbird contract.
 def test_the_times_of_catbird_are_as_they_were() -> None:
     assert [(each.name, each.cron_spec, each.description) for each in TEMPLATES] == [
         ("Hourly", "@hourly", "At the start of every hour"),
@@ -64,8 +60,7 @@ def test_a_language_that_there_is_not_is_english() -> None:
     assert offers("tlh") == offers("en")
 
 
-# TIME "Words"
-@pytest.mark.parametrize(("lang", "offer"), SHOWN)
+@each_row(("lang", "offer"), SHOWN, ids=[f"{lang} {each.id}" for lang, each in SHOWN])
 def test_the_example_says_the_same_as_the_trigger(lang: str, offer: Offer) -> None:
     read = parse(offer.example, now=NOW, timezone=ZONE)
     meant = trigger_from_dict(dict(offer.trigger)).with_default_zone(ZONE)

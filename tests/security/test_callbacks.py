@@ -1,4 +1,4 @@
-"""Callbacks out: SSRF, header injection, signatures, secrets (RELIABILITY S29, S32-S46).
+"""Outgoing callbacks: SSRF, header injection, signatures, secrets.
 
 Every test that says "not called" has a canary: a real listener that must stay untouched.
 """
@@ -24,6 +24,7 @@ from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import HttpTarget
 from chimes.model.target_rules import check_http_target
 from tests.builders import NOW
+from tests.tables import each_row
 from tests.targets.sinks import (
     OPEN,
     SERVER,
@@ -52,8 +53,8 @@ def denied(outcome: Outcome) -> bool:
     return (outcome.end, outcome.code, outcome.retryable) == ("failed", "egress_denied", False)
 
 
-# S29: success is judged by status codes; there is no pattern of the user's to run
-def test_s29_a_target_has_no_pattern() -> None:
+# Success is judged by status codes; there is no pattern of the user's to run
+def test_a_target_has_no_pattern() -> None:
     assert {field.name for field in dataclasses.fields(HttpTarget)} == {
         "kind",
         "url",
@@ -73,9 +74,8 @@ LITERALS = [
 ]  # fmt: skip
 
 
-# S32
 @pytest.mark.parametrize("host", LITERALS)
-async def test_s32_private_addresses_in_server_mode(host: str) -> None:
+async def test_private_addresses_in_server_mode(host: str) -> None:
     assert refusal(SERVER, url=f"http://{host}:8080/").code == "egress_denied"
     async with a_sink() as canary, calling(SERVER) as callback:
         outcome = await callback.execute(a_call(f"http://{host}:{canary.port}/"))
@@ -83,12 +83,12 @@ async def test_s32_private_addresses_in_server_mode(host: str) -> None:
     assert canary.connections == 0
 
 
-# S32: a name that says nothing, and resolves to each of them
+# A name that says nothing, and resolves to each of them
 @pytest.mark.parametrize(
     "address",
     ["127.0.0.1", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "169.254.169.254", "0.0.0.0"],
 )
-async def test_s32_names_of_private_addresses_in_server_mode(address: str) -> None:
+async def test_names_of_private_addresses_in_server_mode(address: str) -> None:
     async with a_sink() as canary, calling(SERVER, lookup=lambda _: [address]) as callback:
         outcome = await callback.execute(a_call(f"http://innocent.example:{canary.port}/"))
     assert denied(outcome)
@@ -96,17 +96,17 @@ async def test_s32_names_of_private_addresses_in_server_mode(address: str) -> No
     assert canary.connections == 0
 
 
-# S32: even where the loopback is open
+# Even where the loopback is open
 @pytest.mark.parametrize("host", ["0", "169.254.169.254", "224.0.0.1", "[fe80::1]"])
-async def test_s32_some_addresses_are_denied_in_open_mode_too(host: str) -> None:
+async def test_some_addresses_are_denied_in_open_mode_too(host: str) -> None:
     assert refusal(OPEN, url=f"http://{host}:8080/").code == "egress_denied"
     async with calling(OPEN) as callback:
         assert denied(await callback.execute(a_call(f"http://{host}:8080/")))
 
 
-# S32: our own API, by every name of it
+# Our own API, by every name of it
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "localhost", "own.example"])
-async def test_s32_our_own_port_is_denied(host: str) -> None:
+async def test_our_own_port_is_denied(host: str) -> None:
     async with a_sink() as canary:
         rules = EgressRules(open_mode=True, own_ports=frozenset({("127.0.0.1", canary.port)}))
         async with calling(rules, lookup=here) as callback:
@@ -114,8 +114,8 @@ async def test_s32_our_own_port_is_denied(host: str) -> None:
         assert canary.connections == 0
 
 
-# S32: bound to every address, so that only the connection itself shows that it leads back here
-async def test_s32_our_own_port_on_another_address_of_this_machine_gets_no_request() -> None:
+# Bound to every address, so that only the connection itself shows that it leads back here
+async def test_our_own_port_on_another_address_of_this_machine_gets_no_request() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -134,9 +134,9 @@ async def test_s32_our_own_port_on_another_address_of_this_machine_gets_no_reque
     assert set(received) <= {b""}
 
 
-# S32: the first key ends open mode while connections to private places are still kept
+# The first key ends open mode while connections to private places are still kept
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "innocent.example"])
-async def test_s32_a_kept_connection_is_judged_by_the_rules_of_now(host: str) -> None:
+async def test_a_kept_connection_is_judged_by_the_rules_of_now(host: str) -> None:
     modes = [True]
     rules = EgressByMode(open_mode=lambda: modes[-1], while_open=OPEN, with_keys=SERVER)
     async with a_sink() as sink, calling(rules, lookup=here) as callback:
@@ -151,8 +151,8 @@ async def test_s32_a_kept_connection_is_judged_by_the_rules_of_now(host: str) ->
         assert (await callback.execute(call)).end is AttemptEnd.SUCCEEDED
 
 
-# S32: the allow-list is what opens it, and only for its port
-async def test_s32_an_allowed_private_address_is_called() -> None:
+# The allow-list is what opens it, and only for its port
+async def test_an_allowed_private_address_is_called() -> None:
     async with a_sink() as sink, a_sink() as canary:
         rules = EgressRules(open_mode=False, allow=(f"127.0.0.0/8:{sink.port}",))
         async with calling(rules, lookup=here) as callback:
@@ -163,9 +163,8 @@ async def test_s32_an_allowed_private_address_is_called() -> None:
         assert canary.connections == 0
 
 
-# S33
 @pytest.mark.parametrize("order", [1, -1])
-async def test_s33_one_private_address_among_public_ones_denies_the_name(order: int) -> None:
+async def test_one_private_address_among_public_ones_denies_the_name(order: int) -> None:
     async with a_sink() as canary:
         addresses = ["8.8.8.8", "127.0.0.1"][::order]
         async with calling(SERVER, lookup=lambda _: addresses) as callback:
@@ -174,8 +173,8 @@ async def test_s33_one_private_address_among_public_ones_denies_the_name(order: 
         assert canary.connections == 0
 
 
-# S34: 127.0.0.2 plays the public address here, by allow-list; 127.0.0.1 is what must not be called
-async def test_s34_dns_rebinding_reaches_only_the_checked_address() -> None:
+# 127.0.0.2 plays the public address here, by allow-list; 127.0.0.1 is what must not be called
+async def test_dns_rebinding_reaches_only_the_checked_address() -> None:
     answers = [["127.0.0.2"], ["127.0.0.1"], ["127.0.0.1"]]
     asked = 0
 
@@ -201,8 +200,8 @@ async def test_s34_dns_rebinding_reaches_only_the_checked_address() -> None:
     assert seen == ["127.0.0.2"]
 
 
-# S34: a connection kept by an earlier call is judged like a new one
-async def test_s34_a_pooled_connection_does_not_bypass_the_rules() -> None:
+# A connection kept by an earlier call is judged like a new one
+async def test_a_pooled_connection_does_not_bypass_the_rules() -> None:
     async with a_sink() as sink:
         rules = EgressRules(open_mode=False, allow=(f"trusted.example:{sink.port}",))
         async with calling(rules, lookup=here) as callback:
@@ -216,9 +215,8 @@ async def test_s34_a_pooled_connection_does_not_bypass_the_rules() -> None:
     assert len(sink.requests) == 1
 
 
-# S35, F60
 @pytest.mark.parametrize("status", ["301", "302", "303", "307", "308"])
-async def test_s35_redirects_are_not_followed(status: str) -> None:
+async def test_redirects_are_not_followed(status: str) -> None:
     async with a_sink() as canary:
         where = f"{canary.url}/steal?token=abcdefghij"
         async with a_sink(answer(f"{status} Moved", Location=where)) as sink, calling() as callback:
@@ -230,8 +228,7 @@ async def test_s35_redirects_are_not_followed(status: str) -> None:
         assert len(sink.requests) == 1
 
 
-# S35
-async def test_s35_a_loop_and_a_refresh_header_are_one_request() -> None:
+async def test_a_loop_and_a_refresh_header_are_one_request() -> None:
     async with a_sink() as sink, calling() as callback:
         sink.answers = [answer("302 Found", Location=sink.url)]
         assert (await callback.execute(a_call(sink.url))).code == "redirect"
@@ -241,7 +238,6 @@ async def test_s35_a_loop_and_a_refresh_header_are_one_request() -> None:
         assert len(sink.requests) == 2
 
 
-# S36
 @pytest.mark.parametrize(
     "url",
     [
@@ -260,15 +256,14 @@ async def test_s35_a_loop_and_a_refresh_header_are_one_request() -> None:
         "http://host/" + "x" * 2048,
     ],
 )
-async def test_s36_urls_that_are_refused(url: str) -> None:
+async def test_urls_that_are_refused(url: str) -> None:
     assert refusal(OPEN, url=url).field == "url"
     async with calling() as callback:
         outcome = await callback.execute(a_call(url))
     assert (outcome.end, outcome.retryable) == ("failed", False)
 
 
-# S37
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value", "code"),
     [
         ("X-A", "a\rb", "header_value"),
@@ -288,22 +283,20 @@ async def test_s36_urls_that_are_refused(url: str) -> None:
         ("(x)", "v", "header_name"),
     ],
 )
-def test_s37_headers_that_are_refused(name: str, value: str, code: str) -> None:
+def test_headers_that_are_refused(name: str, value: str, code: str) -> None:
     refused = refusal(headers={name: value})
     assert refused.code == code
     assert refused.field is not None
     assert refused.field.startswith("headers")
 
 
-# S37
-def test_s37_no_more_than_a_hundred_headers() -> None:
+def test_no_more_than_a_hundred_headers() -> None:
     check_http_target(HttpTarget(url="http://h/", headers={f"X-{n}": "v" for n in range(100)}))
     many = {f"X-{n}": "v" for n in range(101)}
     assert refusal(headers=many).code == "too_many_headers"
 
 
-# S38
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "Host", "Content-Length", "Transfer-Encoding", "Connection", "Proxy-Authorization",
@@ -312,24 +305,23 @@ def test_s37_no_more_than_a_hundred_headers() -> None:
         "Upgrade", "TE", "Trailer", "Expect", "Keep-Alive",
     ],
 )  # fmt: skip
-def test_s38_headers_that_are_ours(name: str) -> None:
+def test_headers_that_are_ours(name: str) -> None:
     refused = refusal(headers={name: "v"})
     assert (refused.code, refused.field) == ("header_reserved", f"headers.{name}")
 
 
-# S38: the same header in two spellings would be two headers on the wire
-def test_s38_one_header_in_two_spellings() -> None:
+# The same header in two spellings would be two headers on the wire
+def test_one_header_in_two_spellings() -> None:
     assert refusal(headers={"X-A": "1", "x-a": "2"}).code == "header_twice"
 
 
-# S39
 @pytest.mark.parametrize("tail", ["/a\r\nX-Evil: 1", "/a b", "/?q=a\nb", "/\x00"])
-def test_s39_control_characters_and_spaces_in_a_path_are_refused(tail: str) -> None:
+def test_control_characters_and_spaces_in_a_path_are_refused(tail: str) -> None:
     assert refusal(url=f"http://h{tail}").code == "url_character"
 
 
-# S39: raw bytes at the sink show one request only
-async def test_s39_everything_else_is_encoded_into_one_request() -> None:
+# Raw bytes at the sink show one request only
+async def test_everything_else_is_encoded_into_one_request() -> None:
     evil = "/ü/%0d%0aX-Evil:%201/<>\"'^`{|}?q=ä%0D%0A%0D%0AGET%20/evil&p=100%&n={{schedule_name}}"
     call_run = {"schedule_name": "x\r\n\r\nGET /evil HTTP/1.1\r\nX-Evil: 1\r\n\r\n"}
     async with a_sink() as sink, calling() as callback:
@@ -352,8 +344,7 @@ async def test_s39_everything_else_is_encoded_into_one_request() -> None:
     assert all(0x20 < byte < 0x7F for byte in sink.last.target.encode())
 
 
-# S40
-async def test_s40_a_signature_verifies_and_during_a_rotation_both_do() -> None:
+async def test_a_signature_verifies_and_during_a_rotation_both_do() -> None:
     async with a_sink() as sink, calling() as callback:
         call = a_call(
             sink.url,
@@ -372,15 +363,13 @@ async def test_s40_a_signature_verifies_and_during_a_rotation_both_do() -> None:
         Webhook(KEYS[0]).verify(sink.last.body + b" ", sink.last.headers)
 
 
-# S40
-def test_s40_short_secrets_are_refused() -> None:
+def test_short_secrets_are_refused() -> None:
     short = "whsec_" + base64.b64encode(b"x" * 23).decode()
     refused = refusal(signing_secrets=(short,))
     assert (refused.field, refused.code) == ("signing_secrets", "signing_secret")
 
 
-# S41
-async def test_s41_a_retry_has_the_same_id_a_new_timestamp_and_a_higher_fence() -> None:
+async def test_a_retry_has_the_same_id_a_new_timestamp_and_a_higher_fence() -> None:
     async with a_sink(answer("503 Busy"), answer("200 OK")) as sink, calling() as callback:
         for attempt in (1, 2):
             await callback.execute(
@@ -400,8 +389,8 @@ async def test_s41_a_retry_has_the_same_id_a_new_timestamp_and_a_higher_fence() 
     assert first["webhook-signature"] != second["webhook-signature"]
 
 
-# S42, F50: this machine's clock is years from the store's
-async def test_s42_the_timestamp_is_the_stores() -> None:
+# This machine's clock is years from the store's
+async def test_the_timestamp_is_the_stores() -> None:
     stores_time = datetime.fromisoformat("2031-05-06T07:08:09.900000+00:00")
     async with a_sink() as sink, calling() as callback:
         await callback.execute(a_call(sink.url, triggered_at=stores_time, body="{{triggered_at}}"))
@@ -409,9 +398,8 @@ async def test_s42_the_timestamp_is_the_stores() -> None:
     assert sink.last.body == b"2031-05-06T07:08:09.900000Z"
 
 
-# S43
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
-async def test_s43_a_proxy_in_the_environment_is_not_used(
+async def test_a_proxy_in_the_environment_is_not_used(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with a_sink() as canary, a_sink() as sink:
@@ -425,7 +413,6 @@ async def test_s43_a_proxy_in_the_environment_is_not_used(
     assert len(sink.requests) == 1
 
 
-# S44
 @pytest.mark.parametrize(
     "body",
     [
@@ -441,7 +428,7 @@ async def test_s43_a_proxy_in_the_environment_is_not_used(
     ids=["script", "terminal", "not utf-8", "nul", "letters", "odd letters", "surrogates", "empty"],
 )
 @pytest.mark.parametrize(("status", "end"), [("200 OK", "succeeded"), ("500 Oops", "failed")])
-async def test_s44_hostile_bodies_are_kept_as_little_plain_text(
+async def test_hostile_bodies_are_kept_as_little_plain_text(
     body: bytes, status: str, end: str
 ) -> None:
     async with a_sink(answer(status, body)) as sink, calling() as callback:
@@ -458,8 +445,7 @@ async def test_s44_hostile_bodies_are_kept_as_little_plain_text(
         assert len(kept.encode()) > 65000 or not outcome.result["truncated"]
 
 
-# S44
-async def test_s44_hostile_headers_and_phrases_too() -> None:
+async def test_hostile_headers_and_phrases_too() -> None:
     raw = (
         b"HTTP/1.1 400 N\xff\xfeo\r\nX-Bad: \xff\xfe\r\nX-Long: "
         + b"y" * 5000
@@ -475,7 +461,6 @@ async def test_s44_hostile_headers_and_phrases_too() -> None:
     outcome.error.encode()
 
 
-# S45
 @pytest.mark.parametrize(
     "target",
     [
@@ -484,12 +469,12 @@ async def test_s44_hostile_headers_and_phrases_too() -> None:
         {"headers": {"Authorization": "Bearer {{secret.X}}"}},
     ],
 )
-def test_s45_secrets_of_nobody_are_refused(target: dict[str, Any]) -> None:
+def test_secrets_of_nobody_are_refused(target: dict[str, Any]) -> None:
     assert refusal(**target).code == "unknown_secret"
 
 
-# S45: what the sink echoes, the URL holds and the log says
-async def test_s45_secrets_are_masked_everywhere() -> None:
+# What the sink echoes, the URL holds and the log says
+async def test_secrets_are_masked_everywhere() -> None:
     token, key, api_key = "t0psecret-token", "urlsecret%2Bkey", "chm_abcdefghijkl"
     async with a_sink() as sink, calling() as callback:
         sink.answers = [
@@ -520,8 +505,8 @@ async def test_s45_secrets_are_masked_everywhere() -> None:
     assert sink.last.target.startswith(f"/bot12345:AAbotsecret/send?api_key={key}"), "it was sent"
 
 
-# S46: closed, silent and unroutable ports look alike; no timing is told beyond the attempt's own
-async def test_s46_failures_to_connect_are_uniform() -> None:
+# Closed, silent and unroutable ports look alike; no timing is told beyond the attempt's own
+async def test_failures_to_connect_are_uniform() -> None:
     outcomes = []
     async with calling() as callback:
         for _ in range(3):

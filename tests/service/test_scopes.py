@@ -1,4 +1,4 @@
-"""Keys that may do less than their role, and keys in the hands of agents (S09, S75, F67)."""
+"""Keys that may do less than their role, and keys in the hands of agents."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from chimes.store.memory import MemoryStore
 from chimes.triggers import Every
 from tests.builders import ALICE, a_run, a_schedule
 from tests.service.conftest import ADMIN, MEMBER
+from tests.tables import each_row
 
 PROMPT = AgentTarget(prompt="do it")
 CALL = HttpTarget(url="http://127.0.0.1:9/")
@@ -29,7 +30,7 @@ AGENT = replace(MEMBER, scopes=(Scope.AGENT,))
 MAKER = replace(MEMBER, scopes=(Scope.OPERATE, Scope.WRITE, Scope.AGENT, Scope.AGENT_SCHEDULES))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("scopes", "write", "operate", "create"),
     [
         ((), True, True, True),
@@ -42,7 +43,7 @@ MAKER = replace(MEMBER, scopes=(Scope.OPERATE, Scope.WRITE, Scope.AGENT, Scope.A
         ((Scope.AGENT, Scope.AGENT_SCHEDULES), False, False, True),
     ],
 )
-@pytest.mark.parametrize("role", [Role.MEMBER, Role.ADMIN])
+@each_row("role", [Role.MEMBER, Role.ADMIN])
 def test_what_scopes_leave_of_a_role(
     role: Role, scopes: tuple[Scope, ...], write: bool, operate: bool, create: bool
 ) -> None:
@@ -66,7 +67,6 @@ def test_scopes_add_nothing_to_a_role() -> None:
     assert not operator.may_create(ALICE)
 
 
-# S09
 async def test_a_key_is_never_wider_than_its_role(access: AccessService) -> None:
     for role in Role:
         for scope in Scope:
@@ -90,7 +90,7 @@ async def test_an_admin_with_scopes_makes_no_keys(access: AccessService) -> None
         await access.keys(narrowed)
 
 
-# S75: not at all by default
+# Not at all by default
 async def test_an_agent_makes_no_schedules(schedules: ScheduleService) -> None:
     for target in (CALL, PROMPT):
         with pytest.raises(NotAllowed):
@@ -99,7 +99,7 @@ async def test_an_agent_makes_no_schedules(schedules: ScheduleService) -> None:
             await schedules.start(AGENT, Order(target=target, policy=Policy()))
 
 
-# F67: depth limit 1
+# Depth limit 1
 async def test_an_agent_that_may_make_schedules_makes_no_agents(
     schedules: ScheduleService, runs: RunService, store: MemoryStore
 ) -> None:
@@ -123,7 +123,7 @@ async def test_an_agent_that_may_make_schedules_makes_no_agents(
     await schedules.run_now(MAKER, made.id)
 
 
-# F67: nor by any other way that has a prompt of its owner run, or run more often
+# Nor by any other way that has a prompt of its owner run, or run more often
 async def test_an_agent_moves_no_prompts_of_its_owner(
     schedules: ScheduleService, store: MemoryStore
 ) -> None:

@@ -19,6 +19,7 @@ from chimes.store.sql.server import IDLE_SECONDS, LOCK_SECONDS, STATEMENT_SECOND
 from tests.builders import a_schedule
 from tests.servers import MARIADB, shared
 from tests.store.mariadb_rig import connect, database_of, name_of, opened, rows_of, sql
+from tests.tables import each_row
 
 
 @pytest.fixture
@@ -71,7 +72,6 @@ async def test_a_wrong_password_is_told_plainly(mariadb_url: str, store: SqlStor
     assert "s3cret" not in str(caught.value)
 
 
-# F17
 async def test_sessions_hold_on_to_nothing_for_long(store: SqlStore) -> None:
     names = (
         "idle_transaction_timeout",
@@ -98,7 +98,7 @@ async def test_sessions_hold_on_to_nothing_for_long(store: SqlStore) -> None:
     )
 
 
-# F17: a client that has stopped in the middle loses its transaction and its locks.
+# A client that has stopped in the middle loses its transaction and its locks.
 async def test_a_transaction_that_idles_is_undone(store: SqlStore, mariadb_url: str) -> None:
     calls = 0
 
@@ -129,7 +129,6 @@ async def test_a_statement_that_takes_too_long_is_refused(store: SqlStore) -> No
     assert time.monotonic() - begun < 10
 
 
-# C21
 async def test_the_servers_clock_decides(store: SqlStore, mariadb_url: str) -> None:
     ((then,),) = await sql(mariadb_url, "SET time_zone = '+07:00'", "SELECT UTC_TIMESTAMP(6)")
     now = await store.now()
@@ -137,7 +136,7 @@ async def test_the_servers_clock_decides(store: SqlStore, mariadb_url: str) -> N
     assert abs(now - datetime.now(UTC)) < timedelta(seconds=10)
 
 
-# F26: from 11.6.2 this is the default; the whole transaction is gone.
+# From 11.6.2 this is the default; the whole transaction is gone.
 async def test_a_row_that_changed_under_a_snapshot_is_a_conflict(
     store: SqlStore, mariadb_url: str
 ) -> None:
@@ -156,7 +155,7 @@ async def test_a_row_that_changed_under_a_snapshot_is_a_conflict(
     assert trouble_of(caught.value) is Trouble.CONFLICT
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("number", "trouble"),
     [
         (1213, Trouble.CONFLICT),
@@ -198,7 +197,7 @@ async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     writer.close()
 
 
-# F24: what answers on the port is no server, or one that is just going down.
+# What answers on the port is no server, or one that is just going down.
 @pytest.mark.parametrize("manner", [hang_up, talk_nonsense, say_nothing])
 async def test_a_port_without_a_working_server(manner: Any) -> None:
     listener = await asyncio.start_server(manner, "127.0.0.1", 0)

@@ -32,6 +32,7 @@ from tests.builders import (
     full_run,
     full_schedule,
 )
+from tests.tables import each_row
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def refused(how: Callable[[], object]) -> tuple[str | None, str]:
     return caught.value.field, caught.value.code
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "value", "field"),
     [
         ("nonsense", 1, "nonsense"),

@@ -12,6 +12,7 @@ from chimes.errors import InvalidInput
 from chimes.model.policy import Backoff, OnLost
 from chimes.targets.flow import FlowBuilder, FlowRunner, RunIf
 from chimes.targets.python_task import Context, Isolation
+from tests.tables import each_row
 
 
 def plain() -> int:
@@ -76,7 +77,7 @@ def test_a_step_without_options_needs_no_brackets() -> None:
 Declare = Callable[[FlowBuilder], object]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("declare", "words"),
     [
         (lambda flow: None, "flow 'f' has no steps"),

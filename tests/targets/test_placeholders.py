@@ -1,4 +1,4 @@
-"""Filling a body, header or URL touches the placeholders and nothing else (R3.47)."""
+"""Filling a body, header or URL touches the placeholders and nothing else."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chimes.targets.http_callback.placeholders import MARKER, fill_body, fill_header, fill_url
+from tests.tables import each_row
 
 FACTS = {
     "run_id": "R",
@@ -27,7 +28,7 @@ def filled(body: str, *, form: bool = False) -> str:
     return fill_body(body, FACTS, form=form)
 
 
-# R3.47: the seed's own example
+# The seed's own example
 def test_the_seeds_example() -> None:
     body = json.dumps(
         {
@@ -48,7 +49,7 @@ def test_the_seeds_example() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "expected"),
     [
         ('{"run_id":"<filled-by-service>"}', '{"run_id":"R"}'),
@@ -129,7 +130,7 @@ def expected_value(value: object) -> object:
     return [expected_value(inner) for inner in value] if isinstance(value, list) else value
 
 
-# R3.47: any JSON, however it is written
+# Any JSON, however it is written
 @settings(max_examples=50)
 @given(
     st.dictionaries(st.text() | st.sampled_from([*FACTS]), values),
@@ -147,7 +148,7 @@ def test_json_is_filled_by_meaning_and_otherwise_untouched(
             assert filled(body) == body
 
 
-# S29: nothing a user writes is searched for with anything that can blow up
+# Nothing a user writes is searched for with anything that can blow up
 @pytest.mark.parametrize(
     "body",
     [

@@ -19,6 +19,7 @@ from chimes.targets.python_task import Context, Task, check, dump
 from chimes.targets.python_task.arguments import bind, parameters_of
 from chimes.targets.python_task.context import facts_of
 from tests.builders import NOW, a_run
+from tests.tables import each_row
 
 CONTEXT = Context(
     facts_of(a_run(), "t", started_at=NOW, began=0.0, timeout=timedelta(seconds=9)),
@@ -59,7 +60,7 @@ def of_type(annotation: object) -> Task:
     return a_task(take)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("annotation", "value", "stored"),
     [
         (int, 3, 3),
@@ -106,7 +107,7 @@ def test_values_go_through_json_and_come_back(
     assert annotation is float or type(back) is type(value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("annotation", "value", "said"),
     [
         (int, "5", 'must be int, got "5" (str): input should be a valid integer'),

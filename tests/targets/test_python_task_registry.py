@@ -11,6 +11,7 @@ import pytest
 from chimes.errors import AlreadyExists, InvalidInput, NotFound
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
 from chimes.targets.python_task import Isolation, PythonTask, Registry, Task
+from tests.tables import each_row
 
 
 def plain() -> None: ...
@@ -72,7 +73,7 @@ async def async_generator() -> AsyncIterator[int]:
     yield 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "field"),
     [
         ({"retries": -1}, "retries"),
