@@ -22,6 +22,7 @@ from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.telling_times import Digest, Period, Quiet
 from tests.builders import ALICE, BOB, a_node
 from tests.doors.rig import HTTP, Rig
+from tests.tables import each_row
 
 AGENT = {"kind": "agent", "prompt": "Summarise the news"}
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
@@ -35,7 +36,6 @@ async def changed(rig: Rig, made: dict[str, Any], **given: Any) -> Any:
     return await rig.client.patch(f"/api/v1/schedules/{made['id']}", json=given)
 
 
-# R1.1, R1.32, C14
 async def test_a_prompt_is_saved_with_what_is_usual_for_prompts(rig: Rig) -> None:
     made = await rig.create(target=AGENT)
     assert made["target"] == AGENT | {"pipeline": "", "model": "", "max_tokens": None}
@@ -65,7 +65,7 @@ async def test_every_store_keeps_it(any_rig: Rig) -> None:
     )
 
 
-# UX A.4: if late, quiet hours, digests
+# Delivery options: late runs only, quiet hours, digests.
 async def test_when_people_are_told_is_kept_and_comes_back(rig: Rig) -> None:
     zone = "Asia/Bangkok"
     told = {
@@ -122,7 +122,7 @@ async def test_times_without_a_zone_have_that_of_the_schedule(
     assert (daily["digest"]["at"], daily["digest"]["zone"]) == ("08:00", zone)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wrong", "pointer"),
     [
         ({"on": ["test"]}, "/delivery/0/on/0"),
@@ -186,7 +186,7 @@ async def test_a_prompt_that_cannot_be_right(
     assert code is None or error["code"] == code
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("told", "pointer"),
     [
         ([{"channel": "pigeon"}], "/delivery/0/channel"),
@@ -281,7 +281,6 @@ async def test_no_answer_and_no_audit_entry_has_the_secrets(rig: Rig) -> None:
     ]
 
 
-# S05
 async def test_a_member_names_only_chats_of_its_own(rig: Rig) -> None:
     alice = await rig.key(Role.MEMBER, ALICE)
     chat = await rig.key(Role.MEMBER, Owner(type=OwnerType.CHAT, id="99"))
@@ -310,7 +309,6 @@ async def test_a_member_names_only_chats_of_its_own(rig: Rig) -> None:
             assert (await status(admin, chat_id, path)).status_code == good
 
 
-# S05
 async def test_what_an_admin_named_may_stay_when_the_owner_changes_the_rest(rig: Rig) -> None:
     alice, admin = await rig.key(Role.MEMBER, ALICE), await rig.key(Role.ADMIN)
     body = {

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.doors.rig import CRON, Rig
+from tests.tables import each_row
 
 PATH = "/api/v1/schedules"
 
@@ -38,17 +39,22 @@ async def test_pages_follow_each_other_under_inserts(any_rig: Rig) -> None:
     assert answer.json()["next_cursor"] is None
 
 
-@pytest.mark.parametrize("sort", ["name", "-name", "created_at", "-updated_at", "next_run_at"])
-async def test_every_sort_pages_through_everything_once(any_rig: Rig, sort: str) -> None:
+@pytest.fixture
+async def four_schedules(any_rig: Rig) -> Rig:
     for number in range(4):
         any_rig.clock.advance(1)
         await any_rig.create(name=f"s{number}", enabled=number != 2)
-    whole = await names(any_rig, sort=sort)
+    return any_rig
+
+
+@each_row("sort", ["name", "-name", "created_at", "-updated_at", "next_run_at"])
+async def test_every_sort_pages_through_everything_once(four_schedules: Rig, sort: str) -> None:
+    whole = await names(four_schedules, sort=sort)
     assert len(whole) == 4
     seen: list[str] = []
     cursor: dict[str, str] = {}
     for _ in range(4):
-        answer = await any_rig.client.get(PATH, params={"sort": sort, "limit": 1, **cursor})
+        answer = await four_schedules.client.get(PATH, params={"sort": sort, "limit": 1, **cursor})
         seen += [item["name"] for item in answer.json()["items"]]
         cursor = {"cursor": answer.json()["next_cursor"]}
     assert seen == whole
@@ -85,8 +91,7 @@ async def test_filters(any_rig: Rig) -> None:
         assert set(await names(any_rig, **params)) == expected, params
 
 
-# S17
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [
         ("sort", "name;select"),

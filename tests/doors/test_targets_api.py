@@ -10,6 +10,7 @@ import pytest
 from chimes.model.target_rules import MAX_ARGUMENT_BYTES
 from tests.builders import LEASE, NOW, ODD_JSON, a_node
 from tests.doors.rig import CRON, HTTP, Rig
+from tests.tables import each_row
 
 PATH = "/api/v1/schedules"
 OFFERS = ("http", "task:reports.nightly", "task:greet", "flow:pipeline", "task:pipeline/load")
@@ -73,8 +74,7 @@ async def test_a_timeout_has_its_limit(rig: Rig, target: dict[str, Any], too_lon
     assert answer.json()["errors"][0]["pointer"] == "/policy/timeout"
 
 
-# S66
-@pytest.mark.parametrize(
+@each_row(
     ("target", "pointer", "code", "hint"),
     [
         ({"kind": "task", "name": "os:system"}, "/target/name", "bad_name", None),
@@ -213,7 +213,6 @@ async def test_patches_that_do_not_fit(
     assert answer.json()["errors"][0]["pointer"].startswith(pointer)
 
 
-# S31
 async def test_secret_arguments_are_hidden_and_kept(any_rig: Rig) -> None:
     await offering(any_rig)
     secrets = {
@@ -321,7 +320,6 @@ async def test_the_same_order_twice_is_one_run(any_rig: Rig) -> None:
 
 
 # --- templates --------------------------------------------------------------------------------
-# R2.36, C26
 async def test_templates(rig: Rig) -> None:
     items = (await rig.client.get("/api/v1/templates")).json()["items"]
     assert [(each["name"], each["cron_spec"]) for each in items[:4]] == [

@@ -21,6 +21,7 @@ from chimes.store.sql.database import Tx
 from chimes.testing import SettableClock
 from tests.builders import ALICE, HOUR, MINUTE, NOW, a_schedule
 from tests.ended_runs import ended
+from tests.tables import each_row
 
 Question = Callable[[SqlStore], Awaitable[object]]
 
@@ -112,11 +113,13 @@ def listening() -> Iterator[list[tuple[str, Any]]]:
             found.append((statement, given))
 
     event.listen(Engine, "before_cursor_execute", note)
-    yield found
-    event.remove(Engine, "before_cursor_execute", note)
+    try:
+        yield found
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@each_row("name", QUESTIONS)
 async def test_a_question_walks_indexes(opened: SqlStore, name: str) -> None:
     ask, indexes = QUESTIONS[name]
     with listening() as asked:
@@ -160,27 +163,31 @@ ON_POSTGRES: dict[str, set[str]] = {
 }
 
 
-@pytest.mark.parametrize("name", ON_POSTGRES)
-async def test_a_question_to_postgresql_can_walk_indexes(postgres_url: str, name: str) -> None:
-    """In an empty table nothing is cheaper than to read it, so that is forbidden here."""
+@pytest.fixture
+async def on_postgres(postgres_url: str) -> AsyncIterator[SqlStore]:
     opened = open_postgres(postgres_url, clock=SettableClock())
     await opened.open()
-    try:
-        await opened.load([ended(NOW - HOUR)])
-        with listening() as asked:
-            await QUESTIONS[name][0](opened)
+    await opened.load([ended(NOW - HOUR)])
+    yield opened
+    await opened.close()
 
-        def work(tx: Tx) -> list[str]:
-            tx.connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
-            plans = []
-            for statement, given in asked:
-                rows = tx.connection.exec_driver_sql(f"EXPLAIN {statement}", given)
-                plans += [row[0] for row in rows]
-            return plans
 
-        plan = await opened._database.write(work)
-    finally:
-        await opened.close()
+@each_row("name", ON_POSTGRES)
+async def test_a_question_to_postgresql_can_walk_indexes(on_postgres: SqlStore, name: str) -> None:
+    """Sequential scans are disabled, because they are the cheapest plan for an empty table."""
+    with listening() as asked:
+        await QUESTIONS[name][0](on_postgres)
+
+    def work(tx: Tx) -> list[str]:
+        tx.connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        plans = []
+        for statement, given in asked:
+            rows = tx.connection.exec_driver_sql(f"EXPLAIN {statement}", given)
+            plans += [row[0] for row in rows]
+        return plans
+
+    plan = await on_postgres._database.write(work)
+    assert asked
     used = " ".join(plan)
     assert {index for index in ON_POSTGRES[name] if index not in used} == set(), plan
     assert [line for line in plan if "Seq Scan on run" in line] == []

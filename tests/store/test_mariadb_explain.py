@@ -26,6 +26,7 @@ from chimes.store.sql.runs import ENDED_BEFORE
 from chimes.store.sql.tables import WAITING, runs, schedules
 from tests.servers import MARIADB, shared
 from tests.store.mariadb_rig import connect, opened, rows_of
+from tests.tables import each_row
 
 DIALECT = mariadb.MariadbDialect()
 ROWS = 2000
@@ -136,7 +137,6 @@ HOT: dict[str, tuple[str, list[str]]] = {
     "due": (filled_in(mariadb.DUE_SCHEDULES, now=100, limit=10), ["schedules_due"]),
     "admitted": (filled_in(mariadb.ADMITTED, keys=("k1", "k2")), ["runs_by_key"]),
     "oldest active": (filled_in(mariadb.OLDEST_ACTIVE, key="k7"), ["runs_by_key"]),
-    # R4.16
     "tasks": (page(RunQuery(needs="sync:s1")), ["runs_by_source"]),
     "tasks of a time": (
         page(RunQuery(needs="sync:s1", created_since=at(400), created_until=at(3200))),
@@ -220,7 +220,7 @@ async def explained(connection: Any, statement: str) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-@pytest.mark.parametrize("name", HOT)
+@each_row("name", HOT)
 async def test_a_hot_statement_walks_its_index(connection: Any, name: str) -> None:
     statement, indexes = HOT[name]
     steps = await explained(connection, statement)
@@ -232,7 +232,7 @@ async def test_a_hot_statement_walks_its_index(connection: Any, name: str) -> No
         assert name in WHOLE or step["type"] != "index", steps
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         *("next due", "due", "claimable", "waiting of a key", "old runs"),
@@ -259,7 +259,7 @@ async def read_by(connection: Any, statement: str) -> int:
 
 
 # PERFORMANCE: what a claim costs depends on what is claimed.
-@pytest.mark.parametrize(
+@each_row(
     ("name", "most"),
     [
         ("due", 15),

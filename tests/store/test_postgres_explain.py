@@ -41,6 +41,7 @@ from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.tables import schedules
 from tests.builders import NOW, SECOND, a_delivery, a_run, a_schedule, a_task, an_item
 from tests.servers import POSTGRES, shared
+from tests.tables import each_row
 
 DIALECT = PostgresDialect()
 _AMONG_DELIVERIES = DIALECT.among(message_tables.deliveries.c.id, "ids")
@@ -195,7 +196,7 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
 }
 
 
-# R4.16: nobody pays for the tasks' index but tasks.
+# Runs of other kinds do not write to the index of tasks.
 async def test_the_index_of_tasks_has_no_entry_of_another_run(postgres_url: str) -> None:
     store = open_postgres(postgres_url)
     await store.open()
@@ -218,7 +219,7 @@ def walk(plan: dict[str, Any]) -> list[dict[str, Any]]:
     return [plan, *(node for child in plan.get("Plans", ()) for node in walk(child))]
 
 
-@pytest.mark.parametrize("name", HOT)
+@each_row("name", HOT)
 async def test_a_hot_statement_walks_its_index(store: SqlStore, name: str) -> None:
     statement, given, expected = HOT[name]
 
@@ -232,7 +233,7 @@ async def test_a_hot_statement_walks_its_index(store: SqlStore, name: str) -> No
     assert {node["Index Name"] for node in found if "Index Name" in node} == expected
 
 
-@pytest.mark.parametrize("name", ["due", "claimable", "waiting of a key", "pending deliveries"])
+@each_row("name", ["due", "claimable", "waiting of a key", "pending deliveries"])
 async def test_an_ordered_statement_needs_no_sort(store: SqlStore, name: str) -> None:
     statement, given, _ = HOT[name]
 
@@ -248,7 +249,6 @@ PAGES = [
     (RunQuery(limit=50), "runs_created_at"),
     (RunQuery(limit=50, after=(1, "a")), "runs_created_at"),
     (RunQuery(limit=50, schedule_id="s"), "runs_scheduled"),
-    # R4.16
     (RunQuery(limit=50, needs="sync:crm"), "runs_by_source"),
     (RunQuery(limit=50, needs="sync:crm", descending=False, after=(1, "a")), "runs_by_source"),
     (RunQuery(limit=50, needs="sync:crm", created_since=NOW, created_until=NOW), "runs_by_source"),
@@ -258,7 +258,7 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize(("query", "index"), PAGES)
+@each_row(("query", "index"), PAGES)
 async def test_a_page_follows_an_index(
     store: SqlStore, query: ScheduleQuery | RunQuery, index: str
 ) -> None:

@@ -49,6 +49,7 @@ from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.runs import ENDED_BEFORE
 from chimes.store.sql.tables import WAITING, runs, schedules
 from tests.builders import ALICE, NOW
+from tests.tables import each_row
 
 AnyQuery = ScheduleQuery | RunQuery | DeliveryQuery | InboxQuery
 
@@ -189,7 +190,7 @@ HOT = {
 }
 
 
-@pytest.mark.parametrize("name", HOT)
+@each_row("name", HOT)
 async def test_a_hot_statement_walks_its_index(opened: SqlStore, name: str) -> None:
     statement, expected = HOT[name]
     plan = await explained(opened, statement)
@@ -200,7 +201,7 @@ async def test_a_hot_statement_walks_its_index(opened: SqlStore, name: str) -> N
     assert scans == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         *("due", "claimable", "waiting of a key", "old runs", "admitted", "ranks"),
@@ -274,7 +275,6 @@ PAGES = [
     (RunQuery(schedule_id="s"), "runs_by_schedule"),
     (RunQuery(schedule_id="s", after=(1, "a")), "runs_by_schedule"),
     (RunQuery(statuses=(RunStatus.FAILED,)), "runs_by_status"),
-    # R4.16
     (RunQuery(needs="sync:crm"), "runs_by_source"),
     (RunQuery(needs="sync:crm", descending=False, after=(1, "a")), "runs_by_source"),
     (RunQuery(needs="sync:crm", created_since=NOW, created_until=NOW), "runs_by_source"),
@@ -283,7 +283,7 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize(("query", "index"), PAGES)
+@each_row(("query", "index"), PAGES)
 async def test_a_page_follows_an_index(opened: SqlStore, query: AnyQuery, index: str) -> None:
     (step,) = await walked(opened, query)
     assert f"USING INDEX {index}" in step

@@ -1,16 +1,15 @@
-"""Lists: filters, pages, orders (R0.26)."""
+"""Lists: filters, pages, orders."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import pytest
 
 from chimes.model.planning import plan
 from tests.builders import a_verdict, places
 from tests.doors.compat.kweaver.asking import KN1, KN2, made
 from tests.doors.rig import Rig
 from tests.store_contract.scenes import joined
+from tests.tables import each_row
 
 SORTS = ("create_time", "update_time", "next_run_time", "last_run_time", "name")
 
@@ -110,7 +109,7 @@ async def test_filters(kweaver: Rig) -> None:
     assert len(await names(rig, empty)) == 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "code"),
     [
         ("offset=-1", "BknBackend.InvalidParameter.Offset"),

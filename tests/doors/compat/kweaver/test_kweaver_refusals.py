@@ -1,4 +1,4 @@
-"""What is refused, in which order, by which code, in which language (R0.35, R0.36, C2, C25)."""
+"""What is refused, in which order, by which code, in which language."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from chimes.errors import StoreUnavailable
 from chimes.wording import LANGUAGES, Wording, in_language
 from tests.doors.compat.kweaver.asking import KN1, body, made
 from tests.doors.rig import Rig
+from tests.tables import each_row
 
 CODE = "BknBackend.ActionSchedule."
 INVALID = f"{CODE}InvalidParameter"
@@ -68,7 +69,7 @@ async def test_what_is_missing_is_like_what_is_empty(kweaver: Rig, name: str) ->
     assert told["error_details"] == "_instance_identities is required and cannot be empty"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wrong",
     [
         {"name": 5},
@@ -110,8 +111,7 @@ async def test_lengths_that_just_fit(kweaver: Rig) -> None:
             assert (answer.status_code, answer.json()["error_code"]) == (400, INVALID)
 
 
-# R0.2, C2
-@pytest.mark.parametrize(
+@each_row(
     "expression",
     [
         "@hourly",
@@ -204,7 +204,6 @@ async def test_a_status_that_is_refused(kweaver: Rig, sent: Any, code: str) -> N
     assert await kweaver.snapshot() == before
 
 
-# C25
 @pytest.mark.parametrize(
     "content_type",
     ["", "text/plain", "application/x-www-form-urlencoded", "application/merge-patch+json"],
