@@ -1,5 +1,7 @@
-"""No sentence goes past the catalogues (STYLE 11). `python -m tests.wording_bypass` prints the
-same findings."""
+"""No user-facing sentence bypasses the message catalogues.
+
+`python -m tests.wording_bypass` prints the same findings.
+"""
 
 from __future__ import annotations
 

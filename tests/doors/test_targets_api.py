@@ -1,4 +1,4 @@
-"""Tasks and flows as targets: taken only where somebody offers them, shown without secrets."""
+"""Tasks and flows as targets: accepted only if a node offers them, shown without secrets."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ async def test_a_node_whose_lease_has_ended_offers_nothing(rig: Rig) -> None:
     rig.clock.advance(LEASE + timedelta(seconds=1))
     answer = await rig.client.post(PATH, json=body(kind="task", name="greet"))
     assert answer.json()["code"] == "unknown_task"
-    # What was saved once can be changed while nobody is there.
+    # A saved target can be changed while no node offers it.
     path = f"{PATH}/{made['id']}"
     changed = await rig.client.patch(path, json={"target": {"args": {"a": 1}}, "priority": 3})
     assert changed.status_code == 200, changed.text

@@ -1,4 +1,4 @@
-"""Files that do not load are kept, and what can be recovered is (F33, C27)."""
+"""Files that do not load are kept, and what can be recovered is."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from chimes.model.ids import ScheduleId
 from chimes.store.jsonfile import JsonFileStore
 from tests.builders import a_run, a_schedule, an_entry
 from tests.store.jsonfiles import crash, document, dumped, opened
+from tests.tables import each_row
 
 
 def mode(path: Path) -> int:
@@ -37,11 +38,11 @@ def without_time(directory: Path) -> dict[str, object]:
 CUTS = (0, 1, 2, 17, 100, 333, 1000, 2048, 4096, -1000, -333, -100, -17, -3, -2)
 
 
-# F33
-@pytest.mark.parametrize("cut", CUTS)
+@each_row("cut", CUTS)
 async def test_a_truncated_file_is_kept_and_the_previous_one_loaded(
-    tmp_path: Path, cut: int
+    tmp_path_factory: pytest.TempPathFactory, cut: int
 ) -> None:
+    tmp_path = tmp_path_factory.mktemp("store")
     whole = await furnished(tmp_path)
     before = without_time(tmp_path)
     bad = whole[:cut]
@@ -53,14 +54,14 @@ async def test_a_truncated_file_is_kept_and_the_previous_one_loaded(
         assert "previous generation" in status.degraded
         assert without_time(tmp_path) == before
         await store.add_runs([a_run()])
-        # I12: it stays said for the life of the process.
+        # The status stays degraded for the life of the process.
         assert (await store.status()).degraded == status.degraded
     async with opened(tmp_path) as store:
         assert (await store.status()).degraded == ""
         assert (tmp_path / "jobs.bad.json").read_bytes() == bad
 
 
-# F33: one flipped bit is bad, or it is a hand edit; the process starts, and no byte is lost
+# One flipped bit is bad, or it is a hand edit; the process starts, and no byte is lost
 async def test_a_flipped_bit_never_stops_the_start(tmp_path: Path) -> None:
     whole = await furnished(tmp_path)
     previous = (tmp_path / "jobs.prev.json").read_bytes()
@@ -106,9 +107,11 @@ WRONG = {
 }
 
 
-# F33 R3.28
-@pytest.mark.parametrize("content", WRONG.values(), ids=WRONG.keys())
-async def test_a_file_of_another_shape_is_set_aside(tmp_path: Path, content: bytes) -> None:
+@each_row("content", WRONG.values(), ids=WRONG.keys())
+async def test_a_file_of_another_shape_is_set_aside(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    tmp_path = tmp_path_factory.mktemp("store")
     (tmp_path / "jobs.json").write_bytes(content)
     async with opened(tmp_path) as store:
         assert (tmp_path / "jobs.bad.json").read_bytes() == content
@@ -120,7 +123,7 @@ async def test_a_file_of_another_shape_is_set_aside(tmp_path: Path, content: byt
         assert len(document(tmp_path)["jobs"]) == 1
 
 
-# C27: an earlier bad file is never overwritten
+# An earlier bad file is never overwritten
 async def test_each_bad_file_gets_a_name_of_its_own(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / "jobs.json").write_text(f"bad {number}")
@@ -129,7 +132,7 @@ async def test_each_bad_file_gets_a_name_of_its_own(tmp_path: Path) -> None:
             pass
     kept = ["jobs.bad.json", "jobs.bad.1.json", "jobs.bad.2.json"]
     assert [(tmp_path / name).read_text() for name in kept] == ["bad 0", "bad 1", "bad 2"]
-    assert [mode(tmp_path / name) for name in kept] == [0o600] * 3  # S71
+    assert [mode(tmp_path / name) for name in kept] == [0o600] * 3
 
 
 async def test_when_both_generations_are_bad_both_are_kept(tmp_path: Path) -> None:
@@ -141,7 +144,7 @@ async def test_when_both_generations_are_bad_both_are_kept(tmp_path: Path) -> No
     assert (tmp_path / "jobs.bad.1.json").read_text() == "worse"
 
 
-# R3.45: the moment in which there is no jobs.json
+# The moment in which there is no jobs.json
 async def test_a_missing_file_is_recovered_from_the_previous_one(tmp_path: Path) -> None:
     await furnished(tmp_path)
     before = without_time(tmp_path)
@@ -151,7 +154,7 @@ async def test_a_missing_file_is_recovered_from_the_previous_one(tmp_path: Path)
         assert without_time(tmp_path) == before
 
 
-# F33: a crash leaves the generation before the last, a clean stop a copy of the last
+# A crash leaves the generation before the last, a clean stop a copy of the last
 async def test_what_the_previous_generation_holds(tmp_path: Path) -> None:
     store = JsonFileStore(tmp_path)
     await store.open()
@@ -177,7 +180,6 @@ async def test_a_crash_loses_at_most_the_generation_that_went_bad(tmp_path: Path
     await store.close()
 
 
-# F34
 async def test_stray_temporary_files_are_removed(tmp_path: Path) -> None:
     strays = ["jobs.json.tmp", "jobs.prev.json.tmp", "runs-203001.jsonl.tmp"]
     for name in strays:
@@ -188,7 +190,7 @@ async def test_stray_temporary_files_are_removed(tmp_path: Path) -> None:
         assert (tmp_path / "mine.tmp").exists()
 
 
-# F33: only a hand edit is told, and it loads
+# Only a hand edit is told, and it loads
 async def test_only_a_hand_edit_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "chimes.store")
     await furnished(tmp_path)
@@ -215,7 +217,6 @@ async def test_an_edit_while_the_process_runs_is_kept_aside(
     assert len(document(tmp_path)["jobs"]) == 2
 
 
-# S71
 async def test_nobody_else_may_read_any_file(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     directory.mkdir()

@@ -38,6 +38,7 @@ from tests.builders import (
     places,
 )
 from tests.store.jsonfiles import SEED_FILE, document, dumped, edit, job, opened
+from tests.tables import each_row
 
 BEFORE_SEED = datetime(2025, 9, 19, 11, 1, tzinfo=UTC)
 KSANA_KEYS = [
@@ -74,7 +75,6 @@ async def the_schedule(store: JsonFileStore, job_id: str = "a") -> Any:
     return found
 
 
-# R3.14 R3.15 R3.16
 async def test_the_file_of_the_seed_loads(tmp_path: Path) -> None:
     async with opened(written(tmp_path, SEED_FILE), SettableClock(BEFORE_SEED)) as store:
         ping = await the_schedule(store, "uuid-1")
@@ -92,7 +92,6 @@ async def test_the_file_of_the_seed_loads(tmp_path: Path) -> None:
         assert (await store.status()).degraded == ""
 
 
-# R3.14
 async def test_the_file_of_the_seed_is_written_back_readable(tmp_path: Path) -> None:
     async with opened(written(tmp_path, SEED_FILE), SettableClock(BEFORE_SEED)) as store:
         before = await dumped(store)
@@ -107,7 +106,7 @@ async def test_the_file_of_the_seed_is_written_back_readable(tmp_path: Path) -> 
         assert await dumped(store) == before
 
 
-# R3.14: one can still find one's way in it
+# One can still find one's way in it
 async def test_each_key_of_a_job_has_a_line_of_its_own(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.add_schedule(a_schedule(id=ScheduleId("a"), name="เตือน 提醒"))
@@ -116,7 +115,7 @@ async def test_each_key_of_a_job_has_a_line_of_its_own(tmp_path: Path) -> None:
     assert '        "every": "1m0s",' in lines
 
 
-# R3.28: the empty template
+# The empty template
 async def test_a_new_directory_gets_an_empty_template(tmp_path: Path) -> None:
     async with opened(tmp_path / "new" / "data") as store:
         assert (await store.status()).degraded == ""
@@ -124,7 +123,6 @@ async def test_a_new_directory_gets_an_empty_template(tmp_path: Path) -> None:
         assert document(tmp_path / "new" / "data") == expected
 
 
-# C27
 @pytest.mark.parametrize(
     "trigger",
     [
@@ -178,7 +176,7 @@ async def test_the_arguments_of_a_task_are_edited_by_hand(tmp_path: Path) -> Non
     assert job(tmp_path, schedule.id)["task"]["why"] == "kept"
 
 
-# R4.18: the key goes with the pair, also where a person moves a job to another.
+# The key goes with the pair, also where a person moves a job to another.
 async def test_the_collection_of_a_sync_is_edited_by_hand(tmp_path: Path) -> None:
     policy = Policy(overlap=Overlap.SKIP, concurrency_key=SYNC.key, max_concurrent_runs=1)
     schedule = a_schedule(target=SYNC, policy=policy)
@@ -210,7 +208,6 @@ async def test_a_job_of_many_runs_at_once_is_no_sync(tmp_path: Path) -> None:
         assert "overlap is skip for a sync target" in found.last_error
 
 
-# S66
 @pytest.mark.parametrize(
     ("kind", "part"),
     [
@@ -244,7 +241,6 @@ async def test_text_that_has_no_utf8_comes_back(tmp_path: Path) -> None:
         assert await store.get_schedule(schedule.id) == schedule
 
 
-# C10
 @pytest.mark.parametrize(
     ("status", "word"),
     [
@@ -270,7 +266,7 @@ async def test_last_status_is_in_the_words_of_ksana(
         assert (await the_schedule(store)).last_status == status
 
 
-# R3.16: durations stay as they were given, as long as they say the same
+# Durations stay as they were given, as long as they say the same
 async def test_durations_keep_the_form_they_were_given(tmp_path: Path) -> None:
     given = {"every": "300s", "timeout": "0.5m", "jitter": "5000ms", "retry_backoff": "PT1S"}
     schedule = a_schedule(
@@ -292,20 +288,18 @@ async def test_durations_keep_the_form_they_were_given(tmp_path: Path) -> None:
 
 
 # --- plain Ksana jobs -----------------------------------------------------------------------------
-# R3.18
 async def test_an_interval_without_a_next_time_gets_one(tmp_path: Path) -> None:
     async with opened(plain_file(tmp_path, plain_job())) as store:
         assert (await the_schedule(store)).next_run_at == NOW + 5 * MINUTE
 
 
-# R3.18 R3.42
 async def test_the_next_time_lies_on_the_grid_from_start_at(tmp_path: Path) -> None:
     schedule = {"kind": "every", "every": "7m", "start_at": "2030-01-15T15:02:00+07:00"}
     async with opened(plain_file(tmp_path, plain_job(schedule=schedule))) as store:
         assert (await the_schedule(store)).next_run_at == NOW + 5 * MINUTE
 
 
-# R3.29 R3.8: what was missed is on record, and it goes on from now
+# A missed slot is recorded, and the schedule continues from now.
 async def test_a_stale_interval_rolls_on_from_now(tmp_path: Path) -> None:
     stale = plain_job(next_run_at="2030-01-15T08:42:00Z")
     async with opened(plain_file(tmp_path, stale)) as store:
@@ -315,7 +309,6 @@ async def test_a_stale_interval_rolls_on_from_now(tmp_path: Path) -> None:
         assert (await the_schedule(store)).next_run_at == NOW + 2 * MINUTE
 
 
-# R3.7
 async def test_an_overdue_once_becomes_missed(tmp_path: Path) -> None:
     overdue = plain_job(schedule={"kind": "once", "run_at": "2030-01-15T08:00:00Z"})
     async with opened(plain_file(tmp_path, overdue)) as store:
@@ -326,7 +319,6 @@ async def test_an_overdue_once_becomes_missed(tmp_path: Path) -> None:
         assert await store.next_due() is None
 
 
-# R3.19
 async def test_a_once_that_has_run_does_not_run_again(tmp_path: Path) -> None:
     done = plain_job(
         schedule={"kind": "once", "run_at": "2030-01-15T08:00:00Z"},
@@ -401,7 +393,7 @@ async def test_what_an_edit_does_not_touch_stays(tmp_path: Path) -> None:
         assert (loaded.trigger, loaded.next_slot) == (expected, NOW + 10 * SECOND)
 
 
-# R3.16: an interval without start_at counts from its creation, which an edit elsewhere leaves alone
+# An interval without start_at counts from its creation, which an edit elsewhere leaves alone
 async def test_a_hidden_anchor_outlives_an_edit_of_the_jitter(tmp_path: Path) -> None:
     anchor = NOW - 30 * SECOND
     given = {"ksana": {"every": "1m"}}
@@ -417,7 +409,7 @@ async def test_a_hidden_anchor_outlives_an_edit_of_the_jitter(tmp_path: Path) ->
         assert (await the_schedule(store)).trigger == expected
 
 
-# R3.7: also one that was switched off while its moment passed
+# Also one that was switched off while its moment passed
 async def test_a_once_that_is_switched_on_too_late_is_missed(tmp_path: Path) -> None:
     off = plain_job(schedule={"kind": "once", "run_at": "2030-01-15T08:00:00Z"}, enabled=False)
     async with opened(plain_file(tmp_path, off)) as store:
@@ -443,7 +435,7 @@ async def test_switching_off_and_on_counts(tmp_path: Path) -> None:
         assert job(tmp_path, "a")["last_status"] == "paused"
     edit(tmp_path, lambda data: data["jobs"][0].update(enabled=True))
     clock = SettableClock(NOW + 90 * SECOND)
-    async with opened(tmp_path, clock) as store:  # C8
+    async with opened(tmp_path, clock) as store:
         assert await store.next_due() == NOW + 2 * MINUTE
 
 
@@ -486,7 +478,7 @@ async def test_next_run_at_may_be_moved_and_emptied(tmp_path: Path) -> None:
         assert (await the_schedule(store)).next_run_at == NOW + MINUTE
 
 
-# R3.30: an empty id is made
+# An empty id is made
 async def test_a_job_that_was_added_without_an_id_gets_one(tmp_path: Path) -> None:
     await with_job(tmp_path)
     copied = dict(job(tmp_path, "a"), name="copied with its id")
@@ -502,7 +494,6 @@ async def test_a_job_that_was_added_without_an_id_gets_one(tmp_path: Path) -> No
         assert [each["id"] for each in document(tmp_path)["jobs"]] == ids
 
 
-# C16
 async def test_a_job_that_was_taken_out_is_gone_with_its_waiting_runs(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         schedule = await store.add_schedule(due_schedule(id=ScheduleId("a")))
@@ -520,7 +511,7 @@ async def test_a_job_that_was_taken_out_is_gone_with_its_waiting_runs(tmp_path: 
         assert await store.get_run(lonely.id) == lonely
 
 
-# C16: a deleted schedule is history, not a job
+# A deleted schedule is history, not a job
 async def test_a_deleted_schedule_is_no_job_and_its_id_stays_used(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.add_schedule(a_schedule(id=ScheduleId("a")))
@@ -571,11 +562,12 @@ NONSENSE = [
 ]
 
 
-@pytest.mark.parametrize("wrong", NONSENSE, ids=json.dumps)
-@pytest.mark.parametrize("known", [False, True], ids=["plain", "written by Chimes"])
+@each_row("wrong", NONSENSE, ids=json.dumps)
+@each_row("known", [False, True], ids=["plain", "written by Chimes"])
 async def test_a_job_that_makes_no_sense_is_kept_and_stops_nobody(
-    tmp_path: Path, wrong: dict[str, Any], known: bool
+    tmp_path_factory: pytest.TempPathFactory, wrong: dict[str, Any], known: bool
 ) -> None:
+    tmp_path = tmp_path_factory.mktemp("store")
     plain_file(tmp_path, plain_job(extra=1), plain_job(id="b"))
     if known:
         async with opened(tmp_path):
@@ -621,7 +613,7 @@ async def test_a_job_that_makes_no_sense_can_be_mended_over_the_api(tmp_path: Pa
 
 
 # --- what the process before left -----------------------------------------------------------------
-# F12: no lease has to be waited for, the lock proves that its holder is gone
+# No lease has to be waited for, the lock proves that its holder is gone
 async def test_runs_of_the_process_before_are_lost_at_once(tmp_path: Path) -> None:
     clock = SettableClock()
     async with opened(tmp_path, clock) as store:

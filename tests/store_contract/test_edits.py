@@ -1,4 +1,4 @@
-"""Changes of several schedules at once: all of them, or none (C16, R0.29)."""
+"""Changes of several schedules at once: all of them, or none."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from chimes.testing import SettableClock
 from tests.builders import a_run, a_schedule, a_verdict, an_entry, due_schedule
 from tests.store_contract.scenes import all_runs, contents, running_slot
 from tests.store_contract.stores import Home
+from tests.tables import each_row
 
 
 def removal(schedule_id: str, **given: object) -> ScheduleEdit:
@@ -81,15 +82,16 @@ def _refuse_rows(before: Schedule, now: datetime) -> Sequence[Run]:
     raise Conflict("no rows")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spoil", "raised"),
     [
         (lambda edit: replace(edit, schedule_id=ScheduleId("nobody")), NotFound),
         (lambda edit: replace(edit, change=_refuse), Conflict),
         (lambda edit: replace(edit, runs=_refuse_rows), Conflict),
     ],
+    ids=["unknown schedule", "change refuses", "runs refuse"],
 )
-@pytest.mark.parametrize("place", [0, 1, 2])
+@each_row("place", [0, 1, 2])
 async def test_one_that_cannot_be_changed_stops_all(
     store: Store,
     spoil: Callable[[ScheduleEdit], ScheduleEdit],
@@ -115,7 +117,6 @@ async def test_one_that_is_deleted_already_stops_all(store: Store) -> None:
     assert await audited(store) == [made[1].id]
 
 
-# C16
 async def test_waiting_runs_end_and_running_ones_go_on(store: Store, clock: SettableClock) -> None:
     busy, running = await running_slot(store)
     other = await store.add_schedule(a_schedule())

@@ -18,6 +18,7 @@ from chimes.model.schedule import Schedule, deleted
 from chimes.model.target import ActionTarget
 from chimes.store.port import Store
 from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
+from tests.tables import each_row
 
 
 async def listed(store: Store, **query: Any) -> list[str]:
@@ -83,7 +84,6 @@ async def test_an_owner_is_type_and_id(store: Store) -> None:
     assert await listed(store, owner=replace(ALICE, type=OwnerType.CHAT)) == []
 
 
-# S16
 async def test_text_is_taken_literally_and_case_sensitive(store: Store) -> None:
     names = ["100% done", "100 done", "a_b", "axb", "Report", "report", "back\\slash", "it's", "水"]
     for name in names:
@@ -116,7 +116,7 @@ async def test_labels_are_taken_literally(store: Store) -> None:
     assert await listed(store, label="team") == []
 
 
-# R0.26: what a network, a branch of it and an action type have
+# What a network, a branch of it and an action type have
 async def test_schedules_by_what_their_targets_say(store: Store) -> None:
     odd = 'kn"\\水'
     for name, network, branch, params in (
@@ -142,22 +142,26 @@ async def test_schedules_by_what_their_targets_say(store: Store) -> None:
     assert await found(action_type_id="at", branch="dev") == ["two"]
 
 
-# R0.31
-@pytest.mark.parametrize("sort", ScheduleSort)
-async def test_schedules_by_when_they_are_due(store: Store, sort: ScheduleSort) -> None:
+@pytest.fixture
+async def store_with_due(store: Store) -> Store:
+    """Schedules that are due in one, two and three minutes, and one that is never due."""
     for name, minutes in (("a", 3), ("b", 1), ("c", 2), ("d", None)):
         due = None if minutes is None else NOW + minutes * MINUTE
         await store.add_schedule(a_schedule(name=name, next_slot=due, next_run_at=due))
+    return store
 
+
+@each_row("sort", ScheduleSort)
+async def test_schedules_by_when_they_are_due(store_with_due: Store, sort: ScheduleSort) -> None:
     async def found(moment: datetime, **query: Any) -> list[str]:
-        names = await listed(store, due_by=moment, sort=sort, **query)
+        names = await listed(store_with_due, due_by=moment, sort=sort, **query)
         return names if sort is ScheduleSort.NEXT_RUN_AT else sorted(names)
 
     assert await found(NOW + 2 * MINUTE) == ["b", "c"]
     assert await found(NOW + MINUTE) == ["b"]
     assert await found(NOW + MINUTE - timedelta(microseconds=1)) == []
     assert set(await found(NOW + HOUR)) == {"a", "b", "c"}
-    backwards = await listed(store, due_by=NOW + 2 * MINUTE, sort=sort, descending=True)
+    backwards = await listed(store_with_due, due_by=NOW + 2 * MINUTE, sort=sort, descending=True)
     assert sorted(backwards) == ["b", "c"]
 
 
@@ -198,11 +202,19 @@ def _mixed_schedules() -> list[Schedule]:
     ]
 
 
-@pytest.mark.parametrize("sort", ScheduleSort)
-async def test_schedules_in_every_order_page_by_page(store: Store, sort: ScheduleSort) -> None:
+@pytest.fixture
+async def mixed_schedules(store: Store) -> list[Schedule]:
     rows = _mixed_schedules()
     for row in rows:
         await store.add_schedule(row)
+    return rows
+
+
+@each_row("sort", ScheduleSort)
+async def test_schedules_in_every_order_page_by_page(
+    store: Store, mixed_schedules: list[Schedule], sort: ScheduleSort
+) -> None:
+    rows = mixed_schedules
     for limit, descending in product((1, 3, 9, 10, 11), (False, True)):
         query = ScheduleQuery(sort=sort, descending=descending, limit=limit)
         seen: list[str] = []

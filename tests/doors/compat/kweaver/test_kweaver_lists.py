@@ -27,7 +27,7 @@ async def names(rig: Rig, query: str = "") -> list[str]:
 
 
 async def twenty_five(rig: Rig) -> None:
-    """Half of them active, some of them run; others beside them that nobody asks for."""
+    """Half of them are active and some have run; other schedules must not be listed."""
     await joined(rig.store)
     for number in range(25):
         await made(
